@@ -1,8 +1,8 @@
 """A server in a process of its own that lives one sandbox through from birth to end, and kills itself where it is told.
 
-Its only argument is JSON: `home`, `runner`, `journal`, `isolation` (empty for what the machine grants) and `die_at`, the
-number of the ledger's hook at which it ends by SIGKILL (0: never). Started again, it carries on; it ends with 0 once the
-run is over. The ledger alone tells it how far it has come.
+Its only argument is JSON: `home`, `runner`, `journal`, `uid` of the run, `isolation` (empty for what the machine grants)
+or `engine` and `image` of the steps, and `die_at`, the number of the ledger's hook at which it ends by SIGKILL (0: never).
+Started again, it carries on; it ends with 0 once the run is over. The ledger alone tells it how far it has come.
 """
 
 import asyncio
@@ -43,40 +43,54 @@ def database(folder):
     )
 
 
-CACHE = doc.resource(
-    "cache",
-    create=[doc.step("fill", journal("fill"), inputs=["ok=db:seed.ok"], outputs=[])],
-    delete=[doc.step("clear", journal("clear"), inputs=["url=db:make.url"], backoff_ms=20)],
-)
-HOOKS = doc.hooks(
-    post_start=[doc.step("warm", journal("warm"))], pre_stop=[doc.step("drain", journal("drain"), backoff_ms=20)]
-)
+def cache():
+    """What reads of the database, and is undone before it."""
+    return doc.resource(
+        "cache",
+        create=[doc.step("fill", journal("fill"), inputs=["ok=db:seed.ok"], outputs=[])],
+        delete=[doc.step("clear", journal("clear"), inputs=["url=db:make.url"], backoff_ms=20)],
+    )
+
+
+def hooks():
+    """After all is there, and before anything goes."""
+    return doc.hooks(
+        post_start=[doc.step("warm", journal("warm"))], pre_stop=[doc.step("drain", journal("drain"), backoff_ms=20)]
+    )
+
+
 FORK = doc.fork(inputs=["url=db:make.url"], env=[doc.set_env("URL", input="url")])
 OVER = ("ResourceFailed", "HookFailed")
+SECONDS, SECONDS_OF_CONTAINERS = 30, 150
 
 
-async def main(home, runner, journal, isolation, die_at):
+async def main(home, runner, journal, uid, die_at, isolation="", engine="", image=""):
+    doc.step.__kwdefaults__["image"] = image
+    patience = SECONDS_OF_CONTAINERS if engine else SECONDS
     machine = Machine(Path(home).parent, runner)
     machine.journal = Path(journal)
-    hooks = 0
+    machine.options = {name: value for name, value in (("isolation", isolation), ("engine", engine)) if value}
+    count = 0
 
     def hook(_name):
-        nonlocal hooks
-        hooks += 1
-        if hooks == die_at:
+        nonlocal count
+        count += 1
+        if count == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    host = await machine.up(start=False, hook=hook, **({"isolation": isolation} if isolation else {}))
+    host = await machine.up(start=False, hook=hook)
     command = ("/bin/sh", "-c", 'echo "+ app $URL" >> "$JOURNAL"; exec python3 -S -c "$CODE"')
     await machine.baseline(command=command, env={"CODE": LISTEN})
     host.start()
-    outputs = Path(home).parent / "outputs"
+    outputs = machine.journal.parent / "outputs"
     outputs.mkdir(exist_ok=True)
-    await host.offer(doc.offer(database(outputs), CACHE, HOOKS, forks=[FORK]))
-    if not host.has_ended("u"):
-        await until(lambda: (seen := host.report("u")).ready or seen.closed or seen.reason in OVER, "its start", 30)
-        await machine.delete()
-        await until(lambda: host.has_ended("u"), "its end", 30)
+    await host.offer(doc.offer(database(outputs), cache(), hooks(), uid=uid, forks=[FORK]))
+    if not host.has_ended(uid):
+        await until(
+            lambda: (seen := host.report(uid)).ready or seen.closed or seen.reason in OVER, "its start", patience
+        )
+        await machine.delete(uid)
+        await until(lambda: host.has_ended(uid), "its end", patience)
     await machine.down()
 
 

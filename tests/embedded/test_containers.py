@@ -79,7 +79,7 @@ def store():
         (tree / "bin").mkdir(parents=True)
         (tree / "tmp").mkdir(mode=0o1777)
         shutil.copy("/bin/busybox", tree / "bin/busybox")
-        for applet in ("sh", "sleep", "cat", "printf", "echo", "env", "ls", "true", "rm", "id", "test", "cut"):
+        for applet in ("sh", "sleep", "cat", "printf", "echo", "env", "ls", "true", "rm", "id", "test", "cut", "grep"):
             (tree / "bin" / applet).symlink_to("busybox")
         archive = folder / "tree.tar"
         subprocess.run(["tar", "-C", tree, "-cf", archive, "."], check=True)
@@ -206,6 +206,31 @@ async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
     assert machine.unit("r/a").reason == "Running"
     go(machine)
     await machine.ready()
+    await machine.finish()
+
+
+@pytest.mark.parametrize("later", ["the same server", "the next server"])
+async def test_what_an_engine_leaves_is_removed_as_soon_as_it_can(machine, tmp_path, monkeypatch, later):
+    """It dies between the making of a container and its start, and refuses to remove it as long as nobody says `now`."""
+    monkeypatch.setattr("dayfly.embedded.attempts.UNCLEARED_AGAIN_S", 0.05)
+    broken = tmp_path / "broken" / "podman"
+    broken.parent.mkdir()
+    made = f'if [ "$1" = run ]; then podman create --name "$4" {IMAGE} true >/dev/null; kill -KILL $$; fi'
+    refused = f"[ -e {tmp_path}/now ] || {{ echo out of order >&2; exit 1; }}"
+    broken.write_text(f'#!/bin/sh\n{made}\n{refused}\nexec podman "$@"\n')
+    broken.chmod(0o755)
+    await machine.down()
+    await machine.up(engine=str(broken))
+    await machine.host.offer(doc.offer(doc.resource("r", [step("a", backoff_ms=3_600_000)])))
+    await machine.said("r/a", "WaitingToRetry")
+    assert containers()
+    if later == "the next server":
+        await machine.down()
+    (tmp_path / "now").touch()
+    if later == "the next server":
+        await machine.up()
+    await until(lambda: not containers(), "no containers")
+    await until(lambda: not machine.folders(), machine.folders)
     await machine.finish()
 
 

@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from embedded import test_container_promises, test_containers
-from share import ALL, VARIABLE
+from embedded import test_container_crash, test_container_promises, test_containers
+from share import ALL, SHARE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(pytest.__file__).resolve().parents[1]
@@ -48,7 +49,6 @@ class User:
             **place,
             "PYTHONPATH": f"{ROOT / 'src'}:{SITE}",
             "PYTHONDONTWRITEBYTECODE": "1",
-            VARIABLE: ALL,
         }
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
@@ -63,11 +63,11 @@ class User:
         )
 
     def python(self) -> str:
-        """One of our version that they may run: ours may lie where only root can look."""
+        """One of our version that they, and what they start, may run: ours may lie where only root can look."""
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         for program in (sys.executable, f"/usr/bin/python{version}"):
             try:
-                if not self.run(program, "-c", "import pytest, msgspec, dayfly.embedded.host").returncode:
+                if not self.run("env", program, "-c", "import pytest, msgspec, dayfly.embedded.host").returncode:
                     return program
             except OSError:
                 continue
@@ -133,14 +133,27 @@ def user() -> Iterator[User]:
 @pytest.mark.slow
 @pytest.mark.rotates(3)
 def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str) -> None:
+    play(user, ALL, test_containers, test_container_promises)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3000)
+def test_whatever_is_killed_nothing_is_done_twice_or_left_without_root(user: User, runner: str) -> None:
+    """All of it in the proof; of a commit's share one life of each kind."""
+    play(user, SHARE.seed, test_container_crash)
+
+
+def play(user: User, share: str, *files: ModuleType) -> None:
+    """Have these tests played by the user."""
     tried = user.run("podman", "unshare", "true")
     if tried.returncode:
         refuse(f"podman unshare true: {tried.stderr.strip()}")
     if not (python := user.python()):
         refuse(f"no Python of ours that another user may run: neither {sys.executable} nor Debian's")
-    tests = [str(Path(each).relative_to(ROOT)) for each in (test_containers.__file__, test_container_promises.__file__)]
+    places = {Path(str(file.__file__)).relative_to(ROOT): vars(file) for file in files}
+    tests = [f"{place}::{name}" for place, names in places.items() for name in names if name.startswith("test_")]
     quiet = ("-n", "0", "-p", "no:cacheprovider", "-q", "-rs", f"--basetemp={user.folder}/pytest")
-    done = user.run(python, "-m", "pytest", *quiet, *tests)
+    done = user.run("env", f"{VARIABLE}={share}", python, "-m", "pytest", *quiet, *tests)
     if "podman cannot run a container on this machine" in done.stdout:
         refuse(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import signal
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
 LOOK_AGAIN_S = 0.05
 REFUSED_AGAIN_S = 1.0
+UNCLEARED_AGAIN_S = 5.0
 # What the machine, or this process, may have too little of for a moment: it says nothing of what was looked at.
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -69,6 +71,7 @@ class Attempts:
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
         self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
+        self._clearing: set[asyncio.Task[None]] = set()
         self._fork_ended = asyncio.Event()
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
@@ -200,6 +203,9 @@ class Attempts:
 
     def _sweep(self, key: Key) -> None:
         folder = self.at(key)
+        if self._starter.slow and key in self._unseen:
+            self._clear_beside(key, folder)
+            return
         try:
             gone = folder.release()
         except OSError as error:
@@ -210,12 +216,33 @@ class Attempts:
             # Its runner has sealed and not yet ended.
             self._loop.call_later(LOOK_AGAIN_S, self._sweep, key)
             return
-        if self._starter.slow and key in self._unseen:
-            self._loop.run_in_executor(None, self._starter.clear, folder)
         # Only a PID namespace of its own makes sure that all processes of a step have ended with it.
         if not self._beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
             self._loop.run_in_executor(None, _clear, folder)
         self._unseen.discard(key)
+
+    def _clear_beside(self, key: Key, folder: run.Folder) -> None:
+        """Remove what may be left beside the folder. It stays until that is done, for the next server to find."""
+        if folder.locked():
+            self._loop.call_later(LOOK_AGAIN_S, self._sweep, key)
+            return
+        clearing = self._loop.create_task(asyncio.to_thread(self._starter.clear, folder))
+        self._clearing.add(clearing)
+        clearing.add_done_callback(functools.partial(self._cleared, key))
+
+    def _cleared(self, key: Key, clearing: asyncio.Task[None]) -> None:
+        self._clearing.discard(clearing)
+        if fault := clearing.exception():
+            log.warning("what may be left of %s is looked for again: %s", key, fault)
+            self._loop.call_later(UNCLEARED_AGAIN_S, self._sweep, key)
+            return
+        self._unseen.discard(key)
+        self._sweep(key)
+
+    async def cleared(self) -> None:
+        """Wait for what is being removed; what could not be is for the next server."""
+        while self._clearing:
+            await asyncio.wait(self._clearing)
 
     def drop(self, uid: str) -> None:
         """Nothing of the run is in flight any more."""
@@ -289,6 +316,7 @@ class Attempts:
             self.news(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
+            self._unseen.add(key)
             seen = self._unmarked(folder, watched)
         fact = self._valued(key, seen)
         self.busy.discard(key)

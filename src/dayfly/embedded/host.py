@@ -172,6 +172,7 @@ class EmbeddedHost:
         await self._routing.close(stop=stop_forks)
         if self._states is not None:
             await self._states.close()
+        await self._engine.attempts.cleared()
         self._engine.attempts.close()
         await self._writer.close()
         if not self._engine.reader.uids():

@@ -37,7 +37,11 @@ class Starter(Protocol):
         """
 
     def clear(self, folder: Folder) -> None:
-        """Remove what an attempt whose end is certain may have left beside its folder."""
+        """Remove what an attempt whose end is certain may have left beside its folder.
+
+        Raises:
+            OSError: that is not certain.
+        """
 
     def close(self) -> None:
         """Nothing will be started any more. What was started lives on."""
@@ -117,8 +121,16 @@ class Containers:
 
     def clear(self, folder: Folder) -> None:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, text=True, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"{self.name} does not remove the container {_name(folder)}") from error
+        said = done.stderr.strip()
         # That there is no such container is what is wanted.
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        if done.returncode and "no such container" not in said.lower():
+            raise OSError(f"{self.name} cannot remove the container {_name(folder)}: {said}")
 
     def close(self) -> None:
         self._processes.close()
