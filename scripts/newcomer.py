@@ -172,16 +172,20 @@ def written(page: str, rows: list[str], commit: str) -> str:
     return f"{before}{BEGIN}{HEAD}" + "".join(f"{each}\n" for each in rows) + f"\nMeasured at `{commit}`.\n{END}{after}"
 
 
+def took(name: str) -> Took:
+    """Follow a way as somebody new."""
+    with newcomer() as somebody:
+        if name != "resource":  # whose clone has been set up by the first way
+            setup = [somebody.checkout / "scripts" / "setup.sh", "run"]
+            subprocess.run(setup, env=somebody.environment, check=True)
+        return somebody.take(WAYS[name])
+
+
 def main() -> None:
     rows = []
     for name, way in WAYS.items():
         print(f"the way to {way.to} ({name})", file=sys.stderr)
-        with newcomer() as somebody:
-            if name != "resource":  # whose clone has been set up by the first way
-                subprocess.run(
-                    [somebody.checkout / "scripts" / "setup.sh", "run"], env=somebody.environment, check=True
-                )
-            rows.append(row(way, somebody.take(way)))
+        rows.append(row(way, took(name)))
         print(rows[-1], file=sys.stderr)
     commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
     page = Path(sys.argv[1])
