@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import functools
 import logging
 import os
 import signal
@@ -72,6 +71,7 @@ class Attempts:
         self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
         self._clearing: set[asyncio.Task[None]] = set()
+        self._uncleared: set[Key] = set()
         self._fork_ended = asyncio.Event()
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
@@ -228,19 +228,23 @@ class Attempts:
             return
         clearing = self._loop.create_task(asyncio.to_thread(self._starter.clear, folder))
         self._clearing.add(clearing)
-        clearing.add_done_callback(functools.partial(self._cleared, key))
+        clearing.add_done_callback(lambda done: self._cleared(key, done))
 
     def _cleared(self, key: Key, clearing: asyncio.Task[None]) -> None:
         self._clearing.discard(clearing)
         if fault := clearing.exception():
             log.warning("what may be left of %s is looked for again: %s", key, fault)
+            self._uncleared.add(key)
             self._loop.call_later(UNCLEARED_AGAIN_S, self._sweep, key)
             return
         self._unseen.discard(key)
+        self._uncleared.discard(key)
         self._sweep(key)
 
     async def cleared(self) -> None:
-        """Wait for what is being removed; what could not be is for the next server."""
+        """Wait for what is being removed, and try once more what could not be; then it is for the next server."""
+        for key in self._uncleared:
+            self._sweep(key)
         while self._clearing:
             await asyncio.wait(self._clearing)
 
