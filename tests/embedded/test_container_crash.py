@@ -38,7 +38,7 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, play
     survived = await killed_at_writes(tmp_path, numbers, runner, contained=True)
     last = min(survived, default=MOST_WRITES)
     played("lives in containers, killed at a write", sum(number <= last for number in numbers))
-    assert last > 30, "fewer writes than there are claims and records: the hook is not called"
+    assert last > 20, "fewer writes than there are attempts: the hook is not called"
     assert survived or not SHARE.everything, "it never came to its end"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
     """Apply plugins, then baselines, sandboxes and route groups from files.
 
-    All files are read and checked before anything is changed. With -o the objects are printed as a list.
+    All files are read and checked before anything is changed. With -o, the objects are printed as a list.
     """
     wishes = reading.load(files, sets)
     _refuse_hooks(wishes)

@@ -23,10 +23,10 @@ _PAGE = 500
 @click.option("--since", metavar="NUMBER:DIGEST", help="Only what follows on this head, which --verify printed.")
 @options.output
 def command(verify: bool, since: str | None, output: str | None) -> int:
-    """Show who changed what, the oldest first, or check that nothing of it was altered or removed.
+    """Show who changed what, oldest first, or check that no entry was changed or removed.
 
-    Note the head that --verify prints where others cannot change it: with --since it shows later that what was written
-    up to then is still there.
+    Store the head that --verify prints where nobody else can change it. Later, --since checks that everything up to
+    that head is still there.
     """
     from dayfly.control import chain
 

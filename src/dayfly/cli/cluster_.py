@@ -18,7 +18,7 @@ def command() -> None:
 @options.server
 @click.argument("name")
 def add(name: str) -> None:
-    """Add a cluster for its agent to connect; one that is there stays as it is."""
+    """Add a cluster, so that its agent can connect. An existing cluster is not changed."""
     Client.open().put("clusters", name, body={})
     show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {name}')
 
@@ -53,10 +53,10 @@ def remove(name: str) -> None:
 @click.option("--yes", is_flag=True, help="Go on from where the cluster stands.")
 @options.output
 def thaw(name: str, yes: bool, output: str | None) -> None:
-    """Show both sides of a cluster that is frozen since a restore; with --yes go on from where it stands.
+    """Show both sides of a cluster that was frozen after a restore; with --yes, carry on from its present state.
 
-    What the server's database holds from before counts as begun, and is never begun a second time. What only the
-    cluster has goes on there until its time to live is over.
+    Older sandboxes in the server's database count as started, and are never started again. Sandboxes that only the
+    cluster knows live there until their time to live is over.
     """
     client = Client.open()
     found = client.get("clusters", name, "thaw")
@@ -91,7 +91,7 @@ def token() -> None:
 @click.argument("cluster")
 @options.output
 def create(cluster: str, output: str | None) -> None:
-    """Make a token and print it: it is shown this once."""
+    """Create a token and print it. It is shown only this once."""
     made = Client.open().post("clusters", cluster, "tokens", body={})
     if output:
         show.emit(made, output)
@@ -125,6 +125,6 @@ def list_tokens(cluster: str, output: str | None) -> None:
 @click.argument("cluster")
 @click.argument("id_", metavar="ID")
 def delete(cluster: str, id_: str) -> None:
-    """Revoke a token: an agent that has it is shut out."""
+    """Revoke a token. The agent that uses it is disconnected."""
     Client.open().delete("clusters", cluster, "tokens", id_)
     show.talk(f"Revoked the token {id_}.")

@@ -14,7 +14,7 @@ from dayfly.client.home import Home
 def command(timeout: float) -> None:
     """Stop the server of this home and wait until it has ended.
 
-    Forks stop. Sandboxes stay as they are, and steps that are running go on: the next `dayfly up` carries on with them.
+    Forks stop. Sandboxes stay as they are, and running steps continue: the next `dayfly up` takes them over.
     """
     home = Home.find()
     pid = lock.process(home)

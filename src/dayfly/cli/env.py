@@ -12,7 +12,7 @@ from dayfly.cli import hosts, options, outputs, show
 @options.cluster
 @options.json_only
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
-    """Print a sandbox's outputs as a dotenv file, sensitive ones too.
+    """Print a sandbox's outputs as a dotenv file, including sensitive ones.
 
     An output is named <RESOURCE>_<STEP>_<OUTPUT>. Read it with: set -a; . ./FILE
     """

@@ -12,7 +12,7 @@ from dayfly.spec import json_schema, reference
 @click.command("explain")
 @click.argument("field", metavar="KIND[.FIELD...]")
 def command(field: str) -> None:
-    """Explain a kind of file or a field of one, like plugin.create.retry, with the fields that it has."""
+    """Explain a kind of file, or a field such as plugin.create.retry, and list the fields that it contains."""
     try:
         struct, found = reference.find(field)
     except KeyError as fault:

@@ -43,7 +43,7 @@ _WIDEST = 1000
 def command(
     kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
 ) -> None:
-    """Show how sandboxes, resources or route groups stand, or with a NAME one of them; with all its steps.
+    """Show the state of sandboxes, resources or route groups, or of the one called NAME with all its steps.
 
     KIND is sandboxes (the default), resources or routegroups.
     """

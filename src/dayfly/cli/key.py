@@ -17,12 +17,16 @@ def command() -> None:
 @options.server
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice(["viewer", "member", "admin"]), default="member", show_default=True, help="What it may."
+    "--role",
+    type=click.Choice(["viewer", "member", "admin"]),
+    default="member",
+    show_default=True,
+    help="What the key may do.",
 )
 @click.option("--expires", type=options.Duration(), metavar="DURATION", help="When it ends, such as 30d; else never.")
 @options.output
 def create(name: str, role: str, expires: float | None, output: str | None) -> None:
-    """Make a key and print it: it is shown this once."""
+    """Create a key and print it. It is shown only this once."""
     body = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     made = Client.open().post("keys", body=body)
     if output:
@@ -54,6 +58,6 @@ def list_(output: str | None) -> None:
 @options.server
 @click.argument("id_", metavar="ID")
 def delete(id_: str) -> None:
-    """Revoke a key: within seconds it opens nothing any more."""
+    """Revoke a key. It stops working within seconds."""
     Client.open().delete("keys", id_)
     show.talk(f"Revoked the key {id_}.")

@@ -22,9 +22,9 @@ _LONGEST = 63
 @click.option("--name", help="What to call it; the server's own name by default.")
 @click.option("--insecure", is_flag=True, help="Send the key readable to a server without TLS.")
 def command(url: str, name: str | None, insecure: bool) -> None:
-    """Keep a server's address and key, for --server NAME.
+    """Store a server's address and key, for --server NAME.
 
-    The key is asked for, or read from standard input, and tried before it is kept.
+    The command asks for the key, or reads it from standard input, and tries it before storing it.
     """
     try:
         parts = urlsplit(url)

@@ -42,10 +42,10 @@ class Chosen(NamedTuple):
 @options.named("sandbox", "subjects")
 @options.named("resource", "resources", required=False, default="")
 @options.named("step", "steps", required=False, default="")
-@click.option("-f", "--follow", is_flag=True, help="Keep going until what is followed has ended.")
-@click.option("--timestamps", is_flag=True, help="Begin each line with the time at which it was printed.")
-@click.option("--since", metavar="DURATION", help="Leave out lines older than that, such as 10m or 1h30m.")
-@click.option("--since-time", metavar="TIME", help="Leave out lines printed before then (RFC 3339).")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log to its end.")
+@click.option("--timestamps", is_flag=True, help="Start each line with the time at which it was printed.")
+@click.option("--since", metavar="DURATION", help="Leave out lines older than this, such as 10m or 1h30m.")
+@click.option("--since-time", metavar="TIME", help="Leave out lines printed before this time (RFC 3339).")
 @click.option("--attempt", type=click.IntRange(min=1), help="Show this attempt, not the latest.")
 @options.cluster
 def command(

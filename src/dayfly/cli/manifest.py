@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @options.sets
 @options.output
 def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
-    """Print plugins, sandboxes, route groups and hooks of files as objects for `kubectl apply -f -`.
+    """Print plugins, sandboxes, route groups and hooks from files as objects for `kubectl apply -f -`.
 
-    Variables are filled in and scripts are brought in from their files. kubectl says which namespace they get.
+    Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
     wishes = reading.load(files, sets)
     items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]

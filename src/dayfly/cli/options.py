@@ -66,7 +66,7 @@ output: Decorator = click.option(
 )
 json_only: Decorator = click.option("-o", "--output", type=click.Choice(["json"]), help="Print data instead of text.")
 sets: Decorator = click.option(
-    "--set", "sets", multiple=True, metavar="NAME=VALUE", help="Value of @{NAME} in the files. Repeatable."
+    "--set", "sets", multiple=True, metavar="NAME=VALUE", help="The value of @{NAME} in the files. Repeatable."
 )
 
 
@@ -91,7 +91,7 @@ server: Decorator = click.option(
     expose_value=False,
     callback=_remember,
     shell_complete=_later("servers"),
-    help="Ask this server, to which `dayfly login` has logged in.",
+    help="Ask this server, which you have logged in to with `dayfly login`.",
 )
 
 
@@ -106,9 +106,11 @@ def within(command: Any) -> Any:
         "--context",
         metavar="NAME",
         shell_complete=_later("contexts"),
-        help="Ask the cluster of this context of the kubeconfig.",
+        help="Ask the cluster of this kubeconfig context.",
     )
-    namespace = click.option("-n", "--namespace", metavar="NAME", help="Of that cluster; the context's own by default.")
+    namespace = click.option(
+        "-n", "--namespace", metavar="NAME", help="The namespace in that cluster; by default the context's."
+    )
     return where(namespace(command))
 
 
@@ -127,7 +129,7 @@ def files(*, required: bool = True) -> Decorator:
         required=required,
         shell_complete=_later("a_file"),
         metavar="FILE|DIR|-",
-        help="A file, every .yaml, .yml and .json of a folder, or standard input. Repeatable.",
+        help="A file, a folder (its .yaml, .yml and .json files) or - for standard input. Repeatable.",
     )
 
 
@@ -137,8 +139,8 @@ allow_webhook: Decorator = click.option(
     multiple=True,
     metavar="HOST:PORT",
     envvar="DAYFLY_ALLOW_WEBHOOK",
-    help="Let webhooks be sent to this server though its address is private, or without TLS. Repeatable. Default: "
-    "$DAYFLY_ALLOW_WEBHOOK, between spaces.",
+    help="Allow webhooks to this server, even if its address is private or it has no TLS. Repeatable. Default: "
+    "$DAYFLY_ALLOW_WEBHOOK, separated by spaces.",
 )
 
 

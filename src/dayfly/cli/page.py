@@ -20,12 +20,12 @@ from dayfly.cli.exits import CliError, Exit
 )
 @click.option("--no-open", is_flag=True, help="Only print the link.")
 def command(context: str | None, namespace: str | None, *, everywhere: bool, port: int | None, no_open: bool) -> None:
-    """Open the page of the server in a browser, or with --context that of a cluster without a server.
+    """Open the page of the server in a browser, or with --context the page of a cluster without a server.
 
-    The link works once, for a minute; the browser then stays signed in for half a day, with what the key may. Without
-    a desktop, open the printed link yourself.
+    The link works once, within a minute. The browser then stays signed in for 12 hours, with the rights of the key.
+    Without a desktop, open the printed link yourself.
 
-    A cluster's page is served on this machine by this very command, until Ctrl-C, and sees what your kubeconfig may.
+    This command itself serves a cluster's page, on this machine and until Ctrl-C, with the rights of your kubeconfig.
     """
     if context is None:
         if namespace is not None or everywhere or port is not None:

@@ -47,9 +47,9 @@ def command(
     namespace: str | None,
     output: str | None,
 ) -> None:
-    """Show what files would do: steps in waves, values and their sources, and the way back.
+    """Show what files would do: steps in waves, values and their sources, and how it is deleted.
 
-    Plugins are taken from the same files, else from the running server or the cluster.
+    Plugins come from the same files, or else from the running server or the cluster.
     """
     host = functools.cache(lambda: _host(context, namespace))
     find = functools.partial(_fetched, host)

@@ -17,7 +17,7 @@ from dayfly.spec.plugin import Plugin
 
 @click.group("plugin")
 def command() -> None:
-    """Begin, check, apply, get, list and delete resource plugins (rp). Published versions never change."""
+    """Start, check, test, apply, get, list and delete resource plugins (rp). Published versions never change."""
 
 
 @command.command("apply")
@@ -130,10 +130,10 @@ def lint(
     output: str | None,
     explain: str | None,
 ) -> int:
-    """Look for mistakes in plugins: what apply would refuse, and what their authors would regret.
+    """Find mistakes in plugins: what apply would refuse, and what you would regret later.
 
-    All mistakes are told at once, and no server is asked. Without a file, those of this folder are read. The exit code
-    is 1 if anything was found. The comment "# dayfly: ignore=CODE" silences one rule in its line or the line below.
+    It reports all mistakes at once and needs no server. Without a file, it reads the plugins in this folder. The exit
+    code is 1 if anything was found. The comment "# dayfly: ignore=CODE" turns a rule off for its line or the next one.
     """
     from dayfly.cli import linting
 
@@ -147,11 +147,11 @@ def lint(
 @options.files()
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
-@click.option("--only", default="", metavar="WORDS", help="Of all lives only those with these words in their names.")
+@click.option("--only", default="", metavar="WORDS", help="Play only the lives with these words in their names.")
 @options.timeout("1m")
 @options.allow_webhook
 @options.within
-@click.option("--publish", is_flag=True, help="There as a version of its own, for which you must be a publisher.")
+@click.option("--publish", is_flag=True, help="Publish the plugin for the test, which takes a publisher's rights.")
 @click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
 def test(
     files: tuple[str, ...],
@@ -166,13 +166,13 @@ def test(
     publish: bool,
     output: str | None,
 ) -> int:
-    """Play many lives of a plugin, in each of which something goes wrong, and look what is left.
+    """Play many lives of a plugin, in each of which something goes wrong, and report what is left behind.
 
-    Each step is killed at its start, in its middle and at its end; the sandbox is deleted while each is at work; what
-    steps made is not told; delete steps run twice; two sandboxes live at once; params are missing, long and full of
+    Each step is killed at its start, in its middle and at its end. The sandbox is deleted while a step is running.
+    Outputs are lost. Delete steps run twice. Two sandboxes exist at once. Params are missing, very long or full of
     quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
 
-    Without --context all of it is on this machine, with a server of its own.
+    Without --context, everything runs on this machine, with a server of its own.
     """
     from dayfly.cli import testing
     from dayfly.cli.borrowing import params_of
@@ -208,9 +208,9 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--from", "example", metavar="NAME", help="Copy this example of the gallery.")
 def init(folder: str, example: str | None) -> None:
-    """Begin a plugin: a new folder with a plugin, a sandbox, a README and a test that passes at once.
+    """Start a plugin: make a new folder with a plugin, a sandbox, a README and a test that passes.
 
-    DIR becomes the plugin's name. What is there already is never changed.
+    The plugin is named after DIR. Existing files are never changed.
     """
     from dayfly.cli import beginning
 

@@ -12,9 +12,9 @@ from dayfly.cli import hosts, options, show
 @options.named("unit", "units", required=False, default="")
 @options.cluster
 def command(sandbox: str, unit: str, context: str | None, namespace: str | None) -> None:
-    """Retry at once the steps and forks of a sandbox that are waiting to be retried, or UNIT alone.
+    """Retry the steps and forks of a sandbox that are waiting to be retried, or only UNIT, at once.
 
-    UNIT is as `dayfly get sandbox` shows it, like db/drop. Only the present wait is ended: an attempt that fails after
+    UNIT is as `dayfly get sandbox` shows it, like db/drop. Only the current wait is ended: an attempt that fails after
     that waits again. A create step that has failed is never run again in its sandbox.
     """
     host = hosts.find(context, namespace)

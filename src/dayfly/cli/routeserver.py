@@ -42,9 +42,9 @@ def command(
     port: int,
     grpc_port: int,
 ) -> None:
-    """Tell programs which routing key leads to whose fork: consumers of queues, proxies of your own.
+    """Tell programs (consumers of queues, your own proxies) which routing key leads to which fork.
 
-    It asks for no key: whoever reaches it sees the names and routing keys of all sandboxes. It reads the server of
+    It asks for no key: anyone who can reach it sees the names and routing keys of all sandboxes. It reads the server of
     this home, or that of --server, or a cluster.
     """
     server = ctx.meta.get(SERVER, "")

@@ -86,9 +86,9 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait
 @extending.how_long
 @options.cluster
 def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-    """Let a sandbox live longer: by default once more as long as its time to live, from now on.
+    """Let a sandbox live longer: by default for its full time to live again, counted from now.
 
-    It is never cut short by this.
+    This never makes its life shorter.
     """
     extending.extend(name, seconds, until, context, namespace)
 

@@ -71,9 +71,10 @@ def command(
     events_to: str | None,
     webhooks: tuple[str, ...],
 ) -> None:
-    """Run a server for many: organisations, API keys with roles, clusters whose agents dial in.
+    """Run a server for many people, with organisations, API keys with roles, and clusters whose agents connect to it.
 
-    It runs nothing itself. Several may share one PostgreSQL. `dayfly server init ORG` makes the first organisation.
+    It runs no steps itself. Several servers can share one PostgreSQL. `dayfly server init ORG` creates the first
+    organisation.
     """
     if ctx.invoked_subcommand:
         return
@@ -97,7 +98,7 @@ def command(
 @click.argument("org")
 @_database
 def init(org: str, database: str | None) -> None:
-    """Make an organisation, and print the key of its first admin: it is shown this once."""
+    """Create an organisation and print the key of its first admin. The key is shown only this once."""
     if not _ORG.fullmatch(org):
         raise CliError(Exit.USAGE, f"{org!r} is no name of an organisation", "write 1 to 63 of a-z, 0-9 and -")
     from dayfly.control import keys
@@ -119,9 +120,9 @@ def init(org: str, database: str | None) -> None:
 @click.argument("revision")
 @_database
 def migrate(revision: str, database: str | None) -> None:
-    """Bring a database that no server uses to another schema, back or forth, such as 0001.
+    """Migrate a database that no server is using, forward or back, to a schema such as 0001.
 
-    A server does so by itself when it finds an older one. Going back loses what only the newer one knew.
+    A server migrates an older database by itself. Going back loses what only the newer schema can store.
     """
     from dayfly.control.store import Store, StoreError
 

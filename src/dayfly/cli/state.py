@@ -39,10 +39,10 @@ class Kept(Protocol):
 
 @click.group("state")
 def command() -> None:
-    """List the Terraform states of resources, and write one out.
+    """List the Terraform states of resources, or print one.
 
-    They are read where they lie: in this home, or with --context in the cluster, where that takes the right to read the
-    Secrets of dayfly-system.
+    They are read directly from this home, or with --context from the cluster. There you need the right to read the
+    Secrets in dayfly-system.
     """
 
 
@@ -63,10 +63,10 @@ def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
 @command.command("show")
 @click.argument("sandbox")
 @click.argument("resource")
-@click.option("--version", "number", type=click.IntRange(min=1), help="Write out this version, not the newest.")
+@click.option("--version", "number", type=click.IntRange(min=1), help="Print this version, not the newest.")
 @options.cluster
 def show_(sandbox: str, resource: str, number: int | None, context: str | None, namespace: str | None) -> None:
-    """Write a state to standard output, as `terraform state pull` does. It may hold secrets."""
+    """Print a state to standard output, as `terraform state pull` does. It may contain secrets."""
     from dayfly.execute.state.seal import SpoiledError, unseal
 
     states = kept(context)

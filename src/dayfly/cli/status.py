@@ -29,7 +29,7 @@ _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 @options.server
 @options.output
 def command(output: str | None) -> None:
-    """Show the state of the server and all sandboxes, trouble first."""
+    """Show the state of the server and all sandboxes, worst first."""
     home = Home.find()
     client = Client.open(home)
     version = client.health().get("version", "")

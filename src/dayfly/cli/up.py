@@ -53,9 +53,9 @@ class _Wish(NamedTuple):
 
 @click.command("up")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
-@click.option("--detach", is_flag=True, help="Return once it answers; it goes on in the background.")
+@click.option("--detach", is_flag=True, help="Return once it answers; it keeps running in the background.")
 @click.option(
-    "--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="How many steps run at once."
+    "--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="The most steps to run at once."
 )
 @click.option(
     "--engine",
@@ -68,9 +68,13 @@ class _Wish(NamedTuple):
 @click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
 @options.allow_webhook
 @options.events_to(of="sandboxes")
-@click.option("--routing", is_flag=True, help="Lead requests to forks by their routing key. Needs Envoy.")
-@click.option("--routing-header", "headers", multiple=True, metavar="NAME", help="A header that may be a routing key.")
-@click.option("--routing-query", "query", default="", metavar="NAME", help="A parameter of the address that may be.")
+@click.option("--routing", is_flag=True, help="Route requests to forks by their routing key. Needs Envoy.")
+@click.option(
+    "--routing-header", "headers", multiple=True, metavar="NAME", help="Another header that may hold a routing key."
+)
+@click.option(
+    "--routing-query", "query", default="", metavar="NAME", help="A query parameter that may hold a routing key."
+)
 def command(
     port: int,
     detach: bool,
@@ -86,11 +90,11 @@ def command(
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
-    It stays in the foreground until Ctrl-C or `dayfly down`. Steps that are running then go on, and the next server
-    carries on with them.
+    It stays in the foreground until Ctrl-C or `dayfly down`. Running steps then continue, and the next server takes
+    them over.
 
-    A sandbox names the cluster that it is for. This machine is `local`, the clusters that --cluster adds, and those of
-    the sandboxes that it already has.
+    A sandbox names the cluster that it is for. This machine serves as `local`, as each --cluster, and as the clusters
+    of the sandboxes that it already has.
     """
     home = Home.find()
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Explain what a sandbox is waiting for, down to the root cause, since when, and what to do.
 
-    Also for a delete that does not end.
+    This also explains a delete that does not finish.
     """
     host = hosts.find(context, namespace)
     blocker = host.why(sandbox)
