@@ -24,7 +24,7 @@ def test_every_form_offset_and_bound_is_told():
     assert f"at most {label_match.MOST_LABELS} labels, {label_match.DEEPEST} deep" in page
     assert f"at most {LONGEST_PATTERN} characters and {MOST_WILDCARDS} of " in page
     assert f"a server has at most {MOST_GROUPS} groups. A value longer than {LONGEST_VALUE} characters" in page
-    assert f"({LONGEST_FOREIGN}, where" in page
+    assert f"({LONGEST_FOREIGN} if they are not" in page
     assert f"the first {ASKED} in that order" in page
     assert f"first {LISTED}; `matched`" in page
     assert all(f"`{word}`" in page for word in (CONFLICT, EXPIRES, Reason.EXPIRES_SOON))

@@ -20,7 +20,7 @@ def test_every_form_and_bound_is_told():
     page = " ".join(PAGE.read_text().split())
     assert all(f"`{name}`" in page for name in (*KEY_NAMES, *PREVIEWED, ROUTED_PORT))
     assert {name.rpartition("sd-")[0] for name in PLAIN} == {"ot-baggage-", "uberctx-"}
-    assert f"1 to {LONGEST_KEY} small letters" in page
-    assert f"its fork lives on for {DRAIN_MS // 1000} seconds" in page
+    assert f"1 to {LONGEST_KEY} lower-case letters" in page
+    assert f"The fork keeps running for {DRAIN_MS // 1000} seconds" in page
     assert f"`GET {OLD}/workloads/routing-rules`" in page
     assert all(f"`{name}`" in page for name in ROUTES["/workloads/routing-rules"]["GET"].query)
