@@ -357,7 +357,7 @@ class TestExtending:
         now = time.time_ns
         monkeypatch.setattr(time, "time_ns", lambda: now() + 55 * 60 * 10**9)
         end = client.get(family)["status"]["scheduledDeleteTime"]
-        assert warned() == [f"Its time to live ends at {end}; whoever still needs it extends it."]
+        assert warned() == [f"Its time to live ends at {end}; extend it if you still need it."]
         client.call("POST", f"{family}/extend", {})
         assert warned() == []
 

@@ -66,7 +66,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
         Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
         Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
-        Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file is carried out (the condition `Served`)."),
+        Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file has effect here (the condition `Served`)."),
         Entry(
             Reason.EXPIRES_SOON,
             Tone.WARNING,
@@ -76,7 +76,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.UNSERVED,
             Tone.WARNING,
-            "This host ignores a part of its file and carries out the rest (the condition `Served`, and `why`).",
+            "This host does not support a part of its file (see the condition `Served`, and `why`); the rest works.",
             "remove that part, or use the file where it is supported; everything else is ready",
         ),
         Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
@@ -127,9 +127,9 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.WAITING_FOR_SLOT,
             Tone.PROGRESS,
-            "As many steps are running as may run at the same time.",
-            "wait, or have the limit raised: with `dayfly up --parallel N` on a machine, with the annotation "
-            "dayfly.dev/steps of the namespace in a cluster, which its administrator sets",
+            "The limit of steps that may run at once is reached.",
+            "wait, or raise the limit: on one machine with `dayfly up --parallel N`; in a cluster, the administrator "
+            "sets the namespace's annotation dayfly.dev/steps",
         ),
         Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
         Entry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
@@ -147,12 +147,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "The fork's process is running but does not answer on its port.",
             "check that its process listens on the port given in PORT: `{logs}`",
         ),
-        Entry(Reason.ROUTE_PENDING, Tone.PROGRESS, "What leads requests to it is taking it up."),
+        Entry(Reason.ROUTE_PENDING, Tone.PROGRESS, "Its routes are being set up."),
         Entry(
             Reason.ROUTE_NOT_TAKEN,
             Tone.TROUBLE,
-            "A Gateway does not take the route that would lead requests with its key to the fork.",
-            "see what the Gateway says of the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
+            "A Gateway does not accept the route that would send requests with its key to the fork.",
+            "check what the Gateway says about the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
         ),
         Entry(
             Reason.RECALLED,
@@ -164,13 +164,13 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Reason.OBJECT_NOT_READY,
             Tone.PROGRESS,
             "Its object exists and is not ready yet.",
-            "ask whoever carries the object out: kubectl describe it, as the message names it",
+            "check the controller that handles the object: use kubectl describe with the name in the message",
         ),
         Entry(
             Reason.OBJECT_ENDING,
             Tone.PROGRESS,
             "Its object is being deleted; the message names the finalizers that are still on it.",
-            "see to it that whoever put that finalizer there takes it off; it then continues by itself",
+            "have that finalizer's owner remove it; the step then continues by itself",
         ),
         Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at the moment."),
         Entry(
@@ -184,7 +184,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     ),
     Of.HOLD: (
         Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
-        Entry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing leads requests to it by their routing key here."),
+        Entry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing here routes requests to it by their routing key."),
         Entry(
             Reason.PATH_BUSY,
             Tone.TROUBLE,
@@ -194,23 +194,23 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
         Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK),
         Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
-        Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "The baseline has no container of the name that a change gives."),
-        Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "No Service leads to a fork whose address is asked for."),
-        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "A fork whose address is asked for has no port."),
+        Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "A change names a container that the baseline does not have."),
+        Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "The address of a fork is needed, but no Service selects it."),
+        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "The address of a fork is needed, but it has no port."),
         Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
         Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
         Entry(
             Reason.OBJECTS_NOT_GRANTED,
             Tone.TROUBLE,
             "The account dayfly-objects of the namespace lacks a right that its object needs.",
-            "have the namespace's administrator type the line that the message ends with; it then continues by itself",
+            "ask the namespace's administrator to run the command at the end of the message; it then continues",
         ),
-        Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "No step may make an object of that kind."),
+        Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "Steps are not allowed to create objects of that kind."),
         Entry(
             Reason.KIND_NOT_SERVED,
             Tone.TROUBLE,
             "The cluster serves no objects of that kind.",
-            "have its definition installed; the step then continues by itself",
+            "have its CustomResourceDefinition installed; the step then continues by itself",
         ),
         Entry(
             Reason.PLUGIN_NOT_GRANTED,
@@ -261,7 +261,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "Its script or command could not be executed: is the program there, or the interpreter?",
         ),
         Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
-        Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are larger than a step's, or a run's, may be."),
+        Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are above the limit for a step, or for a sandbox."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
         Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
         Entry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
@@ -274,13 +274,13 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
         Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
         Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
-        Entry(Reason.REPLACED, Tone.TROUBLE, "The fork is replaced by a new form of it, or is no longer wanted."),
+        Entry(Reason.REPLACED, Tone.TROUBLE, "A newer version of the fork replaces it, or it is no longer wanted."),
     ),
     Of.WEBHOOK: (
         Entry(
             Reason.NOT_SENT,
             Tone.TROUBLE,
-            "Its name was not found, or connection or handshake failed; nothing was sent.",
+            "Its host was not found, or the connection or TLS handshake failed; nothing was sent.",
         ),
         Entry(
             Reason.ADDRESS_REFUSED,
@@ -291,19 +291,19 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.ANSWER_LOST,
             Tone.TROUBLE,
-            "It was sent, and what has become of it is not known. It is cleaned up, or sent again under "
-            "the same key where it may be.",
+            "It was sent, but its outcome is not known. It is cleaned up, or sent again with the same key if that is "
+            "allowed.",
         ),
-        Entry(Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that is no success."),
-        Entry(Reason.REDIRECTED, Tone.TROUBLE, "The server points elsewhere, and nobody follows."),
+        Entry(Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that does not mean success."),
+        Entry(Reason.REDIRECTED, Tone.TROUBLE, "The server sent a redirect, and redirects are not followed."),
         Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
-        Entry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, and something is sought in it."),
+        Entry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, but a value is to be read from it."),
         Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
-        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, and did not end in time."),
+        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, but did not finish in time."),
         Entry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
         Entry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
-        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job has not ended within `timeouts.run`."),
-        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot stand where the request has it."),
+        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job did not finish within `timeouts.run`."),
+        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot be used at its place in the request."),
     ),
     Of.VOID: (
         Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
@@ -313,7 +313,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     ),
     Of.END: (
         Entry(Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."),
-        Entry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook is removed: what its steps have made for it is undone."),
+        Entry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook was removed: what the hook's steps made is undone."),
         Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
         Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),
@@ -324,14 +324,14 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.TARGETS_NOT_GRANTED,
             Tone.WARNING,
-            "The operator may not read and hold objects of the kind that the hook selects, so nothing is done to any.",
-            "have the cluster's administrator type the line that the message ends with; it then continues by itself",
+            "The operator may not read and hold objects of the kind that the hook selects, so the hook does nothing.",
+            "ask the cluster's administrator to run the command at the end of the message; it then continues",
         ),
         Entry(
             Reason.CLUSTER_SILENT,
             Tone.TROUBLE,
-            "The agent of a control plane's cluster has not been heard of; what it has received it carries out alone.",
-            "see whether the operator runs there, and reaches this server",
+            "The server has not heard from the cluster's agent, which carries on with what it has received.",
+            "check that the operator is running there and can reach this server",
         ),
     ),
     Of.GROUP: (
@@ -343,9 +343,9 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.FORK_CONFLICT,
             Tone.TROUBLE,
-            "Several of its sandboxes fork the same baseline; the fork of the oldest is meant (the condition "
+            "Several of its sandboxes fork the same baseline; the fork of the oldest answers (the condition "
             "`ForkConflict`).",
-            "narrow the group's match, or delete the sandbox that is not meant",
+            "narrow the group's match, or delete the sandbox that you do not want",
         ),
         Entry(Reason.NO_FORK_CONFLICT, Tone.PROGRESS, "No two of its sandboxes fork the same baseline."),
     ),

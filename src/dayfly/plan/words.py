@@ -95,7 +95,7 @@ def conflicts(found: Iterable[tuple[str, str, tuple[str, ...]]], more: int) -> s
 
 def expires_soon(until: str) -> str:
     """Of a life that ends then."""
-    return f"Its time to live ends at {until}; whoever still needs it extends it."
+    return f"Its time to live ends at {until}; extend it if you still need it."
 
 
 @functools.lru_cache(maxsize=1024)
@@ -190,7 +190,7 @@ def not_answering() -> Clocked:
 
 
 def draining() -> str:
-    return "its routes are gone; requests that came by them are being answered"
+    return "its routes are gone; the last requests that came through them are being answered"
 
 
 def route_written(kind: str, beside: str) -> str:
@@ -198,11 +198,11 @@ def route_written(kind: str, beside: str) -> str:
 
 
 def route_settling() -> str:
-    return "its Gateways have taken its routes, and their proxies are being told"
+    return "its Gateways have accepted its routes and are telling their proxies"
 
 
 def route_leaving() -> str:
-    return "a route that is not wanted any more is being taken away"
+    return "a route that is no longer wanted is being removed"
 
 
 def starting(attempt: int, message: str) -> str:
