@@ -95,7 +95,7 @@ def test_nothing_that_is_there_is_touched(cli: Cli):
     (cli.folder / "file").write_text("mine")
     for name in ("mine", "file"):
         done = cli("plugin", "init", name)
-        assert (done.code, "there is something already" in done.err) == (2, True)
+        assert (done.code, "something is already there" in done.err) == (2, True)
     assert [path.name for path in (cli.folder / "mine").iterdir()] == ["notes"]
     done = cli("plugin", "init", "9-lives")
     assert (done.code, (cli.folder / "9-lives").exists()) == (2, False)

@@ -59,9 +59,9 @@ def test_all_versions_are_listed(home: Cli):
 
 
 def test_the_newest_sandbox_of_a_name_is_shown(home: Cli):
-    refused(home("state", "show", "box", "stack"), 3, "the state of box/stack has not anything")
+    refused(home("state", "show", "box", "stack"), 3, "the state of box/stack has no content")
     assert home("state", "show", "box", "stack", "--version", "2").out == "second"
-    refused(home("state", "show", "box", "stack", "--version", "3"), 3, "the state of box/stack has not version 3")
+    refused(home("state", "show", "box", "stack", "--version", "3"), 3, "the state of box/stack has no version 3")
     refused(home("state", "show", "box", "other"), 3, "no state of box/other is kept; see: dayfly state list")
 
 

@@ -130,7 +130,11 @@ def test_where_the_host_is_no_developers_machine_it_is_said_to_be_idle():
         ("localhost:3000", "localhost:x", "write localhost:<port>"),
         ("name: web}\n    mappings", "nam: web}\n    mappings", "kind, namespace and name"),
         ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "has one mapping"),
-        ("{kind: Deployment, namespace: pay", "{kind: Pod, namespace: shop", "another fork or local workload takes"),
+        (
+            "{kind: Deployment, namespace: pay",
+            "{kind: Pod, namespace: shop",
+            "another fork or local workload already takes",
+        ),
     ],
 )
 def test_a_local_workload_that_cannot_be(before, after, said):

@@ -198,7 +198,7 @@ REFUSED = [
     (step(timeouts={"run": "1 hour"}), "spec.create[0].timeouts.run in body should match"),
     (
         plugin({"delete": [{"name": "d", "script": SCRIPT, "retry": {"limit": 1}}]}),
-        "spec.delete[0].retry.limit: Invalid value: a cleanup is tried until it succeeds; leave the limit out",
+        "spec.delete[0].retry.limit: Invalid value: a cleanup is retried until it succeeds; leave the limit out",
     ),
     (sandbox("UPPER"), "metadata.name: Invalid value"),
     (sandbox("a" * 31), "metadata.name: a sandbox name has at most 30 letters"),
@@ -281,7 +281,7 @@ REFUSED = [
         hooked(script=None, object={"remove": "b"}),
         "spec.preStop[0].object: Invalid value: a preStop step neither makes nor removes an object",
     ),
-    (hooked("postStop", retry={"limit": 1}), "spec.postStop[0].retry.limit: Invalid value: a cleanup is tried until"),
+    (hooked("postStop", retry={"limit": 1}), "spec.postStop[0].retry.limit: Invalid value: a cleanup is retried until"),
     (
         hooked(inputs=[{"name": "x", "value": "1", "valueFromTarget": "$.a"}]),
         "spec.preStop[0].inputs[0]: Invalid value: a lifecycle hook's input needs exactly one of value, valueFromStep",

@@ -77,7 +77,7 @@ REFUSED = {
     "a status": (
         manifest("{apiVersion: v1, kind: ConfigMap, §status: {}}"),
         f"{HERE}.manifest.status",
-        "whoever carries the object out writes its status",
+        "the object's controller writes its status",
     ),
     "namespace": (meta("{§namespace: x}"), f"{HERE}.manifest.metadata.namespace", "lies in the sandbox's namespace"),
     "generateName": (meta("{§generateName: x}"), f"{HERE}.manifest.metadata.generateName", "Dayfly derives one"),

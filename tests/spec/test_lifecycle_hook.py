@@ -118,8 +118,8 @@ REFUSED = {
         "write annotation",
     ),
     "pointer to status": (HOOK + "  hold: {§path: /status/a, value: a}", "spec.hold.path", "status cannot hold"),
-    "pointer into a list": (HOOK + "  hold: {§path: /spec/a/0/b, value: a}", "spec.hold.path", "outside of lists"),
-    "pointer to a list's end": (HOOK + "  hold: {§path: /spec/a/-, value: a}", "spec.hold.path", "outside of lists"),
+    "pointer into a list": (HOOK + "  hold: {§path: /spec/a/0/b, value: a}", "spec.hold.path", "outside lists"),
+    "pointer to a list's end": (HOOK + "  hold: {§path: /spec/a/-, value: a}", "spec.hold.path", "outside lists"),
     "hold without preStop": (
         HEAD + SELECTOR + AFTER + "  §hold: {annotation: a}",
         "spec.hold",

@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is no segment of a path"),
     "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is no segment of a path"),
-    "a header of ours": (field("headers: {§host: other}"), f"{HERE}.headers.host", "is written by the sender itself"),
+    "a header of ours": (field("headers: {§host: other}"), f"{HERE}.headers.host", "is set by the sender itself"),
     "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends it by itself"),
     "a header twice": (field("headers: {X-A: a, §x-a: b}"), f"{HERE}.headers.x-a", "appears twice"),
     "a header's name": (field("headers: {§'a b': c}"), f'{HERE}.headers["a b"]', "is not the name of a header"),
@@ -110,7 +110,7 @@ REFUSED = {
         f"{HERE}.poll.until.in",
         "names no value",
     ),
-    "no certificate": (field("tls: {§ca: x}"), f"{HERE}.tls.ca", "holds no certificate"),
+    "no certificate": (field("tls: {§ca: x}"), f"{HERE}.tls.ca", "contains no certificate"),
     "a time": (field("timeouts: {§connect: 5}").replace("5}", "'5'}"), f"{HERE}.timeouts.connect", "is not a duration"),
     "find of what may run twice": (
         step("    retry: {idempotent: true}\n", webhook=GOOD + "      §find: {}\n"),
@@ -141,7 +141,7 @@ REFUSED = {
     "an output of ours": (
         step("    outputs: [{§name: location, valueFromHeader: X}]\n"),
         "spec.create[0].outputs[0].name",
-        "every webhook tells this",
+        "every webhook already has this",
     ),
     "a script's output from an answer": (
         (

@@ -76,7 +76,9 @@ def _head(text: str) -> Head:
 
     number, colon, digest = text.partition(":")
     if not (colon and number.isascii() and number.isdigit() and len(digest) == len(chain.BEGINNING)):
-        raise CliError(Exit.USAGE, f"{text!r} is no head of an audit", "write what --verify printed: NUMBER:DIGEST")
+        raise CliError(
+            Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
+        )
     return chain.Head(int(number), digest)
 
 

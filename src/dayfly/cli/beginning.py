@@ -35,7 +35,7 @@ def begin(folder: str, example: str | None) -> None:
     """
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CliError(Exit.USAGE, f"{folder}: there is something already", "name a new or an empty folder")
+        raise CliError(Exit.USAGE, f"{folder}: something is already there", "name a new or an empty folder")
     files = _copied(example) if example is not None else _bare(target.resolve().name)
     files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
     for path, (content, mode) in files.items():

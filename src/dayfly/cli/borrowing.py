@@ -112,7 +112,7 @@ def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
         try:
             found.append((name, reading.read(path).decode()))
         except UnicodeDecodeError:
-            raise CliError(Exit.USAGE, f"{path}: is no text in UTF-8", "a param is text") from None
+            raise CliError(Exit.USAGE, f"{path}: is not UTF-8 text", "a param is text") from None
     return found
 
 

@@ -221,7 +221,7 @@ def told(error: errors.ApiError, flags: str) -> CliError:
             return CliError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():
             advice = f"check before you try again: dayfly get sandboxes{flags}"
-            return CliError(Exit.FAILED, f"whether it was done is not known: {error.message}", advice)
+            return CliError(Exit.FAILED, f"it is not known whether this was done: {error.message}", advice)
         case errors.ServerTrouble():
             return CliError(
                 Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"

@@ -40,7 +40,9 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
     """
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise CliError(Exit.USAGE, "--events-to has a name or password in it", "let the receiver know us otherwise")
+        raise CliError(
+            Exit.USAGE, "--events-to has a name or password in it", "identify us to the receiver in another way"
+        )
     address = Address(f"{parts.scheme}://{parts.netloc}", "")
     where = place(address)
     if not where.tls and where.name not in _LOOPBACK and f"{where.name}:{where.port}" not in allowed:

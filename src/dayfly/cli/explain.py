@@ -18,7 +18,7 @@ def command(field: str) -> None:
     except KeyError as fault:
         part, known = fault.args
         if not known:
-            raise CliError(Exit.NOT_FOUND, f'"{part}" is none: what is before it has no fields') from None
+            raise CliError(Exit.NOT_FOUND, f'"{part}" is not a field: what is before it has none') from None
         what = "kind" if known == json_schema.words() else "field"
         raise not_there(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:

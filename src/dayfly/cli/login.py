@@ -36,7 +36,7 @@ def command(url: str, name: str | None, insecure: bool) -> None:
         raise CliError(Exit.USAGE, message, "write https://HOST, or give --insecure")
     name = name or host
     if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
-        raise CliError(Exit.USAGE, f"{name!r} is no name for a server", "give another with --name NAME")
+        raise CliError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
     key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
     address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name)
     client = Client(address)

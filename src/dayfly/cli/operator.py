@@ -238,7 +238,9 @@ class _Dialled(NamedTuple):
         except (OSError, UnicodeDecodeError) as error:
             raise CliError(Exit.USAGE, f"cannot read the token {token_file}: {error}", "see --token-file") from None
         if not token.isascii() or not token.isprintable() or not token:
-            raise CliError(Exit.USAGE, f"{token_file} holds no token", "it is one line, as the server has shown it")
+            raise CliError(
+                Exit.USAGE, f"{token_file} contains no token", "it must be one line, as the server printed it"
+            )
         pairs = [each.partition("=") for each in namespaces]
         if not pairs or not all(org and namespace for org, _, namespace in pairs):
             wanted = "say where an organisation's sandboxes live: --agent-namespace ORG=NAMESPACE"

@@ -100,7 +100,7 @@ def _beside(
     """The plan of a sandbox's file beside what lives of that name."""
     there = host()
     if there is None:
-        raise CliError(Exit.NO_SERVER, "no server is running whose sandbox this could be compared with", api.START)
+        raise CliError(Exit.NO_SERVER, "no server is running, so there is no sandbox to compare with", api.START)
     standing = there.sandbox(wish.name)
     if not standing.spec:
         raise CliError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")

@@ -100,7 +100,9 @@ def command(
 def init(org: str, database: str | None) -> None:
     """Create an organisation and print the key of its first admin. The key is shown only this once."""
     if not _ORG.fullmatch(org):
-        raise CliError(Exit.USAGE, f"{org!r} is no name of an organisation", "write 1 to 63 of a-z, 0-9 and -")
+        raise CliError(
+            Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
+        )
     from dayfly.control import keys
     from dayfly.control.store import StoreError
 

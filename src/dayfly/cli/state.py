@@ -81,8 +81,8 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
     place, head = max(named.items(), key=lambda each: max((version.at for version in each[1].versions), default=0))
     found = head.newest if number is None else next((v for v in head.versions if v.number == number and v.blob), None)
     if found is None:
-        what = f"version {number}" if number else "anything"
-        raise CliError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has not {what}", "see: dayfly state list")
+        what = f"version {number}" if number else "content"
+        raise CliError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has no {what}", "see: dayfly state list")
     try:
         show.put(unseal(states.keys(), place, found, states.chunks(place, found)))
     except SpoiledError as error:

@@ -52,7 +52,7 @@ def to_local(
         here = ("spec", "local", index)
         of = _origin(wished.get("from"), (*here, "from"))
         if lifecycle.route_id(of) in map(lifecycle.kept_id, (*ways, *found)):
-            raise SpecError("takes the requests of a baseline that another fork or local workload takes", here)
+            raise SpecError("another fork or local workload already takes the requests of this baseline", here)
         port = _local_port(wished.get("mappings"), (*here, "mappings"))
         route = Route(baseline=of, keys=_keys(of, key, others), local_port=port)
         found.append(Unit(name=str(wished.get("name") or of.name), kind=Kind.ROUTE, route=route))
@@ -62,7 +62,7 @@ def to_local(
 def _origin(given: Any, keys: Path) -> Baseline:
     named = [given.get(field) for field in ("kind", "namespace", "name")] if isinstance(given, dict) else [None]
     if not all(isinstance(each, str) and each for each in named):
-        raise SpecError("says kind, namespace and name of the baseline whose requests it takes", keys)
+        raise SpecError("needs the kind, namespace and name of the baseline whose requests it takes", keys)
     kind, namespace, name = map(str, named)
     return Baseline(kind=kind, namespace=namespace, name=name)
 

@@ -44,7 +44,7 @@ def steps(about: str, source: Schema, *, repeats: bool, stops: bool = False) -> 
     step["properties"]["object"] = {"x-kubernetes-validations": [*crd_object.RULES, does]}
     if repeats:
         cel = "!has(self.limit)"
-        limitless = rule(cel, "a cleanup is tried until it succeeds; leave the limit out", fieldPath=".limit")
+        limitless = rule(cel, "a cleanup is retried until it succeeds; leave the limit out", fieldPath=".limit")
         step["properties"]["retry"] = {"x-kubernetes-validations": [limitless]}
     return many(about, _STEPS, key="name", items=step)
 

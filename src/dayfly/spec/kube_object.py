@@ -145,7 +145,7 @@ def check_settings(item: KubeObject, clocks: Collection[str], *, again: bool, ke
         SpecError: a setting that would be ignored.
     """
     if again and item.manifest is not None:
-        problem = "an object is made once, and whoever carries it out tries again by itself; leave it out"
+        problem = "an object is made once, and its controller retries by itself; leave it out"
         raise SpecError(problem, (*keys, "retry", "idempotent"))
     for field in clocks:
         if field != "run":
@@ -199,7 +199,7 @@ def _check_manifest(manifest: dict[str, Any], keys: Path) -> None:
     if problem:
         raise SpecError(problem, (*keys, field))
     if "status" in manifest:
-        raise SpecError("whoever carries the object out writes its status; leave it out", (*keys, "status"))
+        raise SpecError("the object's controller writes its status; leave it out", (*keys, "status"))
     _check_meta(manifest.get("metadata", {}), (*keys, "metadata"))
     if (size := len(msgspec.json.encode(manifest))) > MAX_BYTES:
         raise SpecError(f"has {size} bytes; a manifest has at most {MAX_BYTES}", keys)
@@ -224,7 +224,7 @@ def _check_notes(notes: Any, keys: Path) -> None:
         raise SpecError("must be a mapping", keys)
     for name, text in notes.items():
         if is_ours(name):
-            raise SpecError(f"keys with {OUR_PREFIX} are Dayfly's own; take another", (*keys, name))
+            raise SpecError(f"keys with {OUR_PREFIX} are Dayfly's own; choose another", (*keys, name))
         if not isinstance(text, str):
             raise SpecError("must be a string (in quotes)", (*keys, name))
 

@@ -239,7 +239,7 @@ def _check_hold(hold: Hold, keys: Path) -> None:
         if not _KEY.fullmatch(hold.annotation):
             raise SpecError(f"{quote(hold.annotation)} is not the key of an annotation", (*keys, "annotation"))
         if is_ours(hold.annotation):
-            raise SpecError("keys with dayfly.dev/ are Dayfly's own; take another", (*keys, "annotation"))
+            raise SpecError("keys with dayfly.dev/ are Dayfly's own; choose another", (*keys, "annotation"))
         if hold.value is not None and not isinstance(hold.value, str):
             raise SpecError("the value of an annotation must be a string (in quotes)", (*keys, "value"))
         return
@@ -253,12 +253,12 @@ def _check_field(path: str, keys: Path) -> None:
         raise SpecError(f"{quote(path)} is not a JSON Pointer like /spec/hold", keys)
     way = parts(path)
     if way[0] == "metadata":
-        raise SpecError("of metadata only an annotation can hold an object: write annotation", keys)
+        raise SpecError("in metadata, only an annotation can hold an object: write annotation", keys)
     if way[0] in ("apiVersion", "kind", "status"):
         raise SpecError(f"{way[0]} cannot hold an object; take a field that its controller heeds", keys)
     for part in way:
         if _INDEX.fullmatch(part):
-            raise SpecError("the items of a list have no fixed places; take a field outside of lists", keys)
+            raise SpecError("the items of a list have no fixed positions; choose a field outside lists", keys)
 
 
 def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:

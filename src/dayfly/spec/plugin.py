@@ -225,7 +225,9 @@ def _check_census(step: Step, keys: Path) -> None:
     """A census is a script that only looks, by what a sandbox gives and by the resource's own identity."""
     check_step(step, keys, repeats=False)
     if step.script is None or step.outputs or step.retry or step.timeouts:
-        raise SpecError("is a script with inputs and nothing else; it prints a line for each thing that is there", keys)
+        raise SpecError(
+            "must be a script with inputs and nothing else, which prints one line for each thing that exists", keys
+        )
     for position, wanted in enumerate(step.inputs):
         here = (*keys, "inputs", position)
         _check_plugin_source(wanted, here)
@@ -369,7 +371,7 @@ def _check_retry(retry: Retry, keys: Path, *, repeats: bool) -> None:
         return
     here = (*keys, "limit")
     if repeats:
-        raise SpecError("a cleanup is tried until it succeeds; leave the limit out", here)
+        raise SpecError("a cleanup is retried until it succeeds; leave the limit out", here)
     if retry.limit < 1:
         raise SpecError(f"{retry.limit} is not a limit: write how often the step may start, 1 or more", here)
     if retry.limit > 1 and not retry.idempotent:

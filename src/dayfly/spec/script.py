@@ -17,7 +17,7 @@ def check(script: str, keys: Path) -> None:
     if not first.startswith("#!"):
         raise SpecError('must begin with #!; add e.g. "#!/bin/sh" as its first line', keys)
     if first.endswith("\r"):
-        raise SpecError("its first line ends in a carriage return; save the script with Unix line ends", keys)
+        raise SpecError("its first line ends in a carriage return; save the script with Unix line endings", keys)
     if not first[2:].strip().startswith("/"):
         raise SpecError(f'{quote(first)} names no interpreter by its absolute path; write e.g. "#!/bin/sh"', keys)
     if (size := len(script.encode())) > MAX_BYTES:

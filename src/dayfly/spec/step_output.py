@@ -64,7 +64,7 @@ def check(output: Output, keys: Path, work: Work) -> None:
             raise SpecError('missing required field "valueFromPath"', keys)
         raise SpecError(f"needs exactly one of {', '.join(fields)}; {sum(given.values())} are given", keys)
     if work == "webhook" and output.name in (*webhook.BUILT_IN_OUTPUTS, webhook.DEFINITE):
-        raise SpecError("every webhook tells this by itself; take another name", (*keys, "name"))
+        raise SpecError("every webhook already has this output; choose another name", (*keys, "name"))
     if output.value_from_path is not None:
         names.check_path(output.value_from_path, (*keys, "valueFromPath"))
     if output.value_from_json_path is not None:

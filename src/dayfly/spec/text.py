@@ -198,7 +198,7 @@ class _Builder:
     def scalar(self, event: yaml.ScalarEvent, keys: Path) -> Any:
         text: str = event.value
         if "\0" in text:
-            raise self.error(event, "holds a NUL character, which no script, variable or path can carry", keys)
+            raise self.error(event, "contains a NUL character, which scripts, variables and paths cannot have", keys)
         if not event.implicit[0] or event.tag:
             return text
         try:
@@ -280,7 +280,7 @@ def kind_of(value: Any) -> str:
 
 def _check_string(value: str, keys: Path) -> None:
     if "\0" in value:
-        raise SpecError("holds a NUL character, which no script, variable or path can carry", keys)
+        raise SpecError("contains a NUL character, which scripts, variables and paths cannot have", keys)
     try:
         value.encode()
     except UnicodeEncodeError as fault:

@@ -161,7 +161,7 @@ def check(
     if webhook.find is not None:
         with faults:
             if repeats:
-                raise SpecError("a step that may run twice is sent again instead; leave find out", (*keys, "find"))
+                raise SpecError("an idempotent step is sent again instead; leave find out", (*keys, "find"))
         places.segments(webhook.find.path, (*keys, "find", "path"))
         places.members(webhook.find.query, (*keys, "find", "query"))
         if webhook.find.when is not None:
@@ -175,7 +175,7 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
             raise SpecError("is not the name of a header", (*keys, "idempotencyKey"))
     with faults:
         if webhook.tls is not None and "-----BEGIN CERTIFICATE-----" not in webhook.tls.ca:
-            raise SpecError("holds no certificate in PEM form", (*keys, "tls", "ca"))
+            raise SpecError("contains no certificate in PEM format", (*keys, "tls", "ca"))
     limits = webhook.timeouts or Limits()
     for field in ("connect", "answer"):
         with faults:
@@ -270,7 +270,7 @@ class _Places:
                 if not _TOKEN.fullmatch(name):
                     raise SpecError(f"{quote(name)} is not the name of a header", here)
                 if name.lower() in _OURS:
-                    raise SpecError("is written by the sender itself; leave it out", here)
+                    raise SpecError("is set by the sender itself; leave it out", here)
                 if problem := seen.get(name.lower()):
                     raise SpecError(problem, here)
                 seen[name.lower()] = "appears twice, in other letters"
@@ -303,7 +303,7 @@ class _Places:
             form = "".join(f", and {word} beside it" for word in more)
             raise SpecError(f"write {{$input: name}} or {{$env: NAME}}{form}", keys)
         if not isinstance(value.get("prefix", ""), str) or not value.get("prefix", "").isascii():
-            raise SpecError("a prefix is a constant of ASCII characters", (*keys, "prefix"))
+            raise SpecError("a prefix must be a constant of ASCII characters", (*keys, "prefix"))
         name = value.get("$input", value.get("$env"))
         if "$input" in value and name not in self.inputs:
             known = ", ".join(map(quote, sorted(self.inputs))) or "none"
@@ -322,7 +322,7 @@ def _check_secret(value: dict[str, Any], keys: Path) -> None:
         raise SpecError("names no key of a Secret", (*keys, "$secret", "key"))
     prefix = value.get("prefix", "")
     if not (isinstance(prefix, str) and prefix.isascii() and prefix.isprintable()):
-        raise SpecError("a prefix is a constant of ASCII characters", (*keys, "prefix"))
+        raise SpecError("a prefix must be a constant of ASCII characters", (*keys, "prefix"))
 
 
 def _check_expect(expect: Expect, keys: Path, faults: Faults) -> None:

@@ -56,7 +56,7 @@ def check_workload(workload: Workload) -> None:
     if workload.routed_port is not None:
         check_port(workload.routed_port, ("routedPort",))
         if workload.port is None:
-            raise SpecError("the requests that no fork is for have nowhere to go; give the port too", ("routedPort",))
+            raise SpecError("requests for the baseline itself have nowhere to go; give the port too", ("routedPort",))
         if workload.routed_port == workload.port:
             raise SpecError("is the port where the workload itself listens; choose another one", ("routedPort",))
     if workload.workdir and not workload.workdir.startswith("/"):
@@ -128,7 +128,7 @@ def _environment(container: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             raise SpecError("must be a mapping with a name", here)
         if item.get("valueFrom"):
-            raise SpecError("only a cluster knows this value; write it out as value", (*here, "valueFrom"))
+            raise SpecError("only a cluster knows this value; write the value itself, as value", (*here, "valueFrom"))
         value = item.get("value") or ""
         if not isinstance(value, str):
             raise SpecError(f"must be a string, not {text.kind_of(value)}; write it in quotes", (*here, "value"))
