@@ -10,9 +10,10 @@ import msgspec
 from dayfly.embedded.alarms import Alarms
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import Gaps, now_ms
-from dayfly.embedded.executors import AttemptExecutor, Executors
+from dayfly.embedded.executors import AttemptExecutor
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import Ledger, LedgerError, Values
+from dayfly.embedded.registry import Executors
 from dayfly.embedded.route_executors import KeptExecutor
 from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.scene import OBJECTIONS, Scenes

@@ -13,7 +13,7 @@ from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs, telling
 from dayfly.embedded.state_door import StateDoor
-from dayfly.execute.executor import Known, Registry
+from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, Told, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.paths import declared_paths, private_directories
@@ -393,6 +393,3 @@ class ForkExecutor(AttemptExecutor):
 
     def _fact(self, key: Key) -> Fact | None:
         return self._attempts.facts(key.run).get((key.unit, key.attempt))
-
-
-Executors = Registry[Live]

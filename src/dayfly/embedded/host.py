@@ -17,9 +17,10 @@ from dayfly.embedded.beginning import isolation, open_ledgers, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.envoy import Envoy
-from dayfly.embedded.executors import Executors, ForkExecutor, StepExecutor, WebhookExecutor
+from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
+from dayfly.embedded.registry import Executors
 from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
 from dayfly.embedded.routing import Routing
 from dayfly.embedded.runs import Runs

@@ -36,6 +36,13 @@ class Live:
         """The kind of a unit, whether or not it is wished for still."""
         return self.unit(name).kind
 
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of all units that are wished for, or were ever claimed."""
+        wished = {step.unit.kind for step in self.plan.steps.values()}
+        wished.update(step.unit.kind for step in self.plan.kept.values())
+        return wished.union(self.kind(name) for name in self.run.units)
+
     def traceparent(self, step: str, attempt: int) -> str:
         """What programs of that attempt hang their spans below."""
         return traceparent(self.run.uid, step, attempt, creates=self.plan.steps[step].creates)

@@ -2,7 +2,7 @@
 
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.executors import Executors
+from dayfly.embedded.registry import Executors
 from dayfly.embedded.runs import Live, Runs, telling
 from dayfly.execute import route_group
 from dayfly.execute.inputs import remarks

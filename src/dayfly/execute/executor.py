@@ -5,7 +5,7 @@ engine is told of a kind no more than what is here: it has units that are done *
 is the document that says which. What a host looks at in one turn (`V_contra`) is the host's own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -98,6 +98,10 @@ class Registry(Generic[V_contra]):
         """The executor of that kind, if there is one."""
         return self._by_kind.get(kind)
 
+    def concerned(self, _view: V_contra, /) -> Iterable[Executor[V_contra]]:
+        """Those who may know anything of what is looked at: all, unless a host can tell."""
+        return self._by_kind.values()
+
     @property
     def gated(self) -> frozenset[str]:
         """The kinds of which an attempt is prepared before it is claimed."""
@@ -128,7 +132,7 @@ class Registry(Generic[V_contra]):
 
     async def observe(self, view: V_contra) -> None:
         """Find out what is not known yet."""
-        for executor in self._by_kind.values():
+        for executor in self.concerned(view):
             await executor.observe(view)
 
     def known(self, view: V_contra, plan: Plan) -> Known:
@@ -142,7 +146,7 @@ class Registry(Generic[V_contra]):
             for step in every
             if step.unit.kind not in self._by_kind
         }
-        for known in [executor.known(view) for executor in self._by_kind.values()]:
+        for known in [executor.known(view) for executor in self.concerned(view)]:
             facts |= known.facts
             outputs |= known.outputs
             made |= known.made
