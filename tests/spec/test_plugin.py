@@ -108,6 +108,22 @@ REFUSED = {
         "spec.create[1].inputs[0].default",
         "leave one of the two out",
     ),
+    "a step's output is a secret": (
+        create(STEP + "    inputs:\n    - {name: b, §secret: true, valueFromStep: {name: a, output: o}}"),
+        "spec.create[0].inputs[0].secret",
+        "belongs to an input with valueFromSandbox",
+    ),
+    "a secret with a default": (
+        create(STEP + "    inputs:\n    - {name: b, §default: x, secret: true, valueFromSandbox: true}"),
+        "spec.create[0].inputs[0].default",
+        "leave required and default out",
+    ),
+    "a secret that is required elsewhere": (
+        create(STEP + "    inputs:\n    - {name: b, secret: true, valueFromSandbox: true}\n  - name: c\n" + STEP)
+        + "    inputs:\n    - {name: b, §required: true, valueFromSandbox: true}",
+        "spec.create[1].inputs[0].required",
+        "leave required and default out",
+    ),
     "two defaults": (
         create(STEP + "    inputs:\n    - {name: b, default: x, valueFromSandbox: true}\n  - name: c\n" + STEP)
         + "    inputs:\n    - {name: b, §default: z, valueFromSandbox: true}",
@@ -457,5 +473,18 @@ spec:
     script: "#!/bin/sh"
     inputs: [{name: size, valueFromSandbox: true, default: ""}, {name: own, valueFromSandbox: true, required: true}]
 """)
-    assert found.spec.params() == {"size": ("a", False, ""), "own": ("a", True, None)}
+    assert found.spec.params() == {"size": ("a", False, "", False), "own": ("a", True, None, False)}
+    assert documents.from_wire(documents.export(found), "ResourcePlugin") == found
+
+
+def test_a_secret_is_one_for_all_steps():
+    found = load("""\
+name: p
+spec:
+  create:
+  - {name: a, script: "#!/bin/sh", inputs: [{name: key, valueFromSandbox: true}, {name: own, valueFromSandbox: true}]}
+  delete:
+  - {name: b, script: "#!/bin/sh", inputs: [{name: key, valueFromSandbox: true, secret: true}]}
+""")
+    assert found.spec.secrets() == {"key"}
     assert documents.from_wire(documents.export(found), "ResourcePlugin") == found

@@ -222,7 +222,7 @@ def _params(spec: Any) -> list[str]:
     found: dict[str, str] = {}
     for wanted in (each for event in ("create", "delete") for step in spec.get(event) or [] for each in step["inputs"]):
         if wanted.get("valueFromSandbox"):
-            rule = "required" if wanted.get("required") else ""
+            rule = next((word for word in ("required", "secret") if wanted.get(word)), "")
             if "default" in wanted:
                 rule = f"default {json.dumps(wanted['default'], ensure_ascii=False)}"
             found[wanted["name"]] = rule or found.get(wanted["name"], "")

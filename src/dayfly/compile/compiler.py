@@ -254,6 +254,7 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.S
         params_at=(*instance.keys, "params"),
         work=units.work(instance.spec.runner, {**env, **named}, state=instance.spec.state),
         origin=Origin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else Origin(),
+        secrets=instance.spec.secrets(),
     )
 
 

@@ -227,7 +227,7 @@ class _Index:
             name=item.name,
             value=item.value,
             source=f"{producer}.{output}" if item.from_ else _asked(document, item),
-            sensitive=(producer, output) in self.sensitive,
+            sensitive=item.secret or (producer, output) in self.sensitive,
             env=item.as_.env if unit.exec is not None else "",
             path=item.as_.path,
         )
@@ -263,6 +263,8 @@ class _Index:
 
 
 def _asked(document: Lifecycle, item: Input) -> str:
+    if item.comes_with_run:
+        return "the secrets file"
     return f"{item.target} of the {document.target.kind}" if item.target else _told(item.fork)
 
 

@@ -134,6 +134,7 @@ def check_params(instances: Mapping[str, Instance]) -> None:
     """
     for instance in instances.values():
         _check_required(instance)
+        _check_secret(instance)
         for _, wanted, keys in instance.given():
             check_output(wanted, instances, keys)
     across = [edge for instance in instances.values() for edge in _edges(instance)]
@@ -152,6 +153,17 @@ def _check_required(instance: Instance) -> None:
             problem = f"{_what(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
             # The way to the params is there only if some are given.
             raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
+
+
+def _check_secret(instance: Instance) -> None:
+    """No document holds a secret; it may be another resource's output."""
+    for name in sorted(instance.spec.secrets()):
+        if isinstance(instance.resource.params.get(name, Param), str):
+            problem = (
+                f"{quote(name)} is a secret, which no document holds: leave it out, and give it with "
+                "dayfly with --secrets-file; or take another resource's output (valueFrom.resource)"
+            )
+            raise SpecError(problem, (*instance.keys, "params", name))
 
 
 def _what(instance: Instance) -> str:

@@ -52,6 +52,7 @@ class Setting(msgspec.Struct, frozen=True):
         resource: The resource the document makes; empty for the target's own hooks.
         params: What the sandbox gives the resource, by name.
         params_at: The way to them.
+        secrets: Those that are secrets.
         work: Where scripts run and the built-in environment; it has neither script nor command.
         origin: Who wrote the steps.
     """
@@ -61,6 +62,7 @@ class Setting(msgspec.Struct, frozen=True):
     params_at: Path
     work: Exec
     origin: Origin = Origin()
+    secrets: frozenset[str] = frozenset()
 
 
 def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
@@ -199,11 +201,12 @@ def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input
     if item.value_from_sandbox:
         param, here = shared.params.get(item.name), (*shared.params_at, item.name)
         source = param.value_from.resource if isinstance(param, Param) else param
+    secret = item.value_from_sandbox and item.name in shared.secrets
     if isinstance(source, ResourceOutput):
-        return Input(name=item.name, from_=output_of(source, shared.resource), as_=place)
+        return Input(name=item.name, from_=output_of(source, shared.resource), secret=secret, as_=place)
     if source is not None and item.env:
         check_variable(source, here)
-    return Input(name=item.name, value=source, as_=place)
+    return Input(name=item.name, value=source, secret=secret, as_=place)
 
 
 def _retry(given: written.Retry, event: Event) -> Retry:

@@ -87,7 +87,9 @@ class Executor(Protocol[V_contra]):
 class Registry(Generic[V_contra]):
     """The kinds of one host."""
 
-    def __init__(self, *executors: Executor[V_contra]) -> None:
+    def __init__(self, *executors: Executor[V_contra], secrets: bool = False) -> None:
+        """`secrets`: whether the host can be given what stands in no document."""
+        self._secrets = secrets
         self._by_kind = {executor.kind: executor for executor in executors}
 
     def add(self, executor: Executor[V_contra]) -> None:
@@ -114,6 +116,8 @@ class Registry(Generic[V_contra]):
             RefusedError: the first thing that it cannot run.
         """
         for document in documents:
+            if not self._secrets and (problem := words.no_secrets(document.secrets())):
+                raise RefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in Event for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
         for unit in kept:

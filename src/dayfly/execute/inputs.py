@@ -71,8 +71,8 @@ def resolve(
     """Where the values of a unit's inputs are, by what the ledger knows of them.
 
     `cleans` says that it must run whatever it reads. An output that is still being made counts as present. `given` are
-    the values that its target has for it, by the inputs' names. Without `forks` nothing is known, and nothing said, of
-    what forks tell.
+    the values that its target has for it and the secrets that came with the run, by the inputs' names. Without `forks`
+    nothing is known, and nothing said, of what forks tell.
 
     Raises:
         UntoldError: a fork cannot tell now what the unit reads of it, and the unit does not clean up.
@@ -137,7 +137,7 @@ def _source(
     """Where one value is, its size, and whether it is text."""
     if item.from_ is None:
         value = None if item.value is None else item.value.encode()
-        if item.target:
+        if item.target or item.comes_with_run:
             value = given.get(item.name)
         elif item.fork is not None:
             value = forks(item.fork).encode() if forks is not None else None

@@ -113,6 +113,7 @@ class PluginView:
         self.keys = keys
         self.create = [StepView(self, step, (*keys, "create", at)) for at, step in enumerate(spec.create)]
         self.delete = [StepView(self, step, (*keys, "delete", at)) for at, step in enumerate(spec.delete)]
+        self._secrets = spec.secrets()
         self._outputs = {(step.name, out.name): out for step in (*spec.create, *spec.delete) for out in step.outputs}
 
     @property
@@ -130,6 +131,8 @@ class PluginView:
 
     def is_sensitive(self, item: Input) -> bool:
         """Whether an input holds a secret."""
+        if item.value_from_sandbox and item.name in self._secrets:
+            return True
         output = self.producer(item)
         return output is not None and (output.sensitive or output.value_from_secret is not None)
 

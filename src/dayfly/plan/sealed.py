@@ -97,8 +97,8 @@ def references(unit: Unit) -> tuple[Ref, ...]:
 
 
 def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
-    """Those of the unit's inputs whose values are outputs that were declared sensitive."""
-    found = set()
+    """Those of the unit's inputs whose values are secrets, or outputs that were declared sensitive."""
+    found = {item.name for item in unit.inputs if item.secret}
     for item in unit.inputs:
         if item.from_ is None:
             continue

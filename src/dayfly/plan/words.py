@@ -159,6 +159,17 @@ def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
     return f"this host runs units of kind {names(kinds, most=len(kinds))}, not {kind}"
 
 
+def no_secrets(secrets: tuple[str, ...]) -> str:
+    """Why a host cannot be given what stands in no document; empty if nothing is wanted."""
+    if not secrets:
+        return ""
+    what, it = ("are secrets", "them") if len(secrets) > 1 else ("is a secret", "it")
+    return (
+        f"{names(secrets, most=len(secrets))} {what}, and dayfly with --secrets-file gives {it} on a developer's own "
+        f"machine alone; here let another resource make {it} (valueFrom.resource)"
+    )
+
+
 def waits_for_slot() -> str:
     return "waits for a free slot: the host is already running as many steps as it may"
 

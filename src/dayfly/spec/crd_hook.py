@@ -8,9 +8,11 @@ from dayfly.spec.crd_schema import NAME, Row, Schema, exactly_one, many, name, r
 _LABEL = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _FROM_TARGET = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && !has(self.valueFrom) && (" + exactly_one("value valueFromStep valueFromTarget") + ")",
+    "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && ("
+    + exactly_one("value valueFromStep valueFromTarget")
+    + ")",
     "a lifecycle hook's input needs exactly one of value, valueFromStep and valueFromTarget, and neither "
-    "valueFromSandbox, valueFrom, required nor default",
+    "valueFromSandbox, valueFrom, required, default nor secret",
 )
 _NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither makes nor removes an object")
 _NOT_UNDOING = rule("self == ''", "belongs to a postStop step; leave it out")

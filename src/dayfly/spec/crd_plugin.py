@@ -52,17 +52,18 @@ def steps(about: str, source: Schema, *, repeats: bool, stops: bool = False) -> 
 _FROM_PLUGIN = rule(
     "!has(self.value) && !has(self.valueFrom) && "
     "((has(self.valueFromSandbox) && self.valueFromSandbox) != has(self.valueFromStep)) && "
-    "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default))",
+    "(!has(self.valueFromStep) || !(has(self.required) && self.required) && !has(self.default) && "
+    "!(has(self.secret) && self.secret))",
     "a plugin's input needs exactly one of valueFromSandbox and valueFromStep, and no value or valueFrom; "
-    "required and default belong to valueFromSandbox",
+    "required, default and secret belong to valueFromSandbox",
 )
 _FROM_HOOK = (
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
-    "!has(self.default) && (" + exactly_one("value valueFromStep valueFrom") + ")"
+    "!has(self.default) && !(has(self.secret) && self.secret) && (" + exactly_one("value valueFromStep valueFrom") + ")"
 )
 _ONE = (
-    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required "
-    "nor default"
+    "a hook's input needs exactly one of value, valueFromStep and valueFrom, and neither valueFromSandbox, required, "
+    "default nor secret"
 )
 FROM_HOOK = rule(_FROM_HOOK, _ONE)
 FROM_HOOK_APART = rule(
@@ -199,6 +200,10 @@ FIELDS: dict[type, Row] = {
         "value_from_sandbox": text("Taken from the sandbox's param of the same name."),
         "required": text("Whether the sandbox must give the param; it holds for all steps that take it."),
         "default": text("What the param is if the sandbox does not give it; for all steps that take it.", 65_536),
+        "secret": text(
+            "Whether the param is a secret: always needed, in no document, masked in logs; for all steps that take it. "
+            "It is given with dayfly with --secrets-file, or is another resource's output."
+        ),
         "value_from_step": text("Taken from another step."),
         "value_from": text("Taken from a resource or a fork; only in a sandbox's hooks."),
         "as_": text("Where the value appears; the input's name in capitals, as a variable, if left out."),

@@ -80,6 +80,7 @@ FIELDS: dict[type, Row] = {
         "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
         "from_": text("Another unit's output."),
         "fork": text("What a fork tells."),
+        "secret": text("Whether it must not stand in a log; if nothing else says what it is, it comes with the run."),
         "as_": text("Where the value appears."),
         "target": text("A JSONPath into the target object that finds the value; empty: it comes from elsewhere.", 1024),
     },

@@ -111,7 +111,8 @@ class ForkValue(Struct, frozen=True, kw_only=True):
 class Input(Struct, frozen=True, kw_only=True):
     """One named input: a constant, another unit's output, what its target or a fork tells, or (none) a value not given.
 
-    `target` is a JSONPath into the target object, which is asked when an attempt is prepared.
+    `target` is a JSONPath into the target object, which is asked when an attempt is prepared. The value of a `secret`
+    must not stand in a log; where nothing else says what it is, it comes with the run, and is in no document.
     """
 
     name: str
@@ -119,7 +120,13 @@ class Input(Struct, frozen=True, kw_only=True):
     from_: Ref | None = msgspec.field(name="from", default=None)
     target: str = ""
     fork: ForkValue | None = None
+    secret: bool = False
     as_: As = msgspec.field(name="as", default=As())
+
+    @property
+    def comes_with_run(self) -> bool:
+        """Whether it is a secret that whoever wishes for the run hands over beside the documents."""
+        return self.secret and self.from_ is None
 
 
 class SecretKey(Struct, frozen=True, kw_only=True):
@@ -280,6 +287,11 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
     post_start: tuple[Unit, ...] = ()
     pre_stop: tuple[Unit, ...] = ()
     post_stop: tuple[Unit, ...] = ()
+
+    def secrets(self) -> tuple[str, ...]:
+        """The names of those that must come with the run, each once."""
+        units = (unit for event in Event for unit in self.units(event))
+        return tuple(dict.fromkeys(item.name for unit in units for item in unit.inputs if item.comes_with_run))
 
     def units(self, event: Event) -> tuple[Unit, ...]:
         """The units of one event, in the order they were written."""

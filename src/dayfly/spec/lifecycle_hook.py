@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dayfly.spec import jsonpath, names
+from dayfly.spec import jsonpath, names, param_rules
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
 from dayfly.spec.lifecycle import Event, Struct
@@ -18,7 +18,6 @@ from dayfly.spec.plugin import (
     Input,
     Runner,
     Step,
-    check_no_param_rule,
     check_runner,
     check_step,
     check_step_names,
@@ -303,7 +302,7 @@ def _check_source(wanted: HookInput, keys: Path) -> None:
     if wanted.value_from is not None:
         problem = "a lifecycle hook has no resources; write value, valueFromStep or valueFromTarget"
         raise SpecError(problem, (*keys, "valueFrom"))
-    check_no_param_rule(wanted, keys)
+    param_rules.refuse(wanted, keys)
     sources = (wanted.value, wanted.value_from_step, wanted.value_from_target)
     if (given := sum(source is not None for source in sources)) != 1:
         raise SpecError(f"needs exactly one of value, valueFromStep and valueFromTarget; {given} are given", keys)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import command, injections, kube_object, names, script, semver, step_output, webhook
+from dayfly.spec import command, injections, kube_object, names, param_rules, script, semver, step_output, webhook
 from dayfly.spec.duration import milliseconds
-from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.kube_object import FromSecret, KubeObject
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.overlay import check_overlay
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
-MAX_DEFAULT_BYTES = 64 * 1024
 
 
 class Runner(Struct, frozen=True, kw_only=True):
@@ -56,8 +55,8 @@ class Input(Struct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
     A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook, a resource
-    or a fork. Of a param one of its steps may say that it is required, or what it is if it is not given; that holds for
-    all steps that take it.
+    or a fork. Of a param one of its steps may say that it is required, what it is if it is not given, or that it is a
+    secret, which no document holds; that holds for all steps that take it.
     """
 
     name: str
@@ -66,6 +65,7 @@ class Input(Struct, frozen=True, kw_only=True):
     value_from_sandbox: bool = False
     required: bool = False
     default: str | None = None
+    secret: bool = False
     value_from_step: StepOutput | None = None
     value_from: HookSource | None = None
     as_: Injection | None = msgspec.field(name="as", default=None)
@@ -157,16 +157,25 @@ class PluginSpec(Struct, frozen=True, kw_only=True):
                 if wanted.value_from_sandbox:
                     rule = found.setdefault(wanted.name, ParamRule(step.name))
                     default = wanted.default if rule.default is None else rule.default
-                    found[wanted.name] = ParamRule(rule.step, wanted.required or rule.required, default)
+                    required, secret = wanted.required or rule.required, wanted.secret or rule.secret
+                    found[wanted.name] = ParamRule(rule.step, required, default, secret)
         return found
+
+    def secrets(self) -> frozenset[str]:
+        """Those params whose values stand in no document."""
+        return frozenset(name for name, rule in self.params().items() if rule.secret)
 
 
 class ParamRule(NamedTuple):
-    """What is said of a param: the first step that takes it, whether it must be given, and what it is if it is not."""
+    """What is said of a param: the first step that takes it, whether it must be given, what it is if it is not.
+
+    A secret one must be given always, and never in a document.
+    """
 
     step: str
     required: bool = False
     default: str | None = None
+    secret: bool = False
 
 
 class Plugin(Struct, frozen=True, kw_only=True):
@@ -214,7 +223,12 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
         with faults:
             _check_census(step, (*keys, "census", index))
     with faults:
-        _check_params(workflows, keys)
+        param_rules.check(
+            (wanted, (*keys, workflow, index, "inputs", position))
+            for workflow, steps in workflows
+            for index, step in enumerate(steps)
+            for position, wanted in enumerate(step.inputs)
+        )
     with faults:
         if spec.state:
             _check_state(workflows, (*keys, "state"))
@@ -241,26 +255,6 @@ def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) 
         if all(step.script is None and step.command is None for step in steps):
             problem = f"is for programs that make and that destroy; no {workflow} step has a script or command"
             raise SpecError(problem, keys)
-
-
-def _check_params(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:
-    """What several steps say of one param agrees."""
-    defaults: dict[str, str] = {}
-    required: set[str] = set()
-    for workflow, steps in workflows:
-        for index, step in enumerate(steps):
-            for position, wanted in enumerate(step.inputs):
-                here = (*keys, workflow, index, "inputs", position)
-                if wanted.required:
-                    required.add(wanted.name)
-                if wanted.default is not None and defaults.setdefault(wanted.name, wanted.default) != wanted.default:
-                    problem = f"another step has {quote(defaults[wanted.name])} for this param; write one default"
-                    raise SpecError(problem, (*here, "default"))
-                if wanted.name in required & defaults.keys() and (wanted.required or wanted.default is not None):
-                    field = "required" if wanted.required else "default"
-                    raise SpecError(
-                        "a param that has a default is never missing; leave one of the two out", (*here, field)
-                    )
 
 
 def check_runner(runner: Runner, keys: Path) -> None:
@@ -387,14 +381,7 @@ def _check_plugin_source(wanted: Input, keys: Path) -> None:
         found = "both are" if wanted.value_from_sandbox else "neither is"
         raise SpecError(f"needs exactly one of valueFromSandbox and valueFromStep; {found} given", keys)
     if wanted.value_from_step is not None:
-        check_no_param_rule(wanted, keys)
+        param_rules.refuse(wanted, keys)
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
-    elif wanted.default is not None and len(wanted.default.encode()) > MAX_DEFAULT_BYTES:
-        raise SpecError(f"a default has at most {MAX_DEFAULT_BYTES} bytes", (*keys, "default"))
-
-
-def check_no_param_rule(wanted: Input, keys: Path) -> None:
-    """Only a param can be left out."""
-    for field, given in (("required", wanted.required), ("default", wanted.default is not None)):
-        if given:
-            raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))
+    else:
+        param_rules.check_default(wanted, keys)

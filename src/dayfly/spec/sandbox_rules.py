@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dayfly.spec import names, semver
+from dayfly.spec import names, param_rules, semver
 from dayfly.spec import patch as patches
 from dayfly.spec.endpoints import check_port, split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
     Runner,
-    check_no_param_rule,
     check_plugin_spec,
     check_runner,
     check_step,
@@ -185,7 +184,7 @@ def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path) -> None:
 def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
     if wanted.value_from_sandbox:
         raise SpecError("a hook has no params; write value, valueFromStep or valueFrom", keys)
-    check_no_param_rule(wanted, keys)
+    param_rules.refuse(wanted, keys)
     given = [source for source in (wanted.value, wanted.value_from_step, wanted.value_from) if source is not None]
     if len(given) != 1:
         raise SpecError(f"needs exactly one of value, valueFromStep and valueFrom; {len(given)} are given", keys)

@@ -30,6 +30,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.status.sandbox_status import Heeded, WaitingError
 from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError
@@ -276,6 +277,9 @@ def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
     """Refuse a sandbox with a step of which no pod may ever be made, rather than have it wait for one."""
     wishes = seen.spec.get("resources") or []
     for document in compiled.documents:
+        if problem := words.no_secrets(document.secrets()):
+            place = next(n for n, each in enumerate(wishes) if each["name"] == document.resource)
+            raise SpecError(problem, ("spec", "resources", place))
         for problem in trial.objections(document):
             if not document.resource:
                 raise SpecError(problem, ("spec", "runner"))

@@ -1,0 +1,64 @@
+"""What the inputs of a plugin's steps say of its params: that one is required, has a default, or is a secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_DEFAULT_BYTES = 64 * 1024
+
+
+class Rules(Protocol):
+    """What an input says of the param of its name."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def required(self) -> bool: ...
+    @property
+    def default(self) -> str | None: ...
+    @property
+    def secret(self) -> bool: ...
+
+
+def refuse(wanted: Rules, keys: Path) -> None:
+    """Only a param has such rules."""
+    for field in _given(wanted):
+        raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))
+
+
+def check_default(wanted: Rules, keys: Path) -> None:
+    """Refuse a default that is too long."""
+    if wanted.default is not None and len(wanted.default.encode()) > MAX_DEFAULT_BYTES:
+        raise SpecError(f"a default has at most {MAX_DEFAULT_BYTES} bytes", (*keys, "default"))
+
+
+def check(inputs: Iterable[tuple[Rules, Path]]) -> None:
+    """What several steps say of one param agrees; each of their inputs comes with the way to it."""
+    defaults: dict[str, str] = {}
+    required: set[str] = set()
+    secret: set[str] = set()
+    for wanted, here in inputs:
+        if wanted.required:
+            required.add(wanted.name)
+        if wanted.secret:
+            secret.add(wanted.name)
+        if wanted.default is not None and defaults.setdefault(wanted.name, wanted.default) != wanted.default:
+            problem = f"another step has {quote(defaults[wanted.name])} for this param; write one default"
+            raise SpecError(problem, (*here, "default"))
+        said = _given(wanted)
+        if said and wanted.name in secret & (required | defaults.keys()):
+            problem = "a secret is always needed and stands in no document: leave required and default out"
+            raise SpecError(problem, (*here, said[0]))
+        if wanted.name in required & defaults.keys() and (wanted.required or wanted.default is not None):
+            raise SpecError("a param that has a default is never missing; leave one of the two out", (*here, said[0]))
+
+
+def _given(wanted: Rules) -> list[str]:
+    """The rules that it has."""
+    rules = {"required": wanted.required, "default": wanted.default is not None, "secret": wanted.secret}
+    return [field for field, given in rules.items() if given]
