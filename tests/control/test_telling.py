@@ -43,9 +43,8 @@ class World:
         self.links.add("other", {"far": self.other.end})
         self.heard, self.answers, self.pauses, self.hanging = [], {}, [], 0
         to = Receiver(self.post, "http://receiver")
-        self.telling = Telling(
-            store, self.links, sync, Sandboxes(store, self.links, sync), to, now=lambda: clock[0], pause=self.pause
-        )
+        boxes = Sandboxes(store, self.links, sync, self.app.state.vaults)
+        self.telling = Telling(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
 
     async def post(self, body):
         event = json.loads(body)

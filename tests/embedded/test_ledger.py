@@ -54,7 +54,7 @@ class TestFile:
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
         asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
         found = [ledger._db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
-        assert found == ["wal", 2, 1, 10_000, 2]
+        assert found == ["wal", 2, 1, 10_000, 3]
 
     def test_one_that_is_damaged_is_said(self, tmp_path):
         path = tmp_path / "ledger.db"

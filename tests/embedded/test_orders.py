@@ -62,7 +62,7 @@ async def test_a_ledger_of_the_first_form_is_carried_on(machine):
     database = sqlite3.connect(machine.home / "ledger.db")
     database.executescript(
         "ALTER TABLE run DROP COLUMN generation; DROP INDEX ended_unacknowledged;"
-        "ALTER TABLE ended DROP COLUMN acknowledged; DROP TABLE life; PRAGMA user_version = 1;"
+        "ALTER TABLE ended DROP COLUMN acknowledged; DROP TABLE life; DROP TABLE secret; PRAGMA user_version = 1;"
     )
     database.close()
     await machine.up()

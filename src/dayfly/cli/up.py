@@ -22,10 +22,15 @@ from dayfly.cli.listening import listening
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from starlette.applications import Starlette
 
     from dayfly.client.files import Wished
+    from dayfly.control.port import Host
+    from dayfly.control.store import Store
     from dayfly.control.telling import Receiver
+    from dayfly.control.vault import Vault
     from dayfly.execute.tracing import Tracer
     from dayfly.spec.routing import Forms
 
@@ -144,9 +149,7 @@ def _check_free(home: Home) -> None:
 
 
 async def _serve(wish: _Wish, sock: socket.socket) -> None:
-    from dayfly import __version__
     from dayfly.control import app as control
-    from dayfly.control.auth import single
     from dayfly.control.store import Store, StoreError
     from dayfly.embedded.beginning import HomeBusyError
     from dayfly.embedded.host import EmbeddedHost
@@ -177,9 +180,7 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         try:
             names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
             hosts = dict.fromkeys(sorted(names), host.end)
-            app = control.create_app(
-                store, hosts, org=ORGANISATION, keys=single(wish.key), version=__version__, receiver=wish.receiver
-            )
+            app = _application(wish, store, hosts, dict.fromkeys(names, host.secrets))
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
@@ -199,6 +200,23 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         await host.close()
         if wish.tracer is not None:
             await asyncio.to_thread(wish.tracer.close)
+
+
+def _application(wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: Mapping[str, Vault]) -> Starlette:
+    """The API, which listens on loopback alone."""
+    from dayfly import __version__
+    from dayfly.control import app as control
+    from dayfly.control.auth import single
+
+    return control.create_app(
+        store,
+        hosts,
+        org=ORGANISATION,
+        keys=single(wish.key),
+        version=__version__,
+        receiver=wish.receiver,
+        vaults=vaults,
+    )
 
 
 def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> Receiver | None:

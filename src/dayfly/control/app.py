@@ -37,6 +37,7 @@ from dayfly.control.routing_rules import RoutingRules
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
+from dayfly.control.vault import Vaults
 from dayfly.control.workloads import Workloads
 from dayfly.page import files
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dayfly.control.port import Host
     from dayfly.control.store import Store
     from dayfly.control.tls import Certificate
+    from dayfly.control.vault import Vault
 
 FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 # Requests end by themselves when the server closes; this is for one that does not.
@@ -67,6 +69,7 @@ def create_app(
     rate: float = 0,
     agents: Agents | None = None,
     receiver: Receiver | None = None,
+    vaults: Mapping[str, Vault] = {},
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -81,15 +84,14 @@ def create_app(
         rate: How many requests a second each key may make; 0 for any number.
         agents: The way to hosts that dial in, if another one than usual.
         receiver: Who is sent CloudEvents.
+        vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
     """
-    links = Links()
-    links.add(org, hosts)
     agents = agents or Agents(store)
-    agents.join(links)
+    links = _linked(org, hosts, agents)
     sync = HostSync(store, links)
     closing = asyncio.Event()
     groups = RouteGroups(store, links, sync)
-    sandboxes = Sandboxes(store, links, sync)
+    sandboxes = Sandboxes(store, links, sync, kept := Vaults(store, org, vaults if loopback else {}))
     telling = Telling(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     known = First(keys, StoredKeys(store)) if keys else StoredKeys(store)
@@ -113,7 +115,16 @@ def create_app(
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
+    app.state.vaults = kept
     return app
+
+
+def _linked(org: str, hosts: Mapping[str, Host], agents: Agents) -> Links:
+    """The ways to hosts of this process, and to those that dial in."""
+    links = Links()
+    links.add(org, hosts)
+    agents.join(links)
+    return links
 
 
 def _kept_routes(store: Store, sync: HostSync) -> Iterator[Route]:
@@ -183,6 +194,8 @@ async def inhabited_clusters(store: Store, org: str) -> set[str]:
 async def prepare(app: Starlette) -> None:
     """Write down which clusters there are, and hand the stored baselines to the hosts of `create_app`'s application.
 
+    Secrets of sandboxes that were never written are forgotten.
+
     For a host that wants to know what its forks derive from before it begins to work; a later call has nothing to do.
 
     Raises:
@@ -192,6 +205,8 @@ async def prepare(app: Starlette) -> None:
     await clusters.known(app.state.org)
     sync: HostSync = app.state.sync
     await sync.hand_over_baselines()
+    vaults: Vaults = app.state.vaults
+    await vaults.drop_unwished()
 
 
 async def serve(

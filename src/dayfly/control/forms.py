@@ -171,9 +171,12 @@ class Seconds(Form):
 
 
 class NewSandbox(Form):
+    """`secrets` are values of params that no document holds, by resource and name; taken by `dayfly up` alone."""
+
     spec: dict[str, Any]
     name: str = ""
     lease: Seconds | None = None
+    secrets: dict[str, dict[str, str]] = {}
 
 
 class SandboxStatus(Form):

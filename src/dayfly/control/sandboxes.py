@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, wishes
+from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, vault, wishes
 from dayfly.control.attention import tone
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
@@ -37,16 +37,18 @@ if TYPE_CHECKING:
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
+    from dayfly.control.vault import Given, Vaults
     from dayfly.spec.wire import Standing
 
 
 class Sandboxes:
     """The addresses below `/sandboxes` that clients of the public API know, and those that change a sandbox."""
 
-    def __init__(self, store: Store, links: Links, sync: HostSync) -> None:
+    def __init__(self, store: Store, links: Links, sync: HostSync, vaults: Vaults) -> None:
         self._store = store
         self._links = links
         self._sync = sync
+        self._vaults = vaults
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -84,19 +86,21 @@ class Sandboxes:
     async def put(self, request: Request) -> Any:
         name = request.path_params["name"]
         body = await read_json(request)
+        given = vault.taken_out(body)
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = lives.lease_seconds(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
         who = audit.who(request)
-        return await again(lambda: self._put(who, name, wish, lease))
+        return await again(lambda: self._put(who, name, wish, lease, given))
 
-    async def _put(self, who: Who, name: str, wish: Sandbox, lease: int) -> Any:
+    async def _put(self, who: Who, name: str, wish: Sandbox, lease: int, given: Given) -> Any:
         org = who.org
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             if record is None:
-                return await self._create(who, wish, lease)
+                return await self._create(who, wish, lease, given)
             await self._refuse_if_ending(record)
+            self._vaults.refuse_others(record, given)
             return await self._change(who, record, wish, lease)
 
     async def delete(self, request: Request) -> Any:
@@ -218,7 +222,7 @@ class Sandboxes:
         record = await self._store.of(org).read(lambda rows: records.find(rows, name))
         return None if record is None or await self._sync.is_over(record) else record
 
-    async def _create(self, who: Who, wish: Sandbox, lease: int) -> Any:
+    async def _create(self, who: Who, wish: Sandbox, lease: int, given: Given) -> Any:
         org, cluster = who.org, wish.spec.cluster
         link = self._links.of(org, cluster)
         if link is None:
@@ -247,8 +251,6 @@ class Sandboxes:
             return record, wishes.compiled(rows, record, place, {})
 
         record, compiled = await self._store.of(org).read(understand)
-        if link is not None:
-            await link.admit(compiled.documents, compiled.forks)
 
         def save(rows: Rows) -> None:
             if link is None:
@@ -256,7 +258,10 @@ class Sandboxes:
             records.save(rows, record, declares=place.declares)
             _note(rows, who, "create", record)
 
-        await self._store.of(org).write(save)
+        async with self._vaults.kept(record, compiled, given):
+            if link is not None:
+                await link.admit(compiled.documents, compiled.forks)
+            await self._store.of(org).write(save)
         await self._sync.tell(record, compiled)
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 

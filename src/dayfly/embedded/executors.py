@@ -140,12 +140,14 @@ class AttemptExecutor(abc.ABC):
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
         resource, cleans = (step.resource, not step.creates) if step else ("", False)
         forks = telling(live, self._runs, self._attempts)
+        secrets = self._reader.secrets(key.run) if any(item.comes_with_run for item in unit.inputs) else {}
+        given = {name: value for (of, name), value in secrets.items() if of == resource}
         return Attempt(
             run=key.run,
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(key, resolve(live.run, unit, resource, cleans=cleans, forks=forks)),
+            inputs=self._read(key, resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),

@@ -23,6 +23,7 @@ from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.registry import Executors
 from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
 from dayfly.embedded.routing import Routing
+from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.runs import Runs
 from dayfly.embedded.scene import Scenes
 from dayfly.embedded.state_door import Serve, StateDoor
@@ -75,6 +76,7 @@ class EmbeddedHost:
         self._ledger = ledger
         self._writer = writer
         self._engine = engine
+        self.secrets = RunSecrets(ledger, engine.reader, writer)
         self._baselines = baselines
         self._states = states
         self._routing = routing
@@ -141,8 +143,8 @@ class EmbeddedHost:
             StepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
             WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
             ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
-            RouteExecutor(routing, ports),
-            PreviewExecutor(routing, ports),
+            *(kind(routing, ports) for kind in (RouteExecutor, PreviewExecutor)),
+            secrets=True,
         )
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
@@ -209,6 +211,7 @@ class EmbeddedHost:
             RefusedError: the first thing it cannot run.
         """
         self._engine.executors.admit(documents, forks)
+        self.secrets.refuse_missing(documents)
 
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline, or its new form."""

@@ -6,7 +6,7 @@ synchronous and knows no thread; `embedded.writer` groups its commits.
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.wire import HostUnavailableError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -47,6 +47,12 @@ CREATE INDEX ended_unacknowledged ON ended (uid) WHERE NOT acknowledged;
 CREATE TABLE life (number INTEGER NOT NULL) STRICT;
 INSERT INTO life VALUES (0);
 """
+_FROM_2 = """
+CREATE TABLE secret (
+    run TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (run, resource, name)
+) STRICT, WITHOUT ROWID;
+"""
 _FROM_1 = """
 ALTER TABLE run ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ended ADD COLUMN acknowledged INTEGER NOT NULL DEFAULT 0;
@@ -57,7 +63,7 @@ INSERT INTO life VALUES (0);
 
 _HISTORY = "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
-Values = dict[tuple[str, str], bytes]  # (unit, output) -> value
+Values = dict[tuple[str, str], bytes]  # (unit, output) -> value; of secrets (resource, name) -> value
 Hook = Callable[[str], None]
 
 
@@ -123,11 +129,11 @@ class Ledger:
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version in (0, 1):
+        if version < SCHEMA_VERSION:
             with self._db:
-                script = _FROM_1 if version else _SCHEMA
+                script = {0: _SCHEMA, 1: _FROM_1}.get(version, "") + _FROM_2
                 self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version != SCHEMA_VERSION:
+        elif version > SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger is of version {version}, this Dayfly knows {SCHEMA_VERSION}; use the Dayfly that made it"
             )
@@ -261,6 +267,21 @@ class Ledger:
             (at, unit, attempt, what, message, uid),
         )
 
+    def keep_secrets(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
+        """Keep what a run is given beside its documents, by resource and name."""
+        rows = [(uid, resource, name, value) for (resource, name), value in values.items()]
+        self._db.executemany("INSERT OR REPLACE INTO secret VALUES (?, ?, ?, ?)", rows)
+
+    def drop_secrets(self, uid: str) -> None:
+        """Forget what a run was given beside its documents."""
+        if self._db.execute("DELETE FROM secret WHERE run = ?", (uid,)).rowcount:
+            self.remains = True
+
+    def drop_secrets_but(self, wished: Collection[str]) -> None:
+        """Forget it of all runs that neither live nor are wished for."""
+        for uid in self.with_secrets() - {*wished, *self.uids()}:
+            self.drop_secrets(uid)
+
     def dissolve(self, run: Run, name: str) -> None:
         """Forget a finished run and its values; its history and its last ledger stay for the record."""
         self._db.execute("DELETE FROM run WHERE uid = ? AND phase IN ('cleaned', 'abandoned')", (run.uid,))
@@ -273,6 +294,7 @@ class Ledger:
         self._end(run, "")
 
     def _end(self, run: Run, name: str) -> None:
+        self.drop_secrets(run.uid)
         self._db.execute(
             "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, 0)", (run.uid, name, run.ended_at, ledger.encode(run))
         )
@@ -337,6 +359,15 @@ class Ledger:
         """The recorded values of all outputs of a run."""
         rows = self._db.execute("SELECT unit, name, value FROM output WHERE run = ?", (uid,))
         return {(unit, name): value for unit, name, value in rows}
+
+    def secrets(self, uid: str) -> Values:
+        """What a run was given beside its documents, by resource and name."""
+        rows = self._db.execute("SELECT resource, name, value FROM secret WHERE run = ?", (uid,))
+        return {(resource, name): value for resource, name, value in rows}
+
+    def with_secrets(self) -> set[str]:
+        """The runs that were given something beside their documents, whether or not they have begun."""
+        return {uid for (uid,) in self._db.execute("SELECT DISTINCT run FROM secret")}
 
     def history(self, uid: str) -> list[Entry]:
         """What was written to the run's ledger, in order; kept after the run has ended."""

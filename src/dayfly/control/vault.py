@@ -1,0 +1,156 @@
+"""Secrets on their way to a run: from the wish for a sandbox to the host of this very process, past every document.
+
+They come in the body of the wish, are with the host before the wish is written, and nowhere else: the store, messages
+to hosts, answers, events and the audit log have none of them. Only a host in this process can keep them (`up`), so none
+goes to an agent, nor over a network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from dayfly.compile.references import nearest
+from dayfly.control import records, shelves
+from dayfly.control.errors import ApiError
+from dayfly.plan import words
+from dayfly.spec.errors import Faults, SpecError, quote
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping
+
+    from dayfly.compile import Compiled
+    from dayfly.control.records import Record
+    from dayfly.control.store import Store
+
+Given: TypeAlias = "dict[tuple[str, str], bytes]"
+"""Values by resource and name."""
+
+FIELD = "secrets"
+MOST_BYTES = 64 * 1024
+MOST = 64
+
+
+class Vault(Protocol):
+    """Where a host keeps the secrets of its runs. What is kept is durable when the method returns."""
+
+    async def keep(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
+        """Keep the values for a run that is about to be wished for."""
+
+    async def drop(self, uid: str) -> None:
+        """Forget those of a run that will not be."""
+
+    async def drop_all_but(self, wished: Collection[str]) -> None:
+        """Forget those of runs that neither live nor are wished for."""
+
+    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+        """Whether these are the run's secrets, all of them and no others."""
+
+
+def taken_out(body: Any) -> Given:
+    """The secrets in the body of a wish; none are left in it.
+
+    Raises:
+        SpecError: what they should look like. No sentence has a value in it.
+    """
+    given = body.pop(FIELD, None) if isinstance(body, dict) else None
+    found: Given = {}
+    if given is None:
+        return found
+    form = "must be a mapping of resources to mappings of names to texts"
+    if not isinstance(given, dict):
+        raise SpecError(form, (FIELD,))
+    for resource, values in given.items():
+        if not isinstance(values, dict):
+            raise SpecError(form, (FIELD, resource))
+        for name, value in values.items():
+            keys = (FIELD, resource, name)
+            if not isinstance(value, str) or not value:
+                raise SpecError("must be a text that is not empty", keys)
+            found[resource, name] = value.encode(errors="surrogatepass")
+            if len(found[resource, name]) > MOST_BYTES or "\0" in value:
+                raise SpecError(f"must be of at most {MOST_BYTES} bytes, and without a zero byte", keys)
+    if len(found) > MOST:
+        raise SpecError(f"there are {len(found)}; a sandbox has at most {MOST}", (FIELD,))
+    return found
+
+
+class Vaults:
+    """Those of a server's own hosts, by the names of their clusters."""
+
+    def __init__(self, store: Store, org: str, vaults: Mapping[str, Vault]) -> None:
+        self._store = store
+        self._org = org
+        self._vaults = vaults
+
+    async def drop_unwished(self) -> None:
+        """Forget what a server that was killed had taken for a sandbox, and no sandbox was written.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        if self._vaults:
+            wished = {entry.uid for entry in await self._store.of(self._org).read(shelves.roll)}
+            for vault in set(self._vaults.values()):
+                await vault.drop_all_but(wished)
+
+    @contextlib.asynccontextmanager
+    async def kept(self, record: Record, compiled: Compiled, given: Given) -> AsyncIterator[None]:
+        """Within this the host has the secrets of a sandbox that is to be written; if it is not, they are gone again.
+
+        Raises:
+            SpecError: some are missing, or are more than the sandbox takes, or its cluster cannot be given any.
+        """
+        vault = self._of(record)
+        _check(record, compiled, given, vault is not None)
+        if vault is None or not given:
+            yield
+            return
+        await vault.keep(record.uid, given)
+        try:
+            yield
+        except Exception:
+            await self._settle(record, vault)
+            raise
+
+    def refuse_others(self, record: Record, given: Given) -> None:
+        """Refuse a wish for a sandbox that lives, with other secrets than it has.
+
+        Raises:
+            ApiError: they are others.
+        """
+        vault = self._of(record)
+        if given and (vault is None or not vault.are(record.uid, given)):
+            text = f"secrets of sandbox {quote(record.name)} cannot change while it lives; delete it and apply it again"
+            raise ApiError(409, text)
+
+    def _of(self, record: Record) -> Vault | None:
+        return self._vaults.get(record.cluster) if record.org == self._org else None
+
+    async def _settle(self, record: Record, vault: Vault) -> None:
+        """Forget its secrets, unless it was written after all."""
+        written = await self._store.of(record.org).write(lambda rows: records.find(rows, record.name))
+        if written is None or written.uid != record.uid:
+            await vault.drop(record.uid)
+
+
+def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None:
+    """Hold what is given to what the documents take."""
+    places = {each.name: ("spec", "resources", index) for index, each in enumerate(record.spec.resources)}
+    faults = Faults()
+    wanted = {document.resource: document.secrets() for document in compiled.documents}
+    for resource, names in wanted.items():
+        missing = tuple(name for name in names if (resource, name) not in given)
+        with faults:
+            if names and not kept:
+                raise SpecError(words.no_secrets(names), places[resource])
+            if missing:
+                several = "are secrets that were" if len(missing) > 1 else "is a secret that was"
+                problem = f"{words.names(missing, most=MOST)} {several} not given: use dayfly with --secrets-file FILE"
+                raise SpecError(problem, places[resource])
+    for resource, name in given:
+        with faults:
+            if name not in wanted.get(resource, ()):
+                problem = f"{quote(resource)} takes no secret of this name; {nearest(name, wanted.get(resource, ()))}"
+                raise SpecError(problem, (FIELD, resource, name))
+    faults.settle()
