@@ -16,7 +16,7 @@ from dayfly.spec.plugin import Plugin
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _SAME = 10
@@ -37,13 +37,19 @@ class Borrowed(NamedTuple):
     baselines: tuple[reading.Wished, ...]
     aliases: dict[str, str]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it names no plugin that only the server has."""
+        return all("spec" in resource for resource in self.body["spec"].get("resources", ()))
+
     def name(self) -> str:
         """One that nobody has."""
         return temporary.name("with", self.of)
 
-    def same_name(self, key: str) -> str:
-        """The same for the same wish. `key` keeps others from telling by it which params were given."""
-        said = json.dumps(self.body, sort_keys=True).encode()
+    def same_name(self, key: str, secrets: Mapping[str, Mapping[str, str]]) -> str:
+        """The same for the same wish. `key` keeps others from telling by it which params and secrets were given."""
+        wish = {**self.body, "secrets": secrets} if secrets else self.body
+        said = json.dumps(wish, sort_keys=True).encode()
         number = int.from_bytes(hmac.new(key.encode(), said, hashlib.sha256).digest()[:8])
         letters = "".join(_LETTERS[number >> 5 * place & 31] for place in range(_SAME))
         plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in self.of)

@@ -61,6 +61,12 @@ wait: Decorator = click.option(
     metavar="BOOLEAN",
     help="Wait until it is done; --wait=false returns at once.",
 )
+secrets_file: Decorator = click.option(
+    "--secrets-file",
+    metavar="PATH",
+    shell_complete=_later("a_file"),
+    help="Secrets of the plugins, as lines of NAME=VALUE. Only you may read it.",
+)
 output: Decorator = click.option(
     "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
 )

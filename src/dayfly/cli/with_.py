@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import os
 import shutil
 import threading
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import applying, asking, borrowing, lock, options, outputs, server, show, watch
+from dayfly.cli import applying, asking, borrowing, lock, options, outputs, secret_files, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import ApiError, Client, find
 from dayfly.cli.exits import CliError, Exit
@@ -48,6 +49,7 @@ _NO_MORE = (404, 409)
 @click.option(
     "--param-file", "param_files", multiple=True, metavar="NAME=PATH", help="A param that is a file's text. Repeatable."
 )
+@options.secrets_file
 @click.option(
     "-e", "--env", "renames", multiple=True, metavar="VAR=STEP.OUTPUT", help="One more name for an output. Repeatable."
 )
@@ -62,6 +64,7 @@ def command(
     param_files: tuple[str, ...],
     renames: tuple[str, ...],
     *,
+    secrets_file: str | None,
     keep: bool,
     reuse: bool,
     timeout: float,
@@ -80,12 +83,20 @@ def command(
         what = "exists but cannot be run" if there else "no such command"
         show.talk(f"dayfly: {program}: {what}; nothing was provisioned")
         return _CANNOT_BE_RUN if there else _NO_SUCH_COMMAND
+    given = functools.partial(secret_files.given, borrowed.body, secrets_file)
+    # Before anything starts, unless the server has to be asked what its plugins take.
+    secrets = given() if borrowed.is_whole else None
     with Signals() as signals, _running_server(Home.find()) as server_:
         ending = Ending.REUSE if reuse else Ending.KEEP if keep else Ending.REMOVE
-        name = borrowed.same_name(server_.client.address.key) if reuse else borrowed.name()
+        if secrets is None:
+            secrets = given(server_.client)
+        name = borrowed.same_name(server_.client.address.key, secrets) if reuse else borrowed.name()
         for baseline in borrowed.baselines:
             applying.hand_over(server_.client, baseline)
         body = {**borrowed.body, "name": name, "lease": {"seconds": LEASE_S}}
+        if secrets:
+            secret_files.refuse_elsewhere(server_.client.address.url)
+            body["secrets"] = secrets
         return _use(server_, signals, body, borrowed.aliases, command_line, seconds=timeout, ending=ending)
 
 

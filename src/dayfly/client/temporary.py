@@ -102,6 +102,9 @@ def given(
         if len(takers) > 1:
             advice = f"write {' or '.join(f'{plugin}.{bare}' for plugin in takers)}"
             raise DayflyError(Exit.USAGE, f'"{bare}" is a param of {len(takers)} plugins', advice)
+        if known[takers[0]][bare].secret:
+            said = f'"{bare}" is a secret of "{takers[0]}", and others can read what {option or "a call"} gives'
+            raise DayflyError(Exit.USAGE, said, "write it into a file, and give that with: dayfly with --secrets-file")
         found[takers[0]][bare] = value
     for plugin, takes in known.items():
         for param, rule in takes.items():

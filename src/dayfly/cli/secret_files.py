@@ -1,0 +1,193 @@
+"""`--secrets-file`: what is in it, and which of it the plugins ask for. No sentence has a value in it."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.show import talk
+from dayfly.execute.masks import LEAST
+from dayfly.spec import documents, semver
+from dayfly.spec.plugin import Plugin, PluginSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dayfly.cli.client import Client
+
+MOST_BYTES = 256 * 1024
+MOST_VALUE_BYTES = 64 * 1024
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def read(path: str) -> dict[str, str]:
+    """The values of a dotenv file, by the names in it. Nothing in it is expanded.
+
+    Raises:
+        CliError: it cannot be read, may be read by others, or is no such file.
+    """
+    from dotenv.parser import parse_stream
+
+    try:
+        text = _contents(path).decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise CliError(Exit.USAGE, f"{path}: is no text in UTF-8 (byte {fault.start})", "save it as UTF-8") from None
+    if "\0" in text:
+        raise CliError(Exit.USAGE, f"{path}: contains a zero byte", "write it as lines of NAME=VALUE")
+    found: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for binding in parse_stream(io.StringIO(text, newline="")):
+        written = binding.original.string
+        line = binding.original.line + len(written[: len(written) - len(written.lstrip())].splitlines())
+        if binding.error or (binding.key is not None and binding.value is None):
+            raise CliError(Exit.USAGE, f"{path}:{line}: is not NAME=VALUE", 'quote a value of several lines with "')
+        if binding.key is None or binding.value is None:
+            continue
+        if binding.key in found:
+            # Not by its name: of a value that was cut in pieces one may be taken for a name.
+            message = f"{path}:{line}: has the same name as line {lines[binding.key]}"
+            raise CliError(Exit.USAGE, message, "remove one of the two")
+        found[binding.key], lines[binding.key] = binding.value, line
+    return found
+
+
+def _contents(path: str) -> bytes:
+    """The bytes of a file that is its owner's alone, and that is us."""
+    try:
+        # A pipe or a device would make us wait, or do something, when it is opened.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or "cannot be read"
+        raise CliError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
+    with os.fdopen(handle, "rb") as file:
+        seen = os.fstat(handle)
+        if not stat.S_ISREG(seen.st_mode):
+            raise CliError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
+        if seen.st_uid != os.geteuid():
+            message = f"{path}: belongs to another user (uid {seen.st_uid}), who could change or read it"
+            raise CliError(Exit.DENIED, message, "copy what you need of it into a file of your own")
+        if seen.st_mode & 0o077:
+            raise CliError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
+        if seen.st_size > MOST_BYTES:
+            raise CliError(Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it")
+        return file.read(MOST_BYTES)
+
+
+def given(body: Any, path: str | None, client: Client | None = None) -> dict[str, dict[str, str]]:
+    """What the file gives to the wish for a sandbox, by resource and name.
+
+    `client` asks for plugins that the wish names; it is not needed where each stands in place.
+
+    Raises:
+        CliError: secrets are asked for that no file gives, or the file is not fit.
+    """
+    asked = _wanted(body, client)
+    if path is None:
+        _refuse_none(asked)
+        return {}
+    return _chosen(asked, read(path), path)
+
+
+def _published(client: Client, reference: str) -> PluginSpec:
+    """What a plugin that the server has does."""
+    name, version = semver.split_reference(reference)
+    found = client.get("resource-plugins", name, version=None if version == semver.LATEST else version)
+    wish = documents.from_wire({"name": found["name"], "spec": found["spec"]}, "ResourcePlugin")
+    assert isinstance(wish, Plugin), "asked for by its kind"
+    return wish.spec
+
+
+def _wanted(body: Any, client: Client | None) -> dict[str, list[str]]:
+    """The secrets that the wish for a sandbox asks for, by resource.
+
+    Those that another resource makes are not among them.
+    """
+    found: dict[str, list[str]] = {}
+    for resource in body["spec"].get("resources", ()):
+        if "spec" in resource:
+            wish = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
+            assert isinstance(wish, Plugin), "asked for by its kind"
+            spec = wish.spec
+        else:
+            assert client is not None, "what is published has to be asked for"
+            spec = _published(client, resource["plugin"])
+        if names := sorted(spec.secrets() - resource.get("params", {}).keys()):
+            found[resource["name"]] = names
+    return found
+
+
+def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path: str) -> dict[str, dict[str, str]]:
+    """Of what is in a file what is wanted, by resource and name. What nobody asks for is passed over.
+
+    Raises:
+        CliError: all that is missing, or is not fit to be a secret.
+    """
+    users: dict[str, list[str]] = {}
+    for resource, names in wanted.items():
+        for name in names:
+            users.setdefault(name, []).append(resource)
+    given: dict[str, dict[str, str]] = {}
+    missing, unfit = [], []
+    for name, resources in users.items():
+        for resource in resources:
+            written = _written(resource, name, alone=len(resources) == 1)
+            key = next((each for each in written if each in found), None)
+            if key is None:
+                missing.append(f"{written[-1]} (of {resource})")
+            elif why := _unfit(found[key]):
+                unfit.append(f"{key} {why}")
+            else:
+                given.setdefault(resource, {})[name] = found[key]
+                talk(f"{resource} is given the secret {name} ({key} in {path}).")
+    if missing:
+        one = missing[0].partition(" ")[0]
+        close = difflib.get_close_matches(one, found, 1)
+        advice = f"did you mean {close[0]}?" if close else f"write a line {one}=..."
+        raise CliError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
+    if unfit:
+        raise CliError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
+    return given
+
+
+def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
+    """Refuse a wish for which secrets are to be given, and no file was named."""
+    names = [f"{name} (of {resource})" for resource, every in wanted.items() for name in every]
+    if names:
+        what = "are secrets" if len(names) > 1 else "is a secret"
+        raise CliError(Exit.USAGE, f"{', '.join(names)} {what}", "name the file that has it: --secrets-file PATH")
+
+
+def refuse_elsewhere(url: str) -> None:
+    """Refuse a server on another machine: no secret goes over a network."""
+    if urlsplit(url).hostname not in LOOPBACK:
+        message = f"secrets are given to a server of this machine alone, and {url} is elsewhere"
+        raise CliError(Exit.USAGE, message, "unset DAYFLY_URL, or leave --secrets-file out")
+
+
+def _written(resource: str, name: str, *, alone: bool) -> list[str]:
+    """How a secret may be called in a file: with its resource, or by its name where no other resource has that."""
+    both = [f"{resource}.{name}", _variable(f"{resource}_{name}")]
+    return [*both, name, _variable(name)] if alone else both
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def _unfit(value: str) -> str:
+    """Why a value cannot be a secret; empty if it can. What is too short or too long cannot be masked in a log."""
+    if not value:
+        return "is empty"
+    if len(value.rstrip("\r\n").encode()) < LEAST:
+        return f"has fewer than {LEAST} bytes, too few to be masked in a log"
+    size = len(value.encode())
+    return f"has {size} bytes; at most {MOST_VALUE_BYTES} are allowed" if size > MOST_VALUE_BYTES else ""
+
+
+def _are(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"
