@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from control.fake_host import Encoded, FakeHost
 from dayfly.control import auth
-from dayfly.control.app import create_app, serve
+from dayfly.control.app import create_app, prepare, serve
 from dayfly.control.store import Store
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _good(answer: Answer) -> Any:
 
 
 @contextlib.contextmanager
-def serving(path: Path, hosts: Mapping[str, FakeHost]) -> Iterator[Client]:
+def serving(path: Path, hosts: Mapping[str, FakeHost], **more: Any) -> Iterator[Client]:
     """A server on the store at `path`, in a thread. Between it and its hosts everything goes as bytes."""
     ways = {id(host): Encoded(host.end) for host in hosts.values()}
     store = Store.open(path)
@@ -108,8 +108,14 @@ def serving(path: Path, hosts: Mapping[str, FakeHost]) -> Iterator[Client]:
         stop = asyncio.Event()
         loop_and_stop.extend([asyncio.get_running_loop(), stop])
         app = create_app(
-            store, {name: ways[id(host)] for name, host in hosts.items()}, keys=auth.single(KEY), version="1.2.3"
+            store,
+            {name: ways[id(host)] for name, host in hosts.items()},
+            keys=auth.single(KEY),
+            version="1.2.3",
+            **more,
         )
+        if more:
+            await prepare(app)
         ready.set()
         await serve(app, [listener], stop=stop)
 

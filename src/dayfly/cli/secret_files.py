@@ -64,7 +64,7 @@ def _contents(path: str) -> bytes:
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or "cannot be read"
         raise CliError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         seen = os.fstat(handle)
         if not stat.S_ISREG(seen.st_mode):
             raise CliError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
@@ -75,7 +75,10 @@ def _contents(path: str) -> bytes:
             raise CliError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
         if seen.st_size > MOST_BYTES:
             raise CliError(Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it")
-        return file.read(MOST_BYTES)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES)
+    finally:
+        os.close(handle)
 
 
 def given(body: Any, path: str | None, client: Client | None = None) -> dict[str, dict[str, str]]:

@@ -1,0 +1,353 @@
+"""`dayfly with --secrets-file`: what is in the file reaches the steps that ask for it, and nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli import wishes
+from cli.command import COMMAND, Cli, refused, until
+from dayfly.cli import borrowing, secret_files
+from dayfly.cli.exits import CliError
+from embedded.machine import work_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CANARY = "canary-31f0-of-the-mine"
+SEEN = """\
+import os, pathlib
+word = os.environb[b"ADMIN_PASSWORD"]
+assert pathlib.Path("/tmp/password").read_bytes() == word
+print("it is", word.decode(), flush=True)
+found = []
+for entry in pathlib.Path("/proc").iterdir():
+    if entry.name.isdigit() and int(entry.name) != os.getpid():
+        for name in ("cmdline", "environ"):
+            try:
+                if word in (entry / name).read_bytes():
+                    found.append(f"{entry.name} {name}")
+            except OSError:
+                pass
+"""
+"""A step that looks who else has the value in arguments or environment."""
+
+
+def plugin(journal: Path, *, create: str = "", delete: str = "", name: str = "db") -> str:
+    looking = SEEN.replace("\n", "\n      ")
+    return f"""\
+name: {name}
+spec:
+  create:
+  - name: look
+    inputs:
+    - {{name: admin-password, valueFromSandbox: true, secret: true, as: {{env: ADMIN_PASSWORD, path: /tmp/password}}}}
+    script: |
+      #!{sys.executable}
+      {looking}
+      with open({str(journal)!r}, "a") as file:
+          print("looked", *found, file=file)
+      pathlib.Path("/tmp/looked").touch()
+    outputs:
+    - {{name: looked, valueFromPath: /tmp/looked}}
+  - name: make
+    inputs:
+    - {{name: admin-password, valueFromSandbox: true}}
+    - {{name: looked, valueFromStep: {{name: look, output: looked}}}}
+    script: |
+      #!/bin/sh
+      echo make >> {journal}
+      {create or "true"}
+  delete:
+  - name: drop
+    inputs:
+    - {{name: admin-password, valueFromSandbox: true}}
+    script: |
+      #!/bin/sh
+      {delete or "true"}
+      echo "drop ${{#ADMIN_PASSWORD}}" >> {journal}
+      echo "dropped with $ADMIN_PASSWORD"
+"""
+
+
+def secrets(cli: Cli, text: str = f"ADMIN_PASSWORD={CANARY}\nOTHER=nobody-asks\n", name: str = ".env") -> str:
+    path = cli.folder / name
+    path.write_text(text)
+    path.chmod(0o600)
+    return name
+
+
+def holding(cli: Cli) -> list[str]:
+    """All files of the home and of its work folder that have the canary in them."""
+    folders = [cli.home, work_of(cli.home)]
+    files = [path for folder in folders if folder.exists() for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if CANARY.encode() in path.read_bytes()]
+
+
+TOLD = """\
+import json, os, pathlib, subprocess, sys, urllib.request
+home, dayfly = pathlib.Path(os.environ["DAYFLY_HOME"]), sys.argv[1:]
+url, key = ((home / name).read_text().strip() for name in ("url", "key"))
+def get(path):
+    asked = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {key}"})
+    return urllib.request.urlopen(asked).read().decode()
+name = json.loads(get("/api/v2/orgs/local/sandboxes"))[0]["name"]
+for at in ("", "/plan", "/report", "/why", "/outputs", "/attempts", "/history", "/logs?resource=db&step=look"):
+    print(get(f"/api/v2/orgs/local/sandboxes/{name}{at}"))
+for at in ("audit", "attention", "sandboxes", "clusters"):
+    print(get(f"/api/v2/orgs/local/{at}"))
+for verb in (["logs", name], ["get", "sandbox", name, "-o", "yaml"], ["why", name], ["env", name], ["audit"],
+             ["sandbox", "get", name, "-o", "json"], ["status"]):
+    subprocess.run([*dayfly, *verb], stderr=subprocess.STDOUT)
+subprocess.run(["env"])
+"""
+"""Prints what the server and the command line tell while the resource is there."""
+
+
+def test_it_reaches_the_steps_and_nobody_else(served: Cli, journal: Path):
+    given = ("with", "-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served))
+    done = served(*given, "--", sys.executable, "-c", TOLD, *COMMAND)
+    assert done.code == 0, done.err
+    assert CANARY not in done.out + done.err
+    assert "it is ***" in done.out
+    assert '"env": "ADMIN_PASSWORD"' in done.out
+    assert "db is given the secret admin-password (ADMIN_PASSWORD in .env)." in done.err
+    assert "nobody-asks" not in done.out + done.err
+    assert "OTHER" not in done.err
+    assert journal.read_text().splitlines() == ["looked", "make", f"drop {len(CANARY)}"]
+    assert b"nobody-asks" not in b"".join(path.read_bytes() for path in served.home.glob("*.db*"))
+    until(lambda: not holding(served), 20)
+    with sqlite3.connect(served.home / "ledger.db") as ledger:
+        assert ledger.execute("SELECT count(*) FROM secret").fetchone() == (0,)
+    logs = b"".join(path.read_bytes() for path in served.home.rglob("*.log"))
+    assert b"dropped with ***" in logs
+
+
+def test_the_plan_has_no_value(served: Cli, journal: Path):
+    box = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: db}\n"
+    done = served("plan", "-f", served.write("p.yaml", plugin(journal)), "-f", served.write("s.yaml", box))
+    assert "$ADMIN_PASSWORD and /tmp/password = the secrets file (sensitive)" in done.out, done
+
+
+def test_a_published_plugin_is_asked_what_it_takes(served: Cli, journal: Path):
+    assert served("apply", "-f", served.write("p.yaml", plugin(journal))).code == 0
+    box = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: mine, plugin: db}\n"
+    file = served.write("s.yaml", box)
+    refused(served("apply", "-f", file), 2, "s.yaml:5", "admin-password is a secret that was not given")
+    refused(served("with", "-f", file, "--", "true"), 2, "admin-password (of mine) is a secret; name the file")
+    done = served(
+        "with", "-f", file, "--secrets-file", secrets(served, f"MINE_ADMIN_PASSWORD='{CANARY}'"), "--", "true"
+    )
+    assert done.code == 0, done.err
+    assert journal.read_text().splitlines()[-1] == f"drop {len(CANARY)}"
+    assert served.sandboxes() == []
+
+
+def test_another_secret_is_another_sandbox_to_use_again(served: Cli, journal: Path):
+    file, names = served.write("p.yaml", plugin(journal)), set()
+    for _ in range(2):
+        given = ("--secrets-file", secrets(served, f"ADMIN_PASSWORD={CANARY}"))
+        done = served("with", "-f", file, *given, "--reuse", "--", "true")
+        assert (done.code, CANARY in done.err) == (0, False), done.err
+        names.add(done.err.splitlines()[-1].partition(" is kept for a day")[0])
+    (name,) = names
+    borrowed = borrowing.read((str(served.folder / file),), (), (), (), ())
+    key = (served.home / "key").read_text().strip()
+    given = [{"db": {"admin-password": value}} for value in (CANARY, f"{CANARY}-2")]
+    known = [borrowed.same_name(key, each) for each in ({}, *given)]
+    assert len(set(known)) == 3
+    assert name == known[1]
+    assert borrowed.same_name("another home's", given[0]) != name
+    assert served("sandbox", "delete", name).code == 0
+    until(lambda: not holding(served), 20)
+
+
+@pytest.mark.proof
+def test_a_server_that_is_killed_leaves_nothing_once_the_next_has_cleaned_up(cli: Cli, journal: Path):
+    """While the resource is made, and while it is removed."""
+    gates = {step: journal.with_name(step) for step in ("create", "delete")}
+    waits = {step: f"echo waits to {step} >> {journal}; {wishes.waiting(gate)}" for step, gate in gates.items()}
+    given = ("-f", cli.write("p.yaml", plugin(journal, **waits)), "--secrets-file", secrets(cli))
+    servers = []
+
+    def begin() -> None:
+        servers.append(cli.start("up", "--port", "0"))
+        assert b"is up at" in servers[-1].stderr.readline()
+
+    def end(number: int) -> None:
+        servers[-1].send_signal(number)
+        servers[-1].wait(30)
+        assert CANARY.encode() not in servers[-1].stderr.read()
+
+    begin()
+    process = cli.start("with", *given, "--", "true")
+    until(lambda: journal.exists() and "waits to create" in journal.read_text())
+    end(signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, CANARY.encode() in err) == (6, False), err
+    assert any(name.startswith("ledger.db") for name in holding(cli)), "its cleanup is owed"
+    begin()
+    gates["create"].touch()
+    (name,) = cli.sandboxes()
+    assert cli("sandbox", "delete", name, "--wait=false").code == 0
+    until(lambda: "waits to delete" in journal.read_text())
+    end(signal.SIGKILL)
+    begin()
+    gates["delete"].touch()
+    until(lambda: not holding(cli), 20)
+    assert journal.read_text().splitlines()[-1] == f"drop {len(CANARY)}"
+    end(signal.SIGTERM)
+
+
+def test_a_with_that_is_killed_leaves_nothing_once_its_lease_has_lapsed(served: Cli, journal: Path):
+    given = ("-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served))
+    process = served.start("with", *given, "--", "sh", "-c", "touch there; exec sleep 600")
+    until((served.folder / "there").exists)
+    process.kill()
+    process.wait()
+    (name,) = served.sandboxes()
+    assert served("sandbox", "delete", name).code == 0
+    until(lambda: not holding(served), 20)
+
+
+def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
+    """Nothing is sent there: it is asked whether it lives, and no more."""
+    with pytest.raises(CliError, match="secrets are given to a server of this machine alone"):
+        secret_files.refuse_elsewhere("https://dayfly.example:8443")
+    for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
+        secret_files.refuse_elsewhere(url)
+
+
+def test_all_that_is_missing_is_named_before_anything_starts(cli: Cli, journal: Path):
+    file = cli.write("p.yaml", plugin(journal) + "---\n" + plugin(journal, name="queue"))
+    call = ("with", "-f", file, "--secrets-file", secrets(cli, f"ADMIN_PASSWORD={CANARY}\nQUEUE_ADMIN_PASWORD=x1234\n"))
+    said = "DB_ADMIN_PASSWORD (of db), QUEUE_ADMIN_PASSWORD (of queue) are missing"
+    refused(cli(*call, "--", "true"), 2, ".env: ", said)
+    refused(cli("with", "-f", file, "--", "true"), 2, "admin-password (of db), admin-password (of queue) are secrets")
+    refused(cli("with", "-f", file, "-p", f"db.admin-password={CANARY}", "--", "true"), 2, "others can read what -p")
+    assert not cli.home.exists()
+    assert not journal.exists()
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path, 0o600)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def _huge(path: Path) -> None:
+    path.touch(0o600)
+    os.truncate(path, 1 << 30)
+
+
+def _written(data: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_bytes(data)
+        path.chmod(0o600)
+
+    return write
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not there": (lambda _: None, "no such file"),
+    "a pipe": (_fifo, "is not a regular file"),
+    "a socket": (_socket, "no such device"),
+    "a folder": (lambda path: path.mkdir(mode=0o700), "is not a regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    "a file of 1 GiB": (_huge, "has 1073741824 bytes; at most 262144"),
+    "a zero byte": (_written(f"A={CANARY}\0".encode()), "contains a zero byte"),
+    "no UTF-8": (_written(f"A={CANARY}\n".encode() + b"B=\xff\xfe"), "no text in UTF-8 (byte 28)"),
+    "a name twice": (_written(f"A={CANARY}\n\n# c\nA={CANARY}".encode()), ":4: has the same name as line 1"),
+    "no name and value": (_written(f"A=1\n\n{CANARY}\n".encode()), ":3: is not NAME=VALUE"),
+    "a quote without an end": (_written(f'\nA="{CANARY}\nB=2\n'.encode()), ":2: is not NAME=VALUE"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_file_that_is_none_is_refused_without_what_is_in_it(tmp_path: Path, what: str):
+    make, said = HOSTILE[what]
+    make(path := tmp_path / ".env")
+    with pytest.raises(CliError) as fault:
+        secret_files.read(str(path))
+    assert said in str(fault.value), fault.value
+    assert CANARY not in f"{fault.value} {fault.value.__context__} {fault.value.__cause__}"
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o640, 0o777])
+def test_a_file_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int):
+    path = tmp_path / ".env"
+    path.write_text(f"A={CANARY}")
+    path.chmod(mode)
+    with pytest.raises(CliError, match=f"others than you may read or change it; chmod 600 {path}"):
+        secret_files.read(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_link_to_anothers_file_is_refused(tmp_path: Path):
+    theirs, link = tmp_path / "theirs", tmp_path / ".env"
+    theirs.write_text(f"A={CANARY}")
+    theirs.chmod(0o600)
+    os.chown(theirs, 4711, 4711)
+    link.symlink_to(theirs)
+    with pytest.raises(CliError, match="belongs to another user"):
+        secret_files.read(str(link))
+
+
+def test_a_file_is_read_as_such_files_are_and_nothing_in_it_is_expanded(tmp_path: Path):
+    path = tmp_path / ".env"
+    path.write_text(
+        "\ufeff# a remark\nexport A=one two  # said\nB='$HOME ${A}'\nC=\"a\\nb\"\nD='-----BEGIN-----\nx\n-----END-----'\n"
+        "E = $(id)\r\nF=`id`\n"
+    )
+    path.chmod(0o600)
+    key = "-----BEGIN-----\nx\n-----END-----"
+    known = {"A": "one two", "B": "$HOME ${A}", "C": "a\nb", "D": key, "E": "$(id)", "F": "`id`"}
+    assert secret_files.read(str(path)) == known
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "PIN is empty"),
+        ("123", "fewer than 4 bytes"),
+        ("1\n\n\n\n", "fewer than 4"),
+        ("x" * 65_537, "at most 65536"),
+    ],
+)
+def test_what_could_not_be_masked_is_no_secret(cli: Cli, value: str, said: str):
+    body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
+    with pytest.raises(CliError, match=said):
+        secret_files.given(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
+
+
+TAKES_PIN = json.dumps(
+    {
+        "create": [
+            {
+                "name": "a",
+                "script": "#!/bin/sh",
+                "inputs": [{"name": "pin", "valueFromSandbox": True, "secret": True}],
+            }
+        ]
+    }
+)
+
+
+def test_of_several_names_that_with_the_resource_counts(cli: Cli):
+    body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
+    texts = ("PIN=upper\n", "pin=plain\n", "DB_PIN=both\n", "db.pin=dotted\n")
+    found = [
+        secret_files.given(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1])))) for number in range(4)
+    ]
+    assert [each["db"]["pin"] for each in found] == ["upper", "plain", "both", "dotted"]

@@ -1,0 +1,108 @@
+"""The secrets that come with a run: there before its birth, read by its steps, and nowhere once it has ended."""
+
+import sqlite3
+
+import pytest
+
+from dayfly.embedded.ledger import Ledger
+from dayfly.execute.executor import Registry
+from dayfly.spec.lifecycle import As, Input
+from dayfly.spec.run import Request
+from dayfly.spec.wire import RefusedError, Verdict
+from embedded.documents import offer, resource, step
+from embedded.machine import until
+from embedded.test_values import CANARY, holding
+
+SECRET = Input(name="key", secret=True, as_=As(env="KEY"))
+GIVEN = {("db", "key"): CANARY}
+MAKE = step("make", 'echo "with $KEY"; printf %s "$KEY" | base64; echo "${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
+DROP = step("drop", 'echo "without $KEY"; echo "drop ${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
+DB = resource("db", [MAKE], [DROP])
+STOP = Request(at=1, reason="Deleted", message="asked")
+
+
+async def test_steps_read_them_and_nothing_has_them_after_the_end(machine):
+    secrets = machine.host.secrets
+    await secrets.keep("u", GIVEN)
+    machine.host.admit((DB,), ())
+    assert await machine.host.offer(offer(DB)) is Verdict.TAKEN
+    await machine.ready()
+    assert [name for name in holding(machine) if not name.startswith("ledger.db")] == []
+    assert any(name.startswith("ledger.db") for name in holding(machine))
+    assert machine.log("db/make").splitlines()[0] == b"with ***"
+    await machine.finish()
+    assert machine.lines() == [str(len(CANARY)), f"drop {len(CANARY)}"]
+    assert machine.log("db/drop") == b"without ***\n"
+    await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
+
+
+async def test_without_them_there_is_no_birth(machine):
+    other = step("other", inputs=(Input(name="more", secret=True), SECRET))
+    documents = (DB, resource("queue", [other]))
+    for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
+        await machine.host.secrets.keep("u", given)
+        with pytest.raises(RefusedError, match=rf"\({missing}\); give them with: dayfly with --secrets-file"):
+            machine.host.admit(documents, ())
+
+
+async def test_of_a_run_that_is_over_they_are_not_missed(machine):
+    """An offer that comes late is told that it is over, which its sandbox waits for."""
+    await machine.host.secrets.keep("u", GIVEN)
+    await machine.host.offer(offer(DB))
+    await machine.finish()
+    machine.host.admit((DB,), ())
+    assert await machine.host.offer(offer(DB)) is Verdict.OVER
+
+
+async def test_they_go_with_a_run_that_never_begins(machine):
+    await machine.host.secrets.keep("u", GIVEN)
+    assert await machine.host.stop("u", STOP, known=False) is Verdict.OVER
+    await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
+    await machine.host.secrets.keep("v", GIVEN)
+    await machine.host.secrets.drop("v")
+    await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
+
+
+async def test_those_that_nobody_wishes_for_go_and_living_runs_keep_theirs(machine):
+    secrets = machine.host.secrets
+    for uid in ("u", "wished", "orphan"):
+        await secrets.keep(uid, GIVEN)
+    await machine.host.offer(offer(DB))
+    await secrets.drop_all_but({"wished"})
+    assert [secrets.are(uid, GIVEN) for uid in ("u", "wished", "orphan")] == [True, True, False]
+    await machine.finish()
+
+
+async def test_they_are_compared_as_a_whole(machine):
+    secrets = machine.host.secrets
+    await secrets.keep("u", GIVEN)
+    others = ({}, {("db", "key"): b"other"}, {("db", "kez"): CANARY}, {**GIVEN, ("db", "more"): b"more"})
+    assert [secrets.are("u", each) for each in others] == [False] * 4
+    await secrets.drop("u")
+
+
+async def test_a_server_that_was_stopped_goes_on_with_them(machine):
+    await machine.host.secrets.keep("u", GIVEN)
+    await machine.host.offer(offer(DB))
+    await machine.ready()
+    await machine.down()
+    await machine.up()
+    await machine.finish()
+    assert machine.lines()[-1] == f"drop {len(CANARY)}"
+
+
+def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
+    path = tmp_path / "ledger.db"
+    Ledger(path).close()
+    with sqlite3.connect(path) as database:
+        database.executescript("DROP TABLE secret; PRAGMA user_version = 2;")
+    database.close()
+    ledger = Ledger(path)
+    ledger.keep_secrets("u", GIVEN)
+    assert ledger.secrets("u") == GIVEN
+    ledger.close()
+
+
+def test_a_host_that_is_not_this_machine_refuses_them():
+    with pytest.raises(RefusedError, match="db: key is a secret, and dayfly with --secrets-file gives it on a dev"):
+        Registry().admit((resource("db", [MAKE]),), ())
