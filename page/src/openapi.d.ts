@@ -1421,13 +1421,22 @@ export interface components {
             /** @default  */
             name?: string;
         };
-        /** NewSandbox */
+        /**
+         * NewSandbox
+         * @description `secrets` are values of params that no document holds, by resource and name; taken by `dayfly up` alone.
+         */
         NewSandbox: {
             spec: Record<string, never>;
             /** @default  */
             name?: string;
             /** @default null */
             lease?: components["schemas"]["Seconds"] | null;
+            /** @default {} */
+            secrets?: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            };
         };
         /** Seconds */
         Seconds: {
