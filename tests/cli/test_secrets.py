@@ -151,21 +151,21 @@ def test_a_published_plugin_is_asked_what_it_takes(served: Cli, journal: Path):
     assert served.sandboxes() == []
 
 
-def test_another_secret_is_another_sandbox_to_use_again(served: Cli, journal: Path):
-    file, names = served.write("p.yaml", plugin(journal)), set()
-    for _ in range(2):
-        given = ("--secrets-file", secrets(served, f"ADMIN_PASSWORD={CANARY}"))
-        done = served("with", "-f", file, *given, "--reuse", "--", "true")
-        assert (done.code, CANARY in done.err) == (0, False), done.err
-        names.add(done.err.splitlines()[-1].partition(" is kept for a day")[0])
-    (name,) = names
-    borrowed = borrowing.read((str(served.folder / file),), (), (), (), ())
-    key = (served.home / "key").read_text().strip()
+def test_another_secret_is_another_name_to_use_again(cli: Cli, journal: Path):
+    borrowed = borrowing.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
     given = [{"db": {"admin-password": value}} for value in (CANARY, f"{CANARY}-2")]
-    known = [borrowed.same_name(key, each) for each in ({}, *given)]
-    assert len(set(known)) == 3
-    assert name == known[1]
-    assert borrowed.same_name("another home's", given[0]) != name
+    names = [borrowed.same_name("a home's key", each) for each in ({}, *given)]
+    assert len({*names, borrowed.same_name("another home's", given[0])}) == 4
+    assert names[1] == borrowed.same_name("a home's key", given[0])
+
+
+def test_the_next_with_the_same_secret_has_it_at_once(served: Cli, journal: Path):
+    call = ("with", "-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served), "--reuse")
+    for _ in range(2):
+        done = served(*call, "--", "true")
+        assert (done.code, CANARY in done.err) == (0, False), done.err
+    assert journal.read_text().splitlines() == ["looked", "make"]
+    (name,) = served.sandboxes()
     assert served("sandbox", "delete", name).code == 0
     until(lambda: not holding(served), 20)
 

@@ -16,6 +16,7 @@ from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
 from mutation.guards_page import PAGE
 from mutation.guards_routeserver import ROUTESERVER
+from mutation.guards_secrets import SECRETS
 from mutation.guards_states import STATES
 from mutation.guards_telling import TELLING
 from mutation.guards_wishes import WISHES
@@ -410,6 +411,7 @@ GUARDS: tuple[Guard, ...] = (
     *OBJECTS,
     *PAGE,
     *ROUTESERVER,
+    *SECRETS,
     *STATES,
     *TELLING,
     *GROUPS,

@@ -11,7 +11,7 @@ from rig.world import World
 
 from dayfly.operator.agent.objects import name_of
 from dayfly.spec import wire
-from dayfly.spec.lifecycle import Origin, Target
+from dayfly.spec.lifecycle import Input, Origin, Target
 
 
 def evil(plane: Plane, change) -> None:
@@ -23,6 +23,13 @@ def evil(plane: Plane, change) -> None:
 
 def of(documents, **changes):
     return tuple(msgspec.structs.replace(each, **changes) for each in documents)
+
+
+def secretive(document):
+    """Each of its steps takes what comes with no document."""
+    key = Input(name="key", secret=True)
+    steps = (msgspec.structs.replace(unit, inputs=(*unit.inputs, key)) for unit in document.pre_start)
+    return msgspec.structs.replace(document, pre_start=tuple(steps))
 
 
 REFUSED = {
@@ -45,6 +52,10 @@ REFUSED = {
             ),
         ),
         "carries out sandboxes alone",
+    ),
+    "a secret": (
+        lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
+        "key is a secret, and dayfly with --secrets-file gives it on a developer's own machine alone",
     ),
     "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run has documents"),
 }

@@ -181,6 +181,22 @@ class TestRefusing:
         assert str(why).startswith(f"spec.resources[1]: {whose}")
         assert "spec.hostPID must be false" in str(why)
 
+    def test_a_secret_that_no_resource_makes_is_refused_with_its_place(self):
+        """Nobody can hand one over beside a Sandbox object."""
+        take = {"name": "key", "valueFromSandbox": True, "secret": True}
+        step = {"name": "make", "script": "#!/bin/sh", "inputs": [take]}
+
+        async def story():
+            bench = Front()
+            bench.publishes("pg")
+            bench.publishes("door", {"runner": {"image": "busybox:1"}, "create": [step]})
+            bench.wishes({"resources": [{"name": "mq", "plugin": "pg"}, {"name": "db", "plugin": "door"}]})
+            return await bench.look()
+
+        why = run(story())
+        assert why.reason == Reason.REFUSED
+        assert str(why).startswith("spec.resources[1]: key is a secret, and dayfly with --secrets-file gives it on")
+
     def test_without_a_run_the_wish_waits(self):
         async def story():
             bench = Front()

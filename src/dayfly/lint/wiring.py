@@ -91,7 +91,7 @@ def _in_pieces(script: str, path: str) -> bool:
 def param_may_be_empty(plugin: PluginView) -> Iterator[Spot]:
     rules = plugin.spec.params()
     for name, param in rules.items():
-        if param.required or param.default is not None:
+        if param.required or param.secret or param.default is not None:
             continue
         uses = list(_uses(plugin, name))
         # A script that is no shell's may well ask, where this is not seen.
