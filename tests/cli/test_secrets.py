@@ -351,3 +351,27 @@ def test_of_several_names_that_with_the_resource_counts(cli: Cli):
         secret_files.given(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1])))) for number in range(4)
     ]
     assert [each["db"]["pin"] for each in found] == ["upper", "plain", "both", "dotted"]
+
+
+def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
+    thing = f"{journal}.$DAYFLY_RESOURCE_ID"
+    census = f"""\
+  census:
+  - name: list
+    inputs:
+    - {{name: admin-password, valueFromSandbox: true}}
+    script: |
+      #!/bin/sh
+      echo "census ${{#ADMIN_PASSWORD}}" >> {journal}
+      ls {thing} 2>/dev/null || true
+"""
+    file = cli.write("p.yaml", plugin(journal, create=f"touch {thing}", delete=f"rm -f {thing}") + census)
+    only = ("--only", "no such life", "-o", "json")
+    refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
+    said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
+    refused(said, 2, "admin-password is a secret, and dayfly with --secrets-file gives it on")
+    done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))
+    assert (done.code, CANARY in done.out + done.err) == (0, False), done
+    written = journal.read_text().splitlines()
+    assert written.count(f"census {len(CANARY)}") >= 2, written
+    assert f"drop {len(CANARY)}" in written

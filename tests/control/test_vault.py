@@ -140,7 +140,10 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, v
     inputs = two["spec"]["resources"][0]["spec"]["create"][0]["inputs"]
     inputs.append({"name": "pin", "valueFromSandbox": True, "secret": True})
     for given, said in (
-        ({}, "spec.resources[0]: key and pin are secrets that were not given: use dayfly with --secrets-file"),
+        (
+            {},
+            "spec.resources[0]: key and pin are secrets that were not given; dayfly with --secrets-file FILE gives them",
+        ),
         ({"mydb": {"key": CANARY}}, "pin is a secret that was not given"),
         ({"mydb": {"key": CANARY, "pin": CANARY, "pim": CANARY}}, 'secrets.mydb.pim: "mydb" takes no secret of this'),
         ({"mydb": {"key": CANARY, "pin": CANARY}, "x": {"y": CANARY}}, 'secrets.x.y: "x" takes no secret'),

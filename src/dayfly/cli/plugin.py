@@ -147,6 +147,7 @@ def lint(
 @options.files()
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
+@options.secrets_file
 @click.option("--only", default="", metavar="WORDS", help="Play only the lives with these words in their names.")
 @options.timeout("1m")
 @options.allow_webhook
@@ -157,6 +158,7 @@ def test(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     params: tuple[str, ...],
+    secrets_file: str | None,
     only: str,
     timeout: float,
     webhooks: tuple[str, ...],
@@ -182,9 +184,9 @@ def test(
     assert isinstance(plugin, Plugin), "asked for by its kind"
     given = params_of(plugin, params)
     if context is None and namespace is None and not publish:
-        from dayfly.cli import testing_home
+        from dayfly.cli import secret_files, testing_home
 
-        bench = testing_home.bench(plugin, timeout, webhooks)
+        bench = testing_home.bench(plugin, timeout, webhooks, secret_files.given_to(plugin, secrets_file))
         return testing.play(plugin, given, bench, only=only, output=output)
     bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
     return testing.play(plugin, given, bench, only=only, output=output)
@@ -198,6 +200,10 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
         if publish:
             raise CliError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
         raise hosts.no_cluster()
+    if secrets := plugin.spec.secrets():
+        from dayfly.plan.words import no_secrets
+
+        raise CliError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
     cluster = hosts.cluster(context, namespace)
     from dayfly.cli import testing_cluster
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
+from dayfly.client import temporary
 from dayfly.execute.masks import LEAST
 from dayfly.spec import documents, semver
 from dayfly.spec.plugin import Plugin, PluginSpec
@@ -94,6 +95,17 @@ def given(body: Any, path: str | None, client: Client | None = None) -> dict[str
         _refuse_none(asked)
         return {}
     return _chosen(asked, read(path), path)
+
+
+def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
+    """What the file gives to a resource of one plugin alone, by name.
+
+    Raises:
+        CliError: as `given`.
+    """
+    name = temporary.resource_name(plugin)
+    body = {"spec": {"resources": [{"name": name, "spec": documents.export(plugin)["spec"]}]}}
+    return given(body, path).get(name, {})
 
 
 def _published(client: Client, reference: str) -> PluginSpec:

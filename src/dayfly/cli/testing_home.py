@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import lock, server, show
@@ -38,10 +39,13 @@ _ALLOW = "--allow-webhook"
 
 
 @contextlib.contextmanager
-def bench(plugin: Plugin, seconds: float, allowed: tuple[str, ...] = ()) -> Iterator[_Bench]:
+def bench(
+    plugin: Plugin, seconds: float, allowed: tuple[str, ...] = (), secrets: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[_Bench]:
     """A server in a home of its own, and a folder that its steps see; nothing of either stays.
 
-    Webhooks are asked on their way, too; `allowed` are the servers that they may ask anyway.
+    Webhooks are asked on their way, too; `allowed` are the servers that they may ask anyway. `secrets` are the plugin's
+    params of that kind.
 
     Raises:
         CliError: no server could be started, or none on one machine runs such a plugin.
@@ -59,7 +63,7 @@ def bench(plugin: Plugin, seconds: float, allowed: tuple[str, ...] = ()) -> Iter
             led = {step.name: ways.enter_context(Way(step, _writer(journal))) for step in steps if step.webhook}
             asked = [word for name in (*allowed, *(way.name for way in led.values())) for word in (_ALLOW, name)]
             client = server.start(home, ["--port", "0", *asked])
-            bench_ = _Bench(client, plugin, journal, seconds, led)
+            bench_ = _Bench(client, plugin, journal, seconds, led, secrets)
             try:
                 with heeding(bench_):
                     yield bench_
@@ -78,8 +82,17 @@ def _writer(journal: Path) -> Callable[[str], None]:
 
 
 class _Bench:
-    def __init__(self, client: Client, plugin: Plugin, journal: Path, seconds: float, ways: Mapping[str, Way]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        plugin: Plugin,
+        journal: Path,
+        seconds: float,
+        ways: Mapping[str, Way],
+        secrets: Mapping[str, str],
+    ) -> None:
         self._client = client
+        self._secrets = secrets
         self._plugin = plugin
         self._journal = journal
         self._ways = ways
@@ -106,6 +119,8 @@ class _Bench:
         resource = {"name": self._resource, "spec": plugin["spec"], "params": dict(life.params)}
         name = f"test-{self._number}"
         wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}}
+        if taken := {each: value for each, value in self._secrets.items() if each in life.spec.secrets()}:
+            wish["secrets"] = {self._resource: taken}
         box = self._client.put("sandboxes", name, body=wish)
         self._there[name] = life, box
         return box
@@ -219,7 +234,7 @@ class _Bench:
 
     def _listed(self, step: Step, life: Life, box: Any) -> list[str]:
         given = {name: rule.default for name, rule in self._plugin.spec.params().items() if rule.default is not None}
-        given |= life.params
+        given |= {**life.params, **self._secrets}
         inputs = {wanted.env: given[wanted.name] for wanted in step.inputs if wanted.name in given}
         built_in = {
             **step_environment(box["name"], box["routingKey"], "", self._resource),

@@ -145,8 +145,9 @@ def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None
             if names and not kept:
                 raise SpecError(words.no_secrets(names), places[resource])
             if missing:
-                several = "are secrets that were" if len(missing) > 1 else "is a secret that was"
-                problem = f"{words.names(missing, most=MOST)} {several} not given: use dayfly with --secrets-file FILE"
+                what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
+                named = words.names(missing, most=MOST)
+                problem = f"{named} {what} not given; dayfly with --secrets-file FILE gives {it}"
                 raise SpecError(problem, places[resource])
     for resource, name in given:
         with faults:
