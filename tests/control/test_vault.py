@@ -10,6 +10,7 @@ import pytest
 
 from control import wishes
 from control.client import serving
+from dayfly.control import vault as vaults
 from dayfly.control.routes import ROUTES
 from dayfly.control.store import Shelf, StoreError
 
@@ -104,11 +105,14 @@ def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost
     assert (vault, vault.ever) == ({}, 1)
 
 
-def test_nor_does_one_that_cannot_be_written(client: Client, vault: Kept, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("times", [1, 3])
+def test_nor_does_one_that_cannot_be_written(client: Client, vault: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
+    """Also where at first nobody can look whether it was."""
     write, failed = Shelf.write, []
+    monkeypatch.setattr(vaults, "AGAIN_S", 0.01)
 
     async def full(shelf: Shelf, work: Any) -> Any:
-        if not failed:
+        if len(failed) < times:
             failed.append(1)
             raise StoreError("the disk is full")
         return await write(shelf, work)
@@ -178,8 +182,8 @@ def test_what_is_no_secret_is_refused_without_its_value(client: Client, vault: K
 def test_a_server_that_others_reach_takes_none(
     tmp_path: Path, blank: Path, host: FakeHost, vault: Kept, more: dict[str, Any]
 ):
-    vaults = {"vaults": {"local": vault}} if more else {}
-    with serving(shutil.copy(blank, tmp_path), {"local": host}, **vaults, **more) as client:
+    kept = {"vaults": {"local": vault}} if more else {}
+    with serving(shutil.copy(blank, tmp_path), {"local": host}, **kept, **more) as client:
         for body in (WISH, wish()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body

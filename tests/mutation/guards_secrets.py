@@ -32,8 +32,8 @@ SECRETS: tuple[Guard, ...] = (
     guard(
         "secrets of a wish that was refused stay",
         VAULT,
-        "            await self._settle(record, vault)\n",
-        "",
+        "await vault.drop(record.uid)",
+        "pass",
         WISHES + "a_wish_that_the_host_refuses_leaves_none",
     ),
     guard(

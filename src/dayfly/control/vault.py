@@ -7,14 +7,17 @@ goes to an agent, nor over a network.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dayfly.compile.references import nearest
 from dayfly.control import records, shelves
 from dayfly.control.errors import ApiError
+from dayfly.control.store import StoreError
 from dayfly.plan import words
 from dayfly.spec.errors import Faults, SpecError, quote
+from dayfly.spec.wire import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
@@ -29,6 +32,9 @@ Given: TypeAlias = "dict[tuple[str, str], bytes]"
 FIELD = "secrets"
 MOST_BYTES = 64 * 1024
 MOST = 64
+# How long a refusal waits for its secrets to be gone, and how soon that is tried again where the disk refuses.
+PATIENCE_S = 2.0
+AGAIN_S = 5.0
 
 
 class Vault(Protocol):
@@ -82,6 +88,7 @@ class Vaults:
         self._store = store
         self._org = org
         self._vaults = vaults
+        self._settling: set[asyncio.Task[None]] = set()
 
     async def drop_unwished(self) -> None:
         """Forget what a server that was killed had taken for a sandbox, and no sandbox was written.
@@ -109,8 +116,11 @@ class Vaults:
         await vault.keep(record.uid, given)
         try:
             yield
-        except Exception:
-            await self._settle(record, vault)
+        except BaseException:  # also where whoever asked has gone
+            settling = asyncio.create_task(self._settle(record, vault))
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            await asyncio.wait({settling}, timeout=PATIENCE_S)
             raise
 
     def refuse_others(self, record: Record, given: Given) -> None:
@@ -128,10 +138,14 @@ class Vaults:
         return self._vaults.get(record.cluster) if record.org == self._org else None
 
     async def _settle(self, record: Record, vault: Vault) -> None:
-        """Forget its secrets, unless it was written after all."""
-        written = await self._store.of(record.org).write(lambda rows: records.find(rows, record.name))
-        if written is None or written.uid != record.uid:
-            await vault.drop(record.uid)
+        """Forget its secrets, unless it was written after all; what cannot be done now is tried again."""
+        while True:
+            with contextlib.suppress(StoreError, HostUnavailableError):
+                written = await self._store.of(record.org).write(lambda rows: records.find(rows, record.name))
+                if written is None or written.uid != record.uid:
+                    await vault.drop(record.uid)
+                return
+            await asyncio.sleep(AGAIN_S)
 
 
 def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None:
