@@ -15,7 +15,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import borrowing, secret_files
+from dayfly.cli import borrowing, secret_files, verbs
 from dayfly.cli.exits import CliError
 from embedded.machine import work_of
 
@@ -224,6 +224,20 @@ def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
         secret_files.refuse_elsewhere("https://dayfly.example:8443")
     for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
         secret_files.refuse_elsewhere(url)
+
+
+def test_a_fault_of_our_own_keeps_none_for_a_bug_report(cli: Cli, journal: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(_text: str) -> None:
+        raise KeyError("a fault")
+
+    cli.home.mkdir(mode=0o700)
+    monkeypatch.setenv("DAYFLY_HOME", str(cli.home))
+    monkeypatch.setattr(secret_files, "talk", fail)
+    file, given = cli.write("p.yaml", plugin(journal)), secrets(cli)
+    call = ["with", "-f", str(cli.folder / file), "--secrets-file", str(cli.folder / given), "--", "true"]
+    assert verbs.run(call) == 1
+    (crash,) = cli.home.glob("crash-*.txt")
+    assert ("a fault" in crash.read_text(), CANARY in crash.read_text()) == (True, False)
 
 
 def test_all_that_is_missing_is_named_before_anything_starts(cli: Cli, journal: Path):
