@@ -41,6 +41,9 @@ for entry in pathlib.Path("/proc").iterdir():
 """A step that looks who else has the value in arguments or environment."""
 
 
+BOX = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: db}\n"
+
+
 def plugin(journal: Path, *, create: str = "", delete: str = "", name: str = "db") -> str:
     looking = SEEN.replace("\n", "\n      ")
     return f"""\
@@ -132,8 +135,7 @@ def test_it_reaches_the_steps_and_nobody_else(served: Cli, journal: Path):
 
 
 def test_the_plan_has_no_value(served: Cli, journal: Path):
-    box = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: db}\n"
-    done = served("plan", "-f", served.write("p.yaml", plugin(journal)), "-f", served.write("s.yaml", box))
+    done = served("plan", "-f", served.write("p.yaml", plugin(journal)), "-f", served.write("s.yaml", BOX))
     assert "$ADMIN_PASSWORD and /tmp/password = the secrets file (sensitive)" in done.out, done
 
 
@@ -383,9 +385,28 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     only = ("--only", "no such life", "-o", "json")
     refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
     said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
-    refused(said, 2, "admin-password is a secret, and dayfly with --secrets-file gives it on")
+    refused(said, 2, "admin-password is a secret, and --secrets-file gives it on")
     done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))
     assert (done.code, CANARY in done.out + done.err) == (0, False), done
     written = journal.read_text().splitlines()
     assert written.count(f"census {len(CANARY)}") >= 2, written
     assert f"drop {len(CANARY)}" in written
+
+
+def test_it_is_applied_with_a_sandbox_too(served: Cli, journal: Path):
+    files = ("-f", served.write("p.yaml", plugin(journal)), "-f", served.write("s.yaml", BOX))
+    call = ("apply", *files, "--secrets-file")
+    refused(served(*call, secrets(served, "OTHER=word\n")), 2, ".env: ADMIN_PASSWORD (of db) is missing")
+    assert "There are no plugins" in served("plugin", "list").err, "nothing was changed"
+    elsewhere = served(*call, secrets(served), DAYFLY_URL="https://dayfly.example:8443", DAYFLY_API_KEY="k")
+    refused(elsewhere, 2, "secrets are given to a server of this machine alone")
+    done = served(*call, secrets(served))
+    assert (done.code, CANARY in done.out + done.err) == (0, False), done.err
+    again = served("sandbox", "apply", *files[2:], "--secrets-file", secrets(served))
+    assert (again.code, "Unchanged" in again.err) == (0, True), again.err
+    other = served("sandbox", "apply", *files[2:], "--secrets-file", secrets(served, "ADMIN_PASSWORD=another"))
+    refused_ = 'secrets of sandbox "demo" cannot change while it lives'
+    assert (other.code, refused_ in other.err) == (1, True), other.err
+    assert served("sandbox", "delete", "demo").code == 0
+    until(lambda: not holding(served), 20)
+    assert journal.read_text().splitlines() == ["looked", "make", f"drop {len(CANARY)}"]

@@ -146,7 +146,7 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, v
     for given, said in (
         (
             {},
-            "spec.resources[0]: key and pin are secrets that were not given; dayfly with --secrets-file FILE gives them",
+            "spec.resources[0]: key and pin are secrets that were not given; --secrets-file FILE gives them",
         ),
         ({"mydb": {"key": CANARY}}, "pin is a secret that was not given"),
         ({"mydb": {"key": CANARY, "pin": CANARY, "pim": CANARY}}, 'secrets.mydb.pim: "mydb" takes no secret of this'),
@@ -187,9 +187,7 @@ def test_a_server_that_others_reach_takes_none(
         for body in (WISH, wish()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body
-            assert (
-                "key is a secret, and dayfly with --secrets-file gives it on a developer's own" in answer.json["error"]
-            )
+            assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
     assert (host.offers, vault.ever) == ({}, 0)
 
 

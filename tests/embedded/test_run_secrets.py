@@ -41,7 +41,7 @@ async def test_without_them_there_is_no_birth(machine):
     documents = (DB, resource("queue", [other]))
     for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
         await machine.host.secrets.keep("u", given)
-        with pytest.raises(RefusedError, match=rf"\({missing}\); give them with: dayfly with --secrets-file"):
+        with pytest.raises(RefusedError, match=rf"\({missing}\); give them with: --secrets-file"):
             machine.host.admit(documents, ())
 
 
@@ -104,5 +104,5 @@ def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
 
 
 def test_a_host_that_is_not_this_machine_refuses_them():
-    with pytest.raises(RefusedError, match="db: key is a secret, and dayfly with --secrets-file gives it on a dev"):
+    with pytest.raises(RefusedError, match="db: key is a secret, and --secrets-file gives it on a dev"):
         Registry().admit((resource("db", [MAKE]),), ())

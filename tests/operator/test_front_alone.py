@@ -195,7 +195,7 @@ class TestRefusing:
 
         why = run(story())
         assert why.reason == Reason.REFUSED
-        assert str(why).startswith("spec.resources[1]: key is a secret, and dayfly with --secrets-file gives it on")
+        assert str(why).startswith("spec.resources[1]: key is a secret, and --secrets-file gives it on")
 
     def test_without_a_run_the_wish_waits(self):
         async def story():

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
 @options.server
 @options.files()
 @options.sets
+@options.secrets_file
 @options.wait
 @options.timeout("3m")
 @options.output
-def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    secrets_file: str | None,
+    wait: bool,
+    timeout: float,
+    output: str | None,
+) -> int:
     """Apply plugins, then baselines, sandboxes and route groups from files.
 
     All files are read and checked before anything is changed. With -o, the objects are printed as a list.
@@ -31,7 +39,12 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: 
     wishes = reading.load(files, sets)
     _refuse_hooks(wishes)
     client = Client.open()
-    objects = list(_handed_over(client, wishes))
+    secrets: dict[str, Any] = {}
+    if secrets_file is not None:
+        from dayfly.cli import secret_files
+
+        secrets = secret_files.of_wishes(wishes, secrets_file, client)
+    objects = list(_handed_over(client, wishes, secrets))
     code = Exit.OK
     for number, wished in enumerate(wishes):
         if wished.subject and wait:
@@ -55,7 +68,7 @@ def _refuse_hooks(wishes: list[reading.Wished]) -> None:
             raise wished.document.error(f"{problem}; this server has none: {remedy}")
 
 
-def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
+def _handed_over(client: Client, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
     """Each wish as the server has it now.
 
     Raises:
@@ -63,7 +76,7 @@ def _handed_over(client: Client, wishes: list[reading.Wished]) -> Iterator[Any]:
     """
     for number, wished in enumerate(wishes):
         try:
-            yield applying.hand_over(client, wished)
+            yield applying.hand_over(client, wished, secrets.get(wished.name) if wished.kind == "sandbox" else None)
         except CliError as fault:
             if fault.code == Exit.USAGE and any(before.subject for before in wishes[:number]):
                 advice = fault.advice or "what was made or changed above is in place"

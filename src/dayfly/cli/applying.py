@@ -20,8 +20,8 @@ _CONFLICT = 409
 _NOT_FOUND = 404
 
 
-def hand_over(client: Client, wished: Wished) -> Any:
-    """Apply one wish and say so; the object as the server has it now.
+def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
+    """Apply one wish and say so; the object as the server has it now. `secrets` are a sandbox's, beside its document.
 
     Raises:
         CliError: the server refuses it; with the place in its file where the server names one.
@@ -31,7 +31,7 @@ def hand_over(client: Client, wished: Wished) -> Any:
             return _publish(client, wished.wish)
         if isinstance(wished.wish, Workload):
             return _declare(client, wished.wish)
-        return _wish(client, wished)
+        return _wish(client, wished, {"secrets": secrets} if secrets else {})
     except ApiError as fault:
         raise placed(fault, wished.document) from None
 
@@ -73,11 +73,11 @@ def _declare(client: Client, workload: Workload) -> Any:
     return stored
 
 
-def _wish(client: Client, wished: Wished) -> Any:
+def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
     at = subject.at(wished.subject)
     before = _existing(client, *at)
     try:
-        stored = client.put(*at, body=documents.export(wished.wish))
+        stored = client.put(*at, body={**documents.export(wished.wish), **more})
     except ApiError as fault:
         if fault.status == _CONFLICT:
             raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}") from None

@@ -24,17 +24,30 @@ def command() -> None:
 @options.server
 @options.files()
 @options.sets
+@options.secrets_file
 @options.wait
 @options.timeout("3m")
 @options.output
-def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
+def apply(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    secrets_file: str | None,
+    wait: bool,
+    timeout: float,
+    output: str | None,
+) -> int:
     """Apply the one sandbox of a file and wait until it is ready."""
     from dayfly.cli import applying, watch
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "sandbox")
     client = Client.open()
-    sandbox = applying.hand_over(client, wished)
+    secrets = None
+    if secrets_file is not None:
+        from dayfly.cli import secret_files
+
+        secrets = secret_files.of_wishes([wished], secrets_file, client)[wished.name]
+    sandbox = applying.hand_over(client, wished, secrets)
     code = Exit.OK
     if wait:
         code, sandbox = watch.settle(client, wished.subject, sandbox, timeout)

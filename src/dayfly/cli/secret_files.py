@@ -15,11 +15,13 @@ from dayfly.client import temporary
 from dayfly.execute.masks import LEAST
 from dayfly.spec import documents, semver
 from dayfly.spec.plugin import Plugin, PluginSpec
+from dayfly.spec.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.cli.client import Client
+    from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024
 MOST_VALUE_BYTES = 64 * 1024
@@ -95,6 +97,18 @@ def given(body: Any, path: str | None, client: Client | None = None) -> dict[str
         _refuse_none(asked)
         return {}
     return _chosen(asked, read(path), path)
+
+
+def of_wishes(found: Sequence[Wished], path: str, client: Client) -> dict[str, dict[str, dict[str, str]]]:
+    """What the file gives to each sandbox of some files, by its name; they are not changed, and nothing is sent.
+
+    Raises:
+        CliError: as `given`, or the server is elsewhere.
+    """
+    refuse_elsewhere(client.address.url)
+    plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
+    boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
+    return {box.name: given(temporary.of_sandbox([box, *plugins]), path, client) for box in boxes}
 
 
 def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
@@ -181,7 +195,7 @@ def refuse_elsewhere(url: str) -> None:
     """Refuse a server on another machine: no secret goes over a network."""
     if urlsplit(url).hostname not in LOOPBACK:
         message = f"secrets are given to a server of this machine alone, and {url} is elsewhere"
-        raise CliError(Exit.USAGE, message, "unset DAYFLY_URL, or leave --secrets-file out")
+        raise CliError(Exit.USAGE, message, "ask the server of your home, or leave --secrets-file out")
 
 
 def _written(resource: str, name: str, *, alone: bool) -> list[str]:

@@ -104,7 +104,7 @@ def given(
             raise DayflyError(Exit.USAGE, f'"{bare}" is a param of {len(takers)} plugins', advice)
         if known[takers[0]][bare].secret:
             said = f'"{bare}" is a secret of "{takers[0]}", and others can read what {option or "a call"} gives'
-            raise DayflyError(Exit.USAGE, said, "write it into a file, and give that with: dayfly with --secrets-file")
+            raise DayflyError(Exit.USAGE, said, "write it into a file, and give that with --secrets-file")
         found[takers[0]][bare] = value
     for plugin, takes in known.items():
         for param, rule in takes.items():

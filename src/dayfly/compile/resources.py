@@ -161,7 +161,7 @@ def _check_secret(instance: Instance) -> None:
         if isinstance(instance.resource.params.get(name, Param), str):
             problem = (
                 f"{quote(name)} is a secret, which no document holds: leave it out, and give it with "
-                "dayfly with --secrets-file; or take another resource's output (valueFrom.resource)"
+                "--secrets-file; or take another resource's output (valueFrom.resource)"
             )
             raise SpecError(problem, (*instance.keys, "params", name))
 

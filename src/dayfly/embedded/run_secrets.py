@@ -53,4 +53,4 @@ class RunSecrets:
             if self._reader.last(uid) is not None:
                 return  # it is over, which is what there is to say
             names = ", ".join("/".join(each) for each in missing)
-            raise RefusedError(f"its secrets are not here ({names}); give them with: dayfly with --secrets-file FILE")
+            raise RefusedError(f"its secrets are not here ({names}); give them with: --secrets-file FILE")

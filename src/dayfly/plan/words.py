@@ -165,7 +165,7 @@ def no_secrets(secrets: tuple[str, ...]) -> str:
         return ""
     what, it = ("are secrets", "them") if len(secrets) > 1 else ("is a secret", "it")
     return (
-        f"{names(secrets, most=len(secrets))} {what}, and dayfly with --secrets-file gives {it} on a developer's own "
+        f"{names(secrets, most=len(secrets))} {what}, and --secrets-file gives {it} on a developer's own "
         f"machine alone; here let another resource make {it} (valueFrom.resource)"
     )
 

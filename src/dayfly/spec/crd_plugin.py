@@ -202,7 +202,7 @@ FIELDS: dict[type, Row] = {
         "default": text("What the param is if the sandbox does not give it; for all steps that take it.", 65_536),
         "secret": text(
             "Whether the param is a secret: always needed, in no document, masked in logs; for all steps that take it. "
-            "It is given with dayfly with --secrets-file, or is another resource's output."
+            "It is given with --secrets-file, or is another resource's output."
         ),
         "value_from_step": text("Taken from another step."),
         "value_from": text("Taken from a resource or a fork; only in a sandbox's hooks."),
