@@ -7,7 +7,7 @@ from mutation.guard import Guard, guard
 LEDGER, VAULT, FILES = "embedded/ledger.py", "control/vault.py", "cli/secret_files.py"
 RUNS = "embedded/test_run_secrets.py::test_"
 WISHES = "control/test_vault.py::test_"
-WITH = "cli/test_secrets.py::test_"
+WITH, FILE = "cli/test_secrets.py::test_", "cli/test_secret_files.py::test_"
 
 SECRETS: tuple[Guard, ...] = (
     # --- how long they stay ---
@@ -113,28 +113,28 @@ SECRETS: tuple[Guard, ...] = (
         FILES,
         "if not stat.S_ISREG(seen.st_mode):",
         "if False:",
-        WITH + "a_file_that_is_none_is_refused_without_what_is_in_it",
+        FILE + "a_file_that_is_none_is_refused_without_what_is_in_it",
     ),
     guard(
         "another user's file is taken",
         FILES,
         "if seen.st_uid != os.geteuid():",
         "if False:",
-        WITH + "a_link_to_anothers_file_is_refused",
+        FILE + "a_link_to_anothers_file_is_refused",
     ),
     guard(
         "a file of secrets lies open",
         FILES,
         "if seen.st_mode & 0o077:",
         "if seen.st_mode & 0o007:",
-        WITH + "a_file_that_others_may_read_or_change_is_refused",
+        FILE + "a_file_that_others_may_read_or_change_is_refused",
     ),
     guard(
         "a secret that no log could be kept clean of is taken",
         FILES,
         "elif why := _unfit(found[key]):",
         'elif why := "":',
-        WITH + "what_could_not_be_masked_is_no_secret",
+        FILE + "what_could_not_be_masked_is_no_secret",
     ),
     guard(
         "a secret goes to a server elsewhere",

@@ -1,0 +1,136 @@
+"""The file of `--secrets-file`: what is read of it, what is refused, and that no refusal has a value in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.test_secrets import CANARY, secrets
+from dayfly.cli import secret_files
+from dayfly.cli.exits import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.command import Cli
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path, 0o600)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def _huge(path: Path) -> None:
+    path.touch(0o600)
+    os.truncate(path, 1 << 30)
+
+
+def _written(data: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_bytes(data)
+        path.chmod(0o600)
+
+    return write
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not there": (lambda _: None, "no such file"),
+    "a pipe": (_fifo, "is not a regular file"),
+    "a socket": (_socket, "no such device"),
+    "a folder": (lambda path: path.mkdir(mode=0o700), "is not a regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    "a file of 1 GiB": (_huge, "has 1073741824 bytes; at most 262144"),
+    "a zero byte": (_written(f"A={CANARY}\0".encode()), "contains a zero byte"),
+    "no UTF-8": (_written(f"A={CANARY}\n".encode() + b"B=\xff\xfe"), "no text in UTF-8 (byte 28)"),
+    "a name twice": (_written(f"A={CANARY}\n\n# c\nA={CANARY}".encode()), ":4: has the same name as line 1"),
+    "no name and value": (_written(f"A=1\n\n{CANARY}\n".encode()), ":3: is not NAME=VALUE"),
+    "a quote without an end": (_written(f'\nA="{CANARY}\nB=2\n'.encode()), ":2: is not NAME=VALUE"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_file_that_is_none_is_refused_without_what_is_in_it(tmp_path: Path, what: str):
+    make, said = HOSTILE[what]
+    make(path := tmp_path / ".env")
+    with pytest.raises(CliError) as fault:
+        secret_files.read(str(path))
+    assert said in str(fault.value), fault.value
+    assert CANARY not in f"{fault.value} {fault.value.__context__} {fault.value.__cause__}"
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o640, 0o777])
+def test_a_file_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int):
+    path = tmp_path / ".env"
+    path.write_text(f"A={CANARY}")
+    path.chmod(mode)
+    with pytest.raises(CliError, match=f"others than you may read or change it; chmod 600 {path}"):
+        secret_files.read(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_link_to_anothers_file_is_refused(tmp_path: Path):
+    theirs, link = tmp_path / "theirs", tmp_path / ".env"
+    theirs.write_text(f"A={CANARY}")
+    theirs.chmod(0o600)
+    os.chown(theirs, 4711, 4711)
+    link.symlink_to(theirs)
+    with pytest.raises(CliError, match="belongs to another user"):
+        secret_files.read(str(link))
+
+
+def test_a_file_is_read_as_such_files_are_and_nothing_in_it_is_expanded(tmp_path: Path):
+    path = tmp_path / ".env"
+    path.write_text(
+        "\ufeff# a remark\nexport A=one two  # said\nB='$HOME ${A}'\nC=\"a\\nb\"\nD='-----BEGIN-----\nx\n-----END-----'\n"
+        "E = $(id)\r\nF=`id`\n"
+    )
+    path.chmod(0o600)
+    key = "-----BEGIN-----\nx\n-----END-----"
+    known = {"A": "one two", "B": "$HOME ${A}", "C": "a\nb", "D": key, "E": "$(id)", "F": "`id`"}
+    assert secret_files.read(str(path)) == known
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "PIN is empty"),
+        ("123", "fewer than 4 bytes"),
+        ("1\n\n\n\n", "fewer than 4"),
+        ("x" * 65_537, "at most 65536"),
+    ],
+)
+def test_what_could_not_be_masked_is_no_secret(cli: Cli, value: str, said: str):
+    body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
+    with pytest.raises(CliError, match=said):
+        secret_files.given(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
+
+
+TAKES_PIN = json.dumps(
+    {
+        "create": [
+            {
+                "name": "a",
+                "script": "#!/bin/sh",
+                "inputs": [{"name": "pin", "valueFromSandbox": True, "secret": True}],
+            }
+        ]
+    }
+)
+
+
+def test_of_several_names_that_with_the_resource_counts(cli: Cli):
+    body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
+    texts = ("PIN=upper\n", "pin=plain\n", "DB_PIN=both\n", "db.pin=dotted\n")
+    found = [
+        secret_files.given(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1])))) for number in range(4)
+    ]
+    assert [each["db"]["pin"] for each in found] == ["upper", "plain", "both", "dotted"]
