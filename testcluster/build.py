@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import re
@@ -88,6 +89,19 @@ def check_go(what: str) -> None:
     if found and (int(found[1]), int(found[2])) < _OLDEST_GO:
         oldest = ".".join(map(str, _OLDEST_GO))
         raise UnavailableError(f"needs Go {oldest} or newer to build {what}; `go` on PATH is {said.strip()}")
+
+
+def module(folder: Path, name: str) -> Path:
+    """Where the files of a Go module are that the one in that folder asks for; it is fetched if it is not here.
+
+    Raises:
+        UnavailableError: with the last words of what failed.
+    """
+    command = ["go", "mod", "download", "-json", name]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise UnavailableError(f"`{' '.join(command)}` failed: {ended.stdout}{ended.stderr}")
+    return Path(json.loads(ended.stdout)["Dir"])
 
 
 def install_tools(*, kubelet: bool = True) -> None:

@@ -8,7 +8,6 @@ import dataclasses
 import importlib.util
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,9 @@ def definitions() -> list[str]:
     build.check_go("nothing, but the definitions of the Gateway API come as a Go module")
     return [
         file.read_text()
-        for file in sorted((_module(_API) / "config" / "crd" / "standard").glob("gateway.networking.k8s.io_*s.yaml"))
+        for file in sorted(
+            (build.module(MODULE, _API) / "config" / "crd" / "standard").glob("gateway.networking.k8s.io_*s.yaml")
+        )
         if "vap" not in file.name
     ]
 
@@ -101,17 +102,9 @@ def wait_programmed(own: clusters.Cluster, name: str, namespace: str) -> None:
     own.kubectl("rollout", "status", "-n", SYSTEM, "deployment", "-l", labels, "--timeout=180s")
 
 
-def _module(name: str) -> Path:
-    command = ["go", "mod", "download", "-json", name]
-    ended = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise build.UnavailableError(f"`{' '.join(command)}` failed: {ended.stdout}{ended.stderr}")
-    return Path(json.loads(ended.stdout)["Dir"])
-
-
 def _own_definitions() -> list[str]:
     """Envoy Gateway's own kinds: templates of which only the first and the last line are none."""
-    folder = _module(_OWN) / "charts" / "gateway-crds-helm" / "templates" / "generated"
+    folder = build.module(MODULE, _OWN) / "charts" / "gateway-crds-helm" / "templates" / "generated"
     return [
         "\n".join(line for line in file.read_text().splitlines() if not line.startswith("{{-"))
         for file in sorted(folder.glob("*.yaml"))

@@ -34,6 +34,7 @@ ClusterRole dayfly-agent: dayfly.dev/sandboxes create
 ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: gateway.networking.k8s.io/grpcroutes create,delete,update
 ClusterRole dayfly-forks: gateway.networking.k8s.io/httproutes create,delete,update
+ClusterRole dayfly-forks: networking.istio.io/virtualservices create,delete,patch
 ClusterRole dayfly-forks: secrets create,delete,get
 ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
@@ -58,6 +59,7 @@ ClusterRole dayfly-operator: events.k8s.io/events create,list,patch
 ClusterRole dayfly-operator: gateway.networking.k8s.io/grpcroutes get,list,watch
 ClusterRole dayfly-operator: gateway.networking.k8s.io/httproutes get,list,watch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
+ClusterRole dayfly-operator: networking.istio.io/virtualservices get,list,watch
 ClusterRole dayfly-operator: pods get,list,watch
 ClusterRole dayfly-operator: serviceaccounts impersonate [dayfly-objects]
 ClusterRole dayfly-operator: services get,list,watch

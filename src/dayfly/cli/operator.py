@@ -19,7 +19,7 @@ from dayfly.cli.exits import CliError, Exit
 if TYPE_CHECKING:
     from dayfly.operator.agent.way import Way
     from dayfly.operator.main import Place
-    from dayfly.operator.parts import Agents, Heralds
+    from dayfly.operator.parts import Agents, Heralds, Routing
     from dayfly.operator.pods.namespaces import Runner
     from dayfly.spec.routing import Forms
 
@@ -130,6 +130,15 @@ _SYSTEM = "dayfly-system"
     envvar="DAYFLY_ROUTING_QUERY",
     help="A parameter of the query whose value may be a routing key. Or set $DAYFLY_ROUTING_QUERY.",
 )
+@click.option(
+    "--istio",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    envvar="DAYFLY_ISTIO",
+    help="Whether Istio's VirtualServices lead requests to forks: where the Gateway API is not installed (auto), or "
+    "wherever Istio is. Or set $DAYFLY_ISTIO.",
+)
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -152,6 +161,7 @@ def command(
     agent_namespaces: tuple[str, ...],
     routing_headers: tuple[str, ...],
     routing_query: str,
+    istio: str,
     events_to: str | None,
     log_level: str,
 ) -> None:
@@ -190,7 +200,7 @@ def command(
         webhook_image,
         allowed,
         state_port=state_port,
-        forms=_forms(routing_headers, routing_query),
+        routing=_routing(_forms(routing_headers, routing_query), istio),
     )
     dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
     asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
@@ -208,6 +218,13 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
         to = events_out.receiver(events_to, allowed)
         receiver = Receiver(events_out.Poster(to), to.address.url)
     return Heralds(receiver, tracing.from_environment(os.environ))
+
+
+def _routing(forms: Forms, istio: str) -> Routing:
+    from dayfly.operator.cluster.route_kinds import Istio
+    from dayfly.operator.parts import Routing
+
+    return Routing(forms, Istio(istio))
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

@@ -24,7 +24,7 @@ from dayfly.operator.monitoring.serve import serving
 from dayfly.operator.monitoring.traces import RunTraces
 from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
-from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
+from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Routing, Wing, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -43,7 +43,6 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
-from dayfly.spec.routing import Forms
 from dayfly.work.queue import WorkQueue, work
 
 log = logging.getLogger(__name__)
@@ -73,13 +72,13 @@ class Operator:
         hooks: Wings | None = None,
         groups: Wings | None = None,
         states: StateAccess | None = None,
-        forms: Forms = Forms(),  # noqa: B008 - frozen
+        routing: Routing = Routing(),  # noqa: B008 - frozen
         agent: Agents | None = None,
         heralds: Heralds = Heralds(),  # noqa: B008 - frozen
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
-        self.cluster = Cluster(client, now=now, seed=seed)
+        self.cluster = Cluster(client, now=now, seed=seed, istio=routing.istio)
         self._elector = elector
         self._traces = RunTraces(self.cluster, journal.moved, heralds.tracer)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
@@ -105,7 +104,7 @@ class Operator:
             ended=self._ended,
             bound=steps,
             states=states,
-            forms=forms,
+            forms=routing.forms,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
@@ -159,7 +158,7 @@ class Operator:
     async def _workers(self) -> None:
         """Until the queues are closed."""
         with contextlib.suppress(errors.ApiError):  # who needs to know asks again
-            await self.cluster.gateway.looked()
+            await self.cluster.looked()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
             if self._told is not None:
@@ -316,7 +315,7 @@ class Place(NamedTuple):
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
     one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
     `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
-    `forms` are further ways in which requests may carry routing keys.
+    `routing` says how requests are led to forks.
     """
 
     identity: str
@@ -329,7 +328,7 @@ class Place(NamedTuple):
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
-    forms: Forms = Forms()
+    routing: Routing = Routing()
 
 
 async def operate(
@@ -363,7 +362,7 @@ async def operate(
         elector=elector,
         identity=place.identity,
         steps=place.steps,
-        forms=place.forms,
+        routing=place.routing,
     )
     watched = ", ".join(operator.cluster.watched)
     journal.say(

@@ -62,9 +62,11 @@ class Sweeper:
     async def sweep(self) -> None:
         """Look at everything once."""
         await _unless_refused(self._cluster.gateway.look())
+        await _unless_refused(self._cluster.istio.look())
         routes = (each for cache in self._cluster.gateway.routes.values() for each in cache)
         everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services, *routes)
-        for run in sorted({(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}):
+        named = {(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}
+        for run in sorted(named | self._cluster.woven.runs()):
             await _unless_refused(self.tidy(run))
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
             del self.orphans[uid]
@@ -76,7 +78,7 @@ class Sweeper:
         """Take away what is left of a run that is gone."""
         seen = self._cluster
         caches: tuple[Cache[Any], ...] = (seen.pods, seen.forks, seen.services, *seen.gateway.routes.values())
-        if not any(belonging(cache, run) for cache in caches):
+        if not (any(belonging(cache, run) for cache in caches) or seen.woven.of(run)):
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
             return

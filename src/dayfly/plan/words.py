@@ -208,6 +208,11 @@ def route_written(kind: str, beside: str) -> str:
     return f"a route beside {kind} {beside} is being written"
 
 
+def route_settling_silently() -> str:
+    """A route has been written, and nobody tells who goes by it."""
+    return "waits a moment for Istio's proxies: they do not tell when they know its rules"
+
+
 def route_settling() -> str:
     return "its Gateways have accepted its routes and are telling their proxies"
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dayfly.execute.istio.read import SHARED_LABEL
+from dayfly.execute.istio.rules import others
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
@@ -111,6 +113,8 @@ class Rules:
                 change.json or change.subresource or change.metadata.keys() == {"uid", "resourceVersion", "finalizers"}
             ):
                 yield f"more of it is changed than a finalizer of ours: {change.body}"
+        elif change.plural == "virtualservices":
+            yield from _woven(change)
         elif change.plural in LABELLED:
             if change.method != "PATCH" or not (change.subresource or _only_label(change.metadata, change.body)):
                 yield f"more of it is changed than a label of ours: {change.body}"
@@ -158,6 +162,22 @@ def _carries(change: Change) -> Iterator[str]:
                 yield f"it takes away whatever is at {parent}/{last}"
     elif _replaces(change) and not change.metadata.get("resourceVersion"):
         yield "it puts a whole list or object in the place of one whose version it does not name"
+
+
+def _woven(change: Change) -> Iterator[str]:
+    """Of somebody's VirtualService nothing but our rules is changed."""
+    item = change.body if change.method == "POST" else change.now
+    ours = SHARED_LABEL in item["metadata"].get("labels", {})
+    if change.method == "POST" or ours:
+        if not ours or {each["kind"] for each in item["metadata"]["ownerReferences"]} != {"Run"}:
+            yield "it makes one that is not marked as ours"
+        return
+    if change.method != "PATCH" or change.body.keys() != {"metadata", "spec"} or change.body["spec"].keys() != {"http"}:
+        yield f"more of it is changed than its rules: {change.method} {change.body}"
+    elif change.metadata.keys() != {"uid", "resourceVersion"}:
+        yield f"its metadata is changed: {change.metadata}"
+    elif others(change.body["spec"]["http"]) != others(item["spec"].get("http", [])):
+        yield "rules of others are changed"
 
 
 def _tests(operations: list[Object]) -> list[Object]:

@@ -17,7 +17,7 @@ from dayfly.kube.transport import Answer, Request
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
 from dayfly.operator.main import Operator
-from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Wings
+from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Routing, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -30,6 +30,7 @@ from rig.cloud import Cloud, Object
 from rig.forks import Forks
 from rig.gateways import Gateways
 from rig.kubelet import EPOCH_MS, Kubelet, Script
+from rig.meshes import Meshes
 from rig.rules import Rules
 
 GROUP = "dayfly.dev"
@@ -96,6 +97,7 @@ class Process:
             heralds=world.heralds,
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
+            routing=world.routing,
             now=world.now,
             seed=seed,
         )
@@ -127,7 +129,8 @@ class World:
         self.forks = Forks(self.cluster, self.cloud, self.ask)
         self.claims = Claims(self.cluster, self.ask)
         self.gateways = Gateways(self.cluster, self.cloud, self.ask)
-        self.forks.over = self.gateways.ends
+        self.meshes = Meshes(self.cluster, self.cloud, self.ask)
+        self.forks.over = self._fork_ended
         self.units = units
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
@@ -141,6 +144,7 @@ class World:
         self.groups: Wings | None = None
         self.agent: Callable[[Process], Agents] | None = None
         self.heralds = Heralds()
+        self.routing = Routing()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS
@@ -302,6 +306,10 @@ class World:
         ]
         return "\n".join([*lines, *objects, *self.writes[-12:]])
 
+    def _fork_ended(self, fork: str) -> None:
+        self.gateways.ends(fork)
+        self.meshes.ends(fork)
+
     def leftovers(self) -> list[str]:
         """(14) What is still there of ours."""
         kinds = ("runs", "objectlifecyclemethods", "sandboxes", "secrets", "resources", "steplogs")
@@ -310,6 +318,7 @@ class World:
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]
         left += [("routes", item) for item in self.gateways.ours()]
         left += [("services", item) for item in self.gateways.services()]
+        left += [("virtualservices", item) for item in self.meshes.ours()]
         return [f"{plural}/{item['metadata']['name']}" for plural, item in left]
 
     def check(self) -> None:
@@ -344,7 +353,7 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
     async def play(made: World) -> World:
         players = [
             asyncio.create_task(player.run())
-            for player in (made.kubelet, made.forks.player, made.claims, made.gateways)
+            for player in (made.kubelet, made.forks.player, made.claims, made.gateways, made.meshes)
         ]
         try:
             await story(made)

@@ -10,11 +10,16 @@ LONGEST = 4096
 """Of a value that a match may have."""
 
 
-def signs(keys: Sequence[str], forms: Forms) -> tuple[Sign, ...]:
+def signs(keys: Sequence[str], forms: Forms, *, longest: int = LONGEST) -> tuple[Sign, ...]:
     """The ways in which requests carry one of these; keys that no one pattern has room for are spread over several."""
-    found = [Sign(name, pattern, pattern=True) for name, make in _headers(forms) for pattern in _patterns(keys, make)]
+    found = [
+        Sign(name, pattern, pattern=True)
+        for name, make in _headers(forms)
+        for pattern in _patterns(keys, make, longest)
+    ]
     if forms.query:
-        found += [Sign(forms.query, each, pattern=True, query=True) for each in _patterns(keys, routing.query_pattern)]
+        patterns = _patterns(keys, routing.query_pattern, longest)
+        found += [Sign(forms.query, each, pattern=True, query=True) for each in patterns]
     return tuple(found)
 
 
@@ -27,11 +32,11 @@ def _headers(forms: Forms) -> Iterator[tuple[str, Callable[[Sequence[str]], str]
         yield name, lambda keys: routing.plain_pattern(keys, escapes=False)
 
 
-def _patterns(keys: Sequence[str], make: Callable[[Sequence[str]], str]) -> Iterator[str]:
+def _patterns(keys: Sequence[str], make: Callable[[Sequence[str]], str], longest: int) -> Iterator[str]:
     """As few patterns as have room for all keys."""
     some: list[str] = []
     for key in keys:
-        if some and len(make([*some, key])) > LONGEST:
+        if some and len(make([*some, key])) > longest:
             yield make(some)
             some = []
         some.append(key)

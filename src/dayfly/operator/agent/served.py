@@ -93,7 +93,7 @@ class Served:
     @property
     def routes(self) -> bool:
         """Whether it leads requests to forks by their routing key: as far as is known."""
-        return bool(self._cluster.gateway.kinds)
+        return self._cluster.routed
 
     def begin_session(self) -> int:
         return self.session

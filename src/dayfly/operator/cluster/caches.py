@@ -7,13 +7,16 @@ from typing import Any, NamedTuple, TypeVar
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.gateway.read import RouteObject, accepting
+from dayfly.execute.gateway.run import KINDS as GATEWAY_KINDS
+from dayfly.execute.istio.read import VirtualService
+from dayfly.execute.istio.run import KINDS as ISTIO_KINDS
+from dayfly.execute.istio.run import VIRTUAL_SERVICES
 from dayfly.execute.pod import names, read
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.watches import Watches
-from dayfly.operator.cluster.gateway_api import GatewayApi
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     HOOKS,
@@ -27,8 +30,10 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     SandboxObject,
 )
+from dayfly.operator.cluster.route_kinds import Istio, RouteKinds
 from dayfly.operator.cluster.runs import Runs
 from dayfly.operator.cluster.sharing import share
+from dayfly.operator.cluster.woven import WovenRules
 from dayfly.spec.run import State
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import WorkQueue
@@ -67,9 +72,17 @@ BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partia
 class Cluster(Watches):
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
-    def __init__(self, client: Client, *, now: Callable[[], int] = unix_ms, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        now: Callable[[], int] = unix_ms,
+        seed: int | None = None,
+        istio: Istio = Istio.AUTO,
+    ) -> None:
         """`now` tells unix milliseconds; `seed` makes the jitter of watches and queues repeat."""
         super().__init__(client, seed=seed)
+        self._istio = istio
         self.now = now
         self.runs: Cache[RunObject] = Cache()
         self.documents: Cache[DocumentObject] = Cache()
@@ -81,7 +94,8 @@ class Cluster(Watches):
         self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[Baseline] = Cache()
         self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
-        self.gateway = GatewayApi(self)
+        self.gateway: RouteKinds[RouteObject] = RouteKinds(self, GATEWAY_KINDS)
+        self.istio: RouteKinds[VirtualService] = RouteKinds(self, ISTIO_KINDS)
         self.keys_of: Callable[[SandboxObject], Mapping[str, tuple[str, ...]]] = lambda _: {}
         """By baseline, the keys of route groups whose requests go to a sandbox's forks."""
         self.heeds: Callable[[Pod], bool] = lambda _: True
@@ -110,7 +124,33 @@ class Cluster(Watches):
         self.services.listen(self._service_changed)
         for routes in self.gateway.routes.values():
             routes.listen(self._route_changed)
+        self.woven = WovenRules(self.virtual_services, self._forking, self.queue.add)
         self.plugins.listen(self._plugin_changed)
+
+    @property
+    def virtual_services(self) -> Cache[VirtualService]:
+        """Of Istio; empty where that is not."""
+        return self.istio.routes[VIRTUAL_SERVICES.plural]
+
+    @property
+    def by_istio(self) -> bool:
+        """Whether requests are led by Istio."""
+        wanted = self._istio == Istio.ALWAYS or (self._istio == Istio.AUTO and not self.gateway.kinds)
+        return wanted and bool(self.istio.kinds)
+
+    @property
+    def routed(self) -> bool:
+        """Whether anything leads requests to forks by their key, as far as is known."""
+        return bool(self.gateway.kinds) or self.by_istio
+
+    async def looked(self) -> None:
+        """Return once it is known what can lead requests.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        await self.gateway.looked()
+        await self.istio.looked()
 
     def _namespace_of(self, run: str) -> str:
         """Whose turn a run takes: that of its target's namespace."""
@@ -249,6 +289,10 @@ class Forking:
     def of(self, baseline: Key) -> list[str]:
         """The runs that fork this one."""
         return sorted(self._runs.get(baseline, ()))
+
+    def all(self) -> list[str]:
+        """The runs that fork anything."""
+        return sorted({name for found in self._runs.values() for name in found})
 
     def within(self, namespace: str) -> list[str]:
         """The runs that fork something there."""

@@ -64,6 +64,7 @@ class Sandboxes:
         cluster.sandboxes.listen(self._heard)
         cluster.plugins.listen(self._published_anew)
         cluster.gateway.listen(self._routed_anew)
+        cluster.istio.listen(self._routed_anew)
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _heard(self, change: Change[SandboxObject]) -> None:
@@ -85,7 +86,7 @@ class Sandboxes:
 
     def _routed(self, seen: SandboxObject) -> Routed:
         """What leads to its forks beside its own key; None where nothing leads to any fork."""
-        return self._cluster.keys_of(seen) if self._cluster.gateway.kinds and seen.spec.get("forks") else None
+        return self._cluster.keys_of(seen) if self._cluster.routed and seen.spec.get("forks") else None
 
     def heeded(self, seen: SandboxObject) -> Heeded:
         """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
@@ -106,7 +107,7 @@ class Sandboxes:
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
             return None  # a control plane's: it comes with its documents
-        await self._cluster.gateway.looked()
+        await self._cluster.looked()
         routed = self._routed(seen)
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)
         if is_done or (run is not None and not await self._note_update(seen, run)):

@@ -92,7 +92,7 @@ class GroupStatus:
         report = about[1] if about else None
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
-        lacking = _addresses(seen.spec) if self._cluster.gateway.kinds else group_unserved(seen.spec)
+        lacking = _addresses(seen.spec) if self._cluster.routed else group_unserved(seen.spec)
         message = f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
         units = report.units if report else ()

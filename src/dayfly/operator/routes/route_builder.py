@@ -1,4 +1,4 @@
-"""What is to stand beside the routes of a baseline as they are now, and the Services that lead to its fork."""
+"""What is to stand beside the routes of a baseline as they are now, or in them, and what leads to its fork."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,10 +10,12 @@ from dayfly.execute.gateway.read import RouteObject, accepting
 from dayfly.execute.gateway.render import Fork
 from dayfly.execute.gateway.rules import Leads
 from dayfly.execute.gateway.signs import signs
+from dayfly.execute.istio.rules import LONGEST, Mark, Thread
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.routes.strands import Concerned, Strand, concerned, leads_of, strands
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Kind, Route
 from dayfly.spec.routing import Forms
@@ -40,6 +42,7 @@ class Picture(NamedTuple):
     routes: tuple[Wanted, ...]
     services: tuple[dict[str, Any], ...]
     remark: str = ""
+    strands: tuple[Strand, ...] = ()
 
 
 class RouteBuilder:
@@ -67,10 +70,13 @@ class RouteBuilder:
             return Picture((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
         others = await self._others(plan, route, local)
         fork, found = fork_of(run, of), list(self._concerned(names, of.namespace))
-        if not found:
-            return Picture((), (), f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}")
+        meshed = concerned(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
+        if not self._cluster.by_istio:
+            meshed = meshed._replace(shared=(), services=frozenset())
+        if not found and not meshed.services:
+            return Picture((), (), "; ".join(meshed.remarks) or self._nothing(of))
         asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
-        leads = {name: self._service(run, of, fork, name) for name in sorted(asked)}
+        leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
         wanted: list[Wanted] = []
         remarks: list[str] = []
@@ -79,7 +85,21 @@ class RouteBuilder:
             wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
-        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), "; ".join(remarks))
+        woven = tuple(self._strands(run, route, meshed, leads))
+        remarks += [*meshed.remarks, *(remark for each in woven for remark in each.remarks)]
+        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), "; ".join(remarks), woven)
+
+    def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
+        """What is to be woven into VirtualServices."""
+        mark = Mark(run.ledger.born_at, run.metadata.name, fork_of(run, route.baseline).name)
+        ways = signs(route.keys, self._forms, longest=LONGEST)
+        thread = Thread(mark, route.baseline.namespace, leads_of(leads, meshed.services), ways)
+        return strands(meshed, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
+
+    def _nothing(self, of: Baseline) -> str:
+        what = f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}"
+        unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
+        return f"{what}, and by Istio requests are led where the operator has --istio always" if unused else what
 
     async def _others(self, plan: Plan, route: Route, local: list[Service]) -> frozenset[str]:
         """The Services whose rules the routes to other forks of the sandbox see to."""

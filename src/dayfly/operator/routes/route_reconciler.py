@@ -4,24 +4,27 @@ from collections.abc import Iterator
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
-from dayfly.execute.fork.run import ForeignForkError, Forks
+from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway import read, render
 from dayfly.execute.gateway.read import Lack, RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
-from dayfly.execute.gateway.run import KINDS, AlteredRouteError, ForeignRouteError, Routes, differs
+from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
+from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
+from dayfly.operator.routes.standing import REFUSALS, Faults, Ours, is_off, lacking, new_services, objection, unrouted
+from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
+from dayfly.operator.routes.weaver import Weaver
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import Ended, Fact, Objection, Running, Waiting
+from dayfly.plan.world import Ended, Fact, Running, Waiting
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route
 from dayfly.spec.routing import Forms
 from dayfly.spec.run import ALIVE, Result
@@ -35,11 +38,6 @@ SETTLE_MS = 2_000
 PATIENCE_MS = 10_000
 # A Service that has no pod yet is looked at again so soon.
 EMPTY_S = 0.5
-_REFUSALS = (AlteredRouteError, ForeignForkError, ForeignRouteError, NotGrantedError, errors.Refused)
-
-
-Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
-"""Routes that lead to one fork, by plural and place."""
 
 
 class RouteReconciler:
@@ -49,6 +47,7 @@ class RouteReconciler:
         self._cluster = cluster
         self._routes = Routes(cluster.client)
         self._services = Forks(cluster.client)
+        self._weaver = Weaver(cluster)
         self._builder = RouteBuilder(cluster, PodLabels(cluster, self._services), forms)
 
     # --- seeing -----------------------------------------------------------------------------------------------------
@@ -65,6 +64,7 @@ class RouteReconciler:
         alive = [name for name in known if ledger.unit(name).state in ALIVE]
         if alive:
             await self._cluster.gateway.seen()
+            await self._cluster.istio.seen()
         for name in alive:
             key = name, ledger.unit(name).attempt
             if ledger.closed is None and name in wished:
@@ -78,12 +78,15 @@ class RouteReconciler:
         record, route = run.ledger.unit(step.id), _route(step)
         key, since = (step.id, record.attempt), record.claimed_at
         sight.facts[key] = Running(since=since)
-        if not self._cluster.gateway.kinds or self._cluster.gateway.trouble:
-            sight.lacking += (_unrouted(step.id, self._cluster.gateway.trouble),)
+        trouble = self._cluster.gateway.trouble or (self._cluster.istio.trouble if self._cluster.by_istio else "")
+        if not self._cluster.routed or trouble:
+            sight.lacking += (unrouted(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
-        if ours and not record.ref:
-            sight.made[key] = next(iter(sorted(seen.metadata.uid for _, seen in ours.values())))
+        woven = self._weaver.of(run.metadata.name, fork_of(run, route.baseline).name)
+        made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
+        if made and not record.ref:
+            sight.made[key] = min(made)
         picture = await self._builder.picture(run, plan, route)
         if picture is None:
             return
@@ -91,7 +94,11 @@ class RouteReconciler:
             sight.lacking += (f"{step.id} ({picture.remark})",)
         if stuck := memory.stuck.get(step.id):
             sight.facts[key] = Waiting(since=since, reason=stuck.reason, message=stuck.message)
-        elif lack := next(_lacking(picture, ours, memory), None) or self._settling(run, ours, memory):
+        elif lack := (
+            next(lacking(picture, ours, memory), None)
+            or self._settling(run, ours, memory)
+            or self._weaver.lack(run, picture.strands, memory)
+        ):
             reason = Reason.ROUTE_NOT_TAKEN if lack.refused else Reason.ROUTE_PENDING
             sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
 
@@ -127,14 +134,19 @@ class RouteReconciler:
         ]
         return [(kind, seen) for kind, seen in found if owned(seen.metadata, run)]
 
+    async def _woven(self, run: RunObject, of: Baseline) -> list[VirtualService]:
+        return await self._weaver.left(run.metadata.name, fork_of(run, of).name, of.namespace)
+
     async def _going(self, run: RunObject, name: str, now: int, memory: RouteMemory, step: KeptStep | None) -> Fact:
         """A route that is to end: it has when nothing of it is there, and requests that came by it had their time."""
         record = run.ledger.unit(name)
         key = name, record.attempt
-        if await self._left(run, _baseline(name)):
+        if await self._left(run, _baseline(name)) or await self._woven(run, _baseline(name)):
             memory.gone_at.pop(key, None)
             return Running(since=record.claimed_at, ready=False)
         drain = (_route(step).drain_ms if step else DRAIN_MS) if record.ref else 0
+        if drain and self._cluster.istio.kinds:
+            drain += WOVEN_MS  # its proxies go by the rules for so long still
         until = memory.gone_at.setdefault(key, now) + drain
         if now < until:
             self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
@@ -149,11 +161,20 @@ class RouteReconciler:
 
     async def remove(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         """Take away all that leads to the fork by this route."""
-        left = await self._left(run, _baseline(name))
-        if not left and (name, run.ledger.unit(name).attempt) not in memory.gone_at:
+        left, woven = await self._left(run, _baseline(name)), await self._woven(run, _baseline(name))
+        if not (left or woven) and (name, run.ledger.unit(name).attempt) not in memory.gone_at:
             self._cluster.queue.add(run.metadata.name)  # of what is not there nobody hears that it has gone
         for kind, seen in left:
             await self._take_away(run, kind, seen, memory)
+        for each in woven:
+            await self._take_out(run, each, fork_of(run, _baseline(name)).name)
+
+    async def _take_out(self, run: RunObject, seen: VirtualService, fork: str) -> None:
+        """The rules for a fork leave somebody's VirtualService; where somebody was faster it is tried anew."""
+        try:
+            await self._weaver.take_out(run.metadata.name, seen, fork)
+        except (errors.Conflict, errors.NotFound):
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
 
     async def _take_away(
         self, run: RunObject, kind: Resource[RouteObject], seen: RouteObject, memory: RouteMemory
@@ -194,21 +215,19 @@ class RouteReconciler:
         leaving = [name for name in leaving if ledger.unit(name).state in ALIVE]
         stays = {fork_of(run, _baseline(name)).name for name in (*(step.id for step in alive), *leaving)}
         await self._tidy(run, stays)
-        if not alive or not self._cluster.gateway.kinds:
+        if not alive or not self._cluster.routed:
             return
         await self._cluster.gateway.seen()
+        await self._cluster.istio.seen()
         for step in alive:
             picture = await self._builder.picture(run, plan, _route(step))
             if picture is not None:
                 await self._keep_one(run, step, picture, memory)
 
     async def _keep_one(self, run: RunObject, step: KeptStep, picture: Picture, memory: RouteMemory) -> None:
-        of, ours = _route(step).baseline, dict(self._ours(run, _route(step).baseline))
-        wanted = {(each.kind.plural, each.key): each for each in picture.routes}
-        missing = [each for each in picture.services if not self._has_service(run, each)]
-        changed = [each for place, each in wanted.items() if _is_off(each, ours.get(place), memory)]
-        extra = [found for place, found in ours.items() if place not in wanted]
-        if not (missing or changed or extra):
+        of = _route(step).baseline
+        faults = self._faults(run, of, picture, memory)
+        if not any(faults[1:]):
             self._unstuck(run, step.id, memory)
             # Nothing leads to these any more, and what came by them has had a turn's time.
             await self._drop_services(run, of, {each["metadata"]["name"] for each in picture.services})
@@ -216,37 +235,50 @@ class RouteReconciler:
         if not await self._is_newest(run):
             return
         try:
-            if missing or changed:
-                await leave(self._cluster.client, run, of.namespace)
-            for manifest in missing:
-                await self._services.service(manifest)
-            if not await self._all_answer(run, changed, ours):
-                return
-            for each in changed:
-                await self._write(each, ours.get((each.kind.plural, each.key)), memory)
-            for kind, seen in extra:
-                await self._take_away(run, kind, seen, memory)
-            self._unstuck(run, step.id, memory)
+            if await self._mend(run, of, faults, memory):
+                self._unstuck(run, step.id, memory)
         except errors.Conflict:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
-        except _REFUSALS as error:
-            said = _objection(error, self._cluster.now())
+        except REFUSALS as error:
+            said = objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = said
             fresh = before is None or before.message != said.message
             self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
 
-    async def _all_answer(self, run: RunObject, changed: list[Wanted], ours: Ours) -> bool:
-        """Whether the Services of routes that are new have pods by now: a data plane would answer for them with 503."""
-        new = [each.manifest for each in changed if (each.kind.plural, each.key) not in ours]
-        services = {
-            (ref["name"], manifest["metadata"]["namespace"])
-            for manifest in new
-            for rule in manifest["spec"]["rules"]
-            for ref in rule.get("backendRefs") or ()
-            if ref["name"].startswith("f-")
-        }
-        for name, namespace in sorted(services):
+    def _faults(self, run: RunObject, of: Baseline, picture: Picture, memory: RouteMemory) -> Faults:
+        ours = dict(self._ours(run, of))
+        wanted = {(each.kind.plural, each.key): each for each in picture.routes}
+        return Faults(
+            ours=ours,
+            missing=[each for each in picture.services if not self._has_service(run, each)],
+            changed=[each for place, each in wanted.items() if is_off(each, ours.get(place), memory)],
+            extra=[found for place, found in ours.items() if place not in wanted],
+            off=[each for each in picture.strands if each.is_off],
+            loose=self._weaver.unwanted(run, fork_of(run, of).name, picture.strands),
+        )
+
+    async def _mend(self, run: RunObject, of: Baseline, faults: Faults, memory: RouteMemory) -> bool:
+        """Write what is other than it is to be; false while the fork's Services have no pods."""
+        if faults.missing or faults.changed or faults.off:
+            await leave(self._cluster.client, run, of.namespace)
+        for manifest in faults.missing:
+            await self._services.service(manifest)
+        if not await self._all_answer(run, new_services(of.namespace, faults)):
+            return False
+        for each in faults.changed:
+            await self._write(each, faults.ours.get((each.kind.plural, each.key)), memory)
+        for strand in faults.off:
+            await self._weaver.weave(run, strand)
+        for kind, seen in faults.extra:
+            await self._take_away(run, kind, seen, memory)
+        for loose in faults.loose:
+            await self._take_out(run, loose, fork_of(run, of).name)
+        return True
+
+    async def _all_answer(self, run: RunObject, services: set[Key]) -> bool:
+        """Whether these Services have pods by now: a data plane would answer for them with 503."""
+        for namespace, name in sorted(services):
             if not await self._routes.answers(name, namespace):
                 self._cluster.queue.add(run.metadata.name, after=EMPTY_S)
                 return False
@@ -291,7 +323,9 @@ class RouteReconciler:
             if _fork(seen.metadata) not in stays
         ]
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
-        if (routes or services) and await self._is_newest(run):
+        strays = self._weaver.has_strays(name, stays)
+        if (routes or services or strays) and await self._is_newest(run):
+            await self._weaver.tidy(name, stays)
             for kind, seen in routes:
                 await self._routes.remove(kind, seen)
             for each in services:
@@ -306,6 +340,7 @@ class RouteReconciler:
         for kind in KINDS:
             for seen in belonging(self._cluster.gateway.routes[kind.plural], run):
                 await self._routes.remove(kind, seen)
+        await self._weaver.tidy(run, set())
 
     def _unstuck(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         if memory.stuck.pop(name, None):
@@ -334,42 +369,3 @@ def _baseline(name: str) -> Baseline:
 
 def _fork(meta: ObjectMeta) -> str:
     return (meta.labels or {}).get(ROUTE_LABEL, "")
-
-
-def _is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory) -> bool:
-    if found is None:
-        return True
-    meta = found[1].metadata
-    if meta.deletion_timestamp:
-        return False  # it is made again once it is gone
-    return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
-
-
-def _lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
-    """Why requests with a key may not be led to the fork yet."""
-    for wanted in picture.routes:
-        found = ours.get((wanted.kind.plural, wanted.key))
-        if found is None or found[1].metadata.deletion_timestamp or _is_off(wanted, found, memory):
-            yield Lack(words.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
-        elif lack := read.lacking(found[1], wanted.beside):
-            yield lack
-    if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
-        yield Lack(words.route_leaving())
-
-
-def _unrouted(name: str, trouble: str) -> str:
-    why = f"routes cannot be read: {trouble}" if trouble else "the Gateway API is not installed"
-    return f"{name} ({why}: requests with its key reach the baseline)"
-
-
-def _objection(error: Exception, now: int) -> Objection:
-    """What stands in the way, with what to do about it where somebody can."""
-    if isinstance(error, NotGrantedError):
-        return Objection(reason=error.reason, message=str(error), since=now)
-    if isinstance(error, errors.Refused):
-        message = error.message
-        if isinstance(error, errors.Forbidden) and error.not_granted:
-            message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
-        return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
-    reason = Reason.REFUSED if isinstance(error, AlteredRouteError) else Reason.NAME_TAKEN
-    return Objection(reason=reason, message=str(error), since=now)

@@ -1,38 +1,49 @@
-"""Whether the cluster has the Gateway API, and the watch of its routes while it has."""
+"""Whether the cluster has the Gateway API, or Istio, and the watch of its routes while it has."""
 
 import asyncio
 import contextlib
+import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.run import GROUP, KINDS, VERSION
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
-from dayfly.kube.objects import Resource
+from dayfly.kube.objects import HasMeta, Resource
 from dayfly.kube.watches import Watches
 
 # So long the first turns wait for the first list of the routes: what is not known yet would be said to be missing.
 FIRST_LIST_S = 5.0
 _POLL_S = 0.05
 
+T = TypeVar("T", bound=HasMeta)
 
-class GatewayApi:
+
+class Istio(enum.StrEnum):
+    """When requests are led by Istio: where the Gateway API is not there, always where Istio is, or never."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class RouteKinds(Generic[T]):
     """Routes are other people's objects, of kinds that may come and go: the operator is well without them."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Watches, kinds: tuple[Resource[T], ...]) -> None:
+        """`kinds` are all of one group and version."""
         self._watches = watches
-        self.routes: dict[str, Cache[RouteObject]] = {kind.plural: Cache(labels=(RUN_LABEL,)) for kind in KINDS}
+        self._all = kinds
+        self.routes: dict[str, Cache[T]] = {kind.plural: Cache(labels=(RUN_LABEL,)) for kind in kinds}
         """By plural; empty where that is not served."""
         self._followed: dict[str, Reflector[Any]] = {}
         self._looked = False
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def kinds(self) -> tuple[Resource[RouteObject], ...]:
+    def kinds(self) -> tuple[Resource[T], ...]:
         """The kinds of routes that are served, as far as is known."""
-        return tuple(kind for kind in KINDS if kind.plural in self._followed)
+        return tuple(kind for kind in self._all if kind.plural in self._followed)
 
     @property
     def trouble(self) -> str:
@@ -51,11 +62,11 @@ class GatewayApi:
             errors.ApiError: the server cannot be asked.
         """
         try:
-            served = {kind.name for kind in await self._watches.client.kinds(f"{GROUP}/{VERSION}")}
+            served = {kind.name for kind in await self._watches.client.kinds(self._all[0].api_version)}
         except errors.NotFound:
             served = set()
         before, self._looked = self.kinds, True
-        for kind in KINDS:
+        for kind in self._all:
             cache, plural = self.routes[kind.plural], kind.plural
             if plural in served and plural not in self._followed:
                 self._followed[plural] = self._watches.follow_also(kind, cache)

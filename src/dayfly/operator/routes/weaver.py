@@ -1,0 +1,79 @@
+"""Rules for forks in VirtualServices: kept as they are to be, and taken out again."""
+
+import functools
+
+from dayfly.execute.gateway.read import Lack
+from dayfly.execute.istio.read import VirtualService, written_at
+from dayfly.execute.istio.rules import marks, without
+from dayfly.execute.istio.run import VirtualServices
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.routes.route_memory import RouteMemory
+from dayfly.operator.routes.strands import Strand
+from dayfly.plan import words
+
+# Istio does not tell when its proxies go by what was written: it sends it on within a tenth of a second of silence, and
+# within this time if changes come without a pause.
+SETTLE_MS = 5_000
+
+
+class Weaver:
+    """One for each operator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._services = VirtualServices(cluster.client)
+
+    def lack(self, run: RunObject, strands: tuple[Strand, ...], memory: RouteMemory) -> Lack | None:
+        """Why requests may not be led yet."""
+        now, until = self._cluster.now(), 0
+        for strand in strands:
+            said = f"{strand.key}/{strand.thread.mark.fork}"
+            if strand.is_off or strand.seen is None:
+                memory.heard_at.pop(said, None)
+                return Lack(words.route_written("VirtualService", str(strand.key)))
+            heard = memory.heard_at.setdefault(said, now)
+            until = max(until, min(written_at(strand.seen) or heard, heard) + SETTLE_MS)
+        if now >= until:
+            return None
+        self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
+        return Lack(words.route_settling_silently())
+
+    def unwanted(self, run: RunObject, fork: str, strands: tuple[Strand, ...]) -> list[VirtualService]:
+        """Those that have rules for a fork, and are not to."""
+        keys = {each.key for each in strands}
+        return [each for each in self.of(run.metadata.name, fork) if Key.of(each) not in keys]
+
+    def of(self, run: str, fork: str) -> list[VirtualService]:
+        """Those with rules for a fork, as the cache knows them."""
+        return [each for each in self._cluster.woven.of(run) if fork in _forks(each, run)]
+
+    async def left(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
+        """Those by quorum reads."""
+        return await self._services.left(run, fork, namespace) if self._cluster.istio.kinds else []
+
+    async def weave(self, run: RunObject, strand: Strand) -> None:
+        """Put the rules in; what is raised says why not (`VirtualServices`)."""
+        if strand.service:
+            await self._services.share(strand.key, strand.service, owner(run), strand.weave)
+        else:
+            await self._services.change(strand.key, strand.weave)
+
+    async def take_out(self, run: str, seen: VirtualService, fork: str = "") -> None:
+        """Take the rules for a fork out of one, or all of a run; what is raised says why not (`VirtualServices`)."""
+        await self._services.change(Key.of(seen), functools.partial(without, run=run, fork=fork))
+
+    async def tidy(self, run: str, stays: set[str]) -> None:
+        """Take out the rules for forks that no living route is for: a paused peer may have put them in."""
+        for seen in self._cluster.woven.of(run):
+            for fork in sorted(_forks(seen, run) - stays):
+                await self.take_out(run, seen, fork)
+
+    def has_strays(self, run: str, stays: set[str]) -> bool:
+        """Whether there are any."""
+        return any(_forks(seen, run) - stays for seen in self._cluster.woven.of(run))
+
+
+def _forks(seen: VirtualService, run: str) -> set[str]:
+    return {mark.fork for mark in marks(seen.rules) if mark.run == run}

@@ -1,0 +1,191 @@
+"""Rules woven into a VirtualService: a call with a key goes where it would have gone without, but to the fork."""
+
+import itertools
+import random
+
+import pytest
+
+from dayfly.execute.gateway.signs import signs
+from dayfly.execute.istio.read import Place, VirtualService, WrittenMeta, covers, place_of, renamed
+from dayfly.execute.istio.rules import LONGEST, Mark, Thread, by_run, mark_of, others, without, woven
+from dayfly.spec.routing import PLAIN, Forms, injected
+from execute.meshes import Call, choose
+
+KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
+NS = "shop"
+
+
+def to(host, **more):
+    return {"destination": {"host": host, **more}}
+
+
+def thread(*keys, born=1, fork="f-web", leads=None, forms=None):
+    return Thread(
+        Mark(born, f"run-{fork}", fork),
+        NS,
+        leads or {"web": fork},
+        signs(keys or (KEY,), forms or Forms(), longest=LONGEST),
+    )
+
+
+def answer(rules, call):
+    rule = choose(rules, call)
+    return rule["route"][0]["destination"]["host"] if rule and "route" in rule else None
+
+
+PATH = {"uri": {"prefix": "/a"}}
+TEAM = {"headers": {"x-team": {"exact": "t"}}}
+POOL = [
+    {"match": [PATH], "route": [to("web")]},
+    {"match": [TEAM], "route": [to("api")]},
+    {"match": [PATH, TEAM], "route": [to("web.shop.svc.cluster.local", port={"number": 80})], "timeout": "3s"},
+    {"match": [{"uri": {"exact": "/gone"}}], "redirect": {"uri": "/"}},
+    {"match": [{"withoutHeaders": {"x-team": {}}}], "route": [to("web", subset="v1")]},
+    {"route": [to("web")]},
+    {"route": [to("api")]},
+]
+CALLS = [
+    Call(path, headers) for path in ("/", "/a", "/a/b", "/gone") for headers in ({}, {"x-team": "t"}, {"x-team": "u"})
+]
+
+
+def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
+    """Whatever the rules are, and whoever else's are among them: all orders of up to four."""
+    ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
+    for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
+        made = woven(woven(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
+        assert others(made) == list(rules)
+        for call, way in zip(CALLS, itertools.cycle(ways)):
+            plain, keyed = answer(rules, call), answer(made, call._replace(headers={**call.headers, **way}))
+            assert answer(made, call) == plain
+            asked = place_of(plain, NS) if plain else None
+            if asked == Place("web", NS):
+                assert place_of(keyed, NS) == Place("f-web", NS), (rules, call)
+            else:
+                assert keyed == plain, (rules, call)
+
+
+def test_weaving_again_changes_nothing_and_taking_out_leaves_what_was_there():
+    chance = random.Random(4)
+    for _ in range(200):
+        rules = chance.sample(POOL, 5)
+        threads = [thread(f"key{n}", born=chance.randint(1, 3), fork=f"f-{n}") for n in range(4)]
+        made = list(rules)
+        for each in chance.sample(threads, 4):
+            made = list(woven(made, each, NS).rules)
+        for each in threads:
+            assert list(woven(made, each, NS).rules) == made
+        for each in chance.sample(threads, 4):
+            made = without(made, run=each.mark.run, fork=each.mark.fork)
+        assert made == rules
+
+
+def test_of_several_keys_that_of_the_oldest_counts_whoever_came_first():
+    both = {"baggage": f"sd-routing-key={KEY},sd-routing-key={OTHER}"}
+    old, new = thread(KEY, born=5, fork="f-old"), thread(OTHER, born=40, fork="f-new")
+    for order in ((old, new), (new, old)):
+        made = [{"route": [to("web")]}]
+        for each in order:
+            made = list(woven(made, each, NS).rules)
+        assert answer(made, Call(headers=both)) == "f-old"
+
+
+def test_all_that_a_rule_sends_to_the_baseline_and_beside_it_is_the_forks():
+    rule = {"route": [{**to("web", subset="v1", port={"number": 81}), "weight": 90}, {**to("canary"), "weight": 10}]}
+    [copy, kept] = woven([rule], thread(), NS).rules
+    assert copy["route"] == [to("f-web", port={"number": 81})]
+    assert kept == rule
+    nothing = {"route": [{**to("web"), "weight": 0}, {**to("canary"), "weight": 100}]}
+    assert woven([nothing], thread(), NS).rules == (nothing,)
+
+
+def test_everything_else_of_a_rule_is_in_its_copy():
+    rule = {
+        "name": "mine",
+        "match": [{"name": "one", **PATH, "queryParams": {"q": {"exact": "1"}}}],
+        "route": [{**to("web"), "headers": {"request": {"set": {"a": "b"}}}}],
+        "retries": {"attempts": 2},
+        "rewrite": {"uri": "/b"},
+        "corsPolicy": {"allowOrigins": [{"exact": "*"}]},
+    }
+    [copy, _] = woven([rule], thread(forms=Forms(("x-key",), "sd")), NS).rules
+    assert mark_of(copy) == Mark(1, "run-f-web", "f-web")
+    assert {key: copy[key] for key in ("retries", "rewrite", "corsPolicy")} == {
+        key: rule[key] for key in ("retries", "rewrite", "corsPolicy")
+    }
+    assert copy["route"] == [{**to("f-web"), "headers": rule["route"][0]["headers"]}]
+    names = [next(iter(match.get("headers") or (match["queryParams"].keys() - {"q"}))) for match in copy["match"]]
+    assert names == ["baggage", "tracestate", *PLAIN, "x-key", "sd"]
+    assert all(match["uri"] == PATH["uri"] and match["queryParams"]["q"] == {"exact": "1"} for match in copy["match"])
+
+
+def test_a_rule_that_asks_for_such_headers_itself_is_said():
+    full = {"match": [{"headers": {name: {"exact": "x"} for name in ("Baggage", "tracestate", *PLAIN)}}]}
+    made = woven([{**full, "route": [to("web")]}, {"route": [to("web")]}], thread(), NS)
+    assert made.crowded == (1,)
+    one = woven([{"match": [{"headers": {"Baggage": {"exact": "x"}}}], "route": [to("web")]}], thread(), NS)
+    assert not one.crowded
+    assert all("Baggage" in match["headers"] and "baggage" not in match["headers"] for match in one.rules[0]["match"])
+
+
+def test_no_pattern_is_longer_than_istio_takes():
+    keys = [f"{'k' * 28}{number:04}" for number in range(40)]
+    [copy, _] = woven([{"route": [to("web")]}], thread(*keys), NS).rules
+    values = [each["regex"] for match in copy["match"] for each in match["headers"].values()]
+    assert max(map(len, values)) <= LONGEST
+    for key in keys:
+        assert answer([copy], Call(headers={"tracestate": f"sd-routing-key={key}"})) == "f-web"
+
+
+def test_no_sandbox_adds_more_than_so_much():
+    keys = [f"{'k' * 28}{number:04}" for number in range(600)]
+    made = woven([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
+    assert made.cut
+    assert sum(len(rule["match"]) for rule in by_run(made.rules)["run-f-web"]) == 960
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("web", Place("web", NS)),
+        ("web.team.svc.cluster.local", Place("web", "team")),
+        ("web.team.svc.corp.internal", Place("web", "team")),
+        ("web.team", None),
+        ("web.team.svc", None),
+        ("example.com", None),
+        ("a.b.svcs.local", None),
+        ("*", None),
+        ("*.team.svc.cluster.local", None),
+        ("", None),
+    ],
+)
+def test_a_host_is_read_as_istio_reads_it(host, place):
+    assert place_of(host, NS) == place
+
+
+def test_a_forks_host_is_said_as_its_baselines_was():
+    assert renamed("web", {"web": "f"}) == "f"
+    assert renamed("web.shop.svc.corp.internal", {"web": "f"}) == "f.shop.svc.corp.internal"
+
+
+@pytest.mark.parametrize(
+    ("spec", "covered"),
+    [
+        ({"hosts": ["web"]}, True),
+        ({"hosts": ["web.shop.svc.cluster.local"], "gateways": ["mesh", "a/b"]}, True),
+        ({"hosts": ["*.shop.svc.cluster.local"]}, True),
+        ({"hosts": ["*"]}, True),
+        ({"hosts": ["web"], "gateways": ["a/b"]}, False),
+        ({"hosts": ["api", "*.other.svc.cluster.local", "shop.example.org"]}, False),
+        ({}, False),
+    ],
+)
+def test_whose_calls_go_by_a_virtual_service(spec, covered):
+    seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
+    assert covers(seen, Place("web", NS)) is covered
+
+
+def test_only_names_of_our_form_are_ours():
+    names = ["", "dayfly", "dayfly/", "dayfly/1/run/fork", "dayfly/x/run/fork/00", "mine/1/run/fork/00"]
+    assert [mark_of({"name": name}) for name in names] == [None] * len(names)
+    assert mark_of({}) is None

@@ -1,0 +1,298 @@
+"""Where Istio is, calls with a key reach the fork by rules in VirtualServices: somebody's, or one of ours."""
+
+from __future__ import annotations
+
+import pytest
+from rig.forking import ended
+from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from rig.world import World, live
+
+from dayfly.execute.gateway.render import IGNORE_ANNOTATION
+from dayfly.operator.cluster.route_kinds import Istio
+from dayfly.operator.groups.wing import Groups
+from dayfly.operator.parts import Routing
+from dayfly.spec.identity import routing_key
+
+SHORT = Scene(RETRY, RETRY_UNITS, forked)
+WEB = {"route": [{"destination": {"host": "web"}}]}
+API = {"match": [{"uri": {"prefix": "/api"}}], "route": [{"destination": {"host": "api"}}]}
+
+
+def play(story, *, operators: int = 1, installed: bool = True, istio: Istio = Istio.AUTO) -> World:
+    """A story with operators at work, a baseline, and Istio."""
+
+    def born() -> World:
+        world = SHORT.world()
+        world.groups = Groups
+        world.routing = Routing(istio=istio)
+        return world
+
+    async def begin(world: World) -> None:
+        world.forks.baseline()
+        if installed:
+            world.meshes.install()
+        world.start(operators)
+        await story(world)
+
+    return live(born, begin)
+
+
+async def routed(world: World, name: str = "box") -> tuple[str, str]:
+    """A sandbox that is ready; its key, and the name of its fork."""
+    before = {each["metadata"]["name"] for each in world.forks.all()}
+    uid = world.sandbox(wish(forks=[fork()]), **({} if name == "box" else {"name": name}))
+    await world.until(lambda: ready(world, **({} if name == "box" else {"name": name})), "ready", 300)
+    [own] = {each["metadata"]["name"] for each in world.forks.all()} - before
+    return routing_key(uid), own
+
+
+class TestOfOurs:
+    """Nobody has written a VirtualService: one of ours is shared by all forks of a Service."""
+
+    def test_ready_means_that_calls_with_the_key_reach_the_fork(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            assert world.meshes.leads(key) == name
+            assert world.meshes.leads() == world.meshes.leads("nobodys") == "web"
+            assert message(world) == "All desired workloads are available."
+            world.delete()
+            await world.until(lambda: not world.meshes.ours(), "its rules to go")
+            left = world.cluster.time()
+            await world.until(lambda: world.forks.all()[0]["metadata"].get("deletionTimestamp"), "the fork to go")
+            assert 10 <= world.cluster.time() - left < 12
+            assert world.meshes.leads(key) == "web"
+            await gone(world)
+
+        play(story)
+
+    def test_it_is_not_ready_before_proxies_had_time_to_hear_of_it(self):
+        async def story(world: World) -> None:
+            world.meshes.latency = 4.9
+            key = routing_key(world.sandbox(wish(forks=[fork()])))
+            await world.until(world.meshes.ours, "its rules", 60)
+            assert not ready(world)
+            await world.until(lambda: ready(world), "ready", 60)
+            assert world.meshes.leads(key).startswith("f-")
+            await ended(world)
+
+        play(story)
+
+    def test_sandboxes_share_it_and_it_goes_with_the_last(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            second, other = await routed(world, "other")
+            assert len(world.meshes.all()) == 1
+            assert (world.meshes.leads(key), world.meshes.leads(second)) == (name, other)
+            world.delete()
+            await world.until(lambda: len(world.forks.all()) == 1, "the first to go", 120)
+            assert world.meshes.leads(second) == other
+            assert world.meshes.leads(key) == "web"
+            world.delete("other")
+            await gone(world)
+            assert world.meshes.all() == []
+
+        play(story)
+
+    def test_it_leaves_when_somebody_writes_one_for_that_host(self):
+        """Of two for one host the older counts: ours would take over what somebody has written."""
+
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            world.meshes.write("web", API, WEB)
+            await world.until(lambda: len(world.meshes.all()) == 1, "ours to go", 30)
+            await world.until(lambda: ready(world) and world.meshes.leads(key) == name, "the fork", 30)
+            assert world.meshes.leads() == "web"
+            world.meshes.delete("web")
+            await world.until(lambda: len(world.meshes.ours()) == 2, "one of ours again", 30)
+            await world.until(lambda: ready(world) and world.meshes.leads(key) == name, "the fork", 30)
+            await ended(world)
+
+        play(story)
+
+    def test_two_operators_make_one(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            await routed(world, "other")
+            assert len(world.meshes.all()) == 1
+            world.delete("other")
+            await ended(world)
+
+        play(story, operators=2)
+
+
+class TestOfSomebody:
+    """Somebody has written one: our rules stand in it, and nothing else of it is changed."""
+
+    def test_its_own_rules_stay_as_they_are(self):
+        async def story(world: World) -> None:
+            world.meshes.write("web", API, WEB)
+            key, name = await routed(world)
+            assert world.meshes.leads(key) == name
+            [first, ours, last] = world.meshes.rules("web")
+            assert (first, last) == (API, WEB)
+            assert ours["route"][0]["destination"]["host"] == name
+            [seen] = world.meshes.all()
+            assert "ownerReferences" not in seen["metadata"]
+            assert not seen["metadata"].get("labels")
+            world.delete()
+            await gone(world)
+            assert world.meshes.rules("web") == [API, WEB]
+
+        play(story)
+
+    def test_ours_follow_its_rules_and_are_put_back(self):
+        async def story(world: World) -> None:
+            world.meshes.write("web", WEB)
+            key, name = await routed(world)
+            world.meshes.change("web", {"spec": {"http": [API, WEB]}})  # as kubectl apply does
+            await world.until(lambda: len(world.meshes.rules("web")) == 3, "it to be put back", 30)
+            await world.until(lambda: ready(world) and world.meshes.leads(key) == name, "the fork", 30)
+            spoilt = [API, {**world.meshes.rules("web")[1], "route": API["route"]}, WEB]
+            world.meshes.change("web", {"spec": {"http": spoilt}})
+            await world.until(lambda: world.meshes.rules("web")[1]["route"] != API["route"], "it to be mended", 30)
+            await world.rest(60)
+            before = len(world.writes)
+            await world.rest(3600)
+            assert len(world.writes) == before
+            await ended(world)
+
+        play(story)
+
+    def test_it_goes_with_its_owner(self):
+        async def story(world: World) -> None:
+            world.meshes.write("web", WEB)
+            await routed(world)
+            world.meshes.delete("web")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    @pytest.mark.parametrize(
+        ("name", "namespace", "spec", "word"),
+        [
+            ("all", "other", {"hosts": ["*"]}, "VirtualService other/all leads none to it, and decides"),
+            ("web", "shop", {"hosts": ["web"], "ignored": True}, "shop/web is left alone, as its annotation says, and"),
+            ("web", "shop", {"hosts": ["web"], "http": [API]}, "VirtualService shop/web leads none to it, and decides"),
+        ],
+    )
+    def test_what_cannot_be_is_said_and_nothing_is_taken_over(self, name, namespace, spec, word):
+        async def story(world: World) -> None:
+            spec_ = dict(spec)
+            rules = spec_.pop("http", [WEB])
+            ignored = spec_.pop("ignored", False)
+            if namespace != "shop":
+                world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            world.meshes.write(name, *rules, namespace=namespace, **spec_)
+            if ignored:
+                world.meshes.change("web", {"metadata": {"annotations": {IGNORE_ANNOTATION: "ignore"}}})
+            await routed(world)
+            assert word in message(world)
+            assert "decides where calls to Service shop/web go" in message(world)
+            assert world.meshes.ours() == []
+            [seen] = world.meshes.all()
+            assert seen["spec"]["http"] == rules
+            await ended(world)
+
+        play(story)
+
+    def test_a_right_that_is_missing_is_said(self):
+        async def story(world: World) -> None:
+            world.meshes.write("web", WEB)
+            world.cluster.denied.add(("patch", "virtualservices.networking.istio.io"))
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "can bind the ClusterRole dayfly-forks" in message(world), "the lack", 60)
+            world.cluster.denied.clear()
+            await world.until(lambda: ready(world), "ready", 120)
+            await ended(world)
+
+        play(story)
+
+    def test_rules_that_the_server_would_keep_without_their_key_are_not_written(self):
+        """They would take everybody's calls."""
+
+        async def story(world: World) -> None:
+            def pruned(operation, kind, old, new):
+                if kind.plural == "virtualservices" and new is not None:
+                    for rule in new["spec"]["http"]:
+                        for match in rule.get("match", ()):
+                            match.pop("headers", None)
+                    return new
+                return None
+
+            world.meshes.write("web", WEB)
+            world.cluster.admission.append(pruned)
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: "would keep VirtualService shop/web without" in message(world), "the refusal", 60)
+            assert world.meshes.rules("web") == [WEB]
+            world.cluster.admission.remove(pruned)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story)
+
+    def test_what_is_left_of_a_run_that_is_gone_is_swept(self):
+        async def story(world: World) -> None:
+            world.meshes.write("web", WEB)
+            await routed(world)
+            rules = world.meshes.rules("web")
+            await ended(world)
+            world.meshes.change("web", {"spec": {"http": rules}})
+            await world.until(lambda: world.meshes.rules("web") == [WEB], "it to be swept", 120)
+
+        play(story)
+
+
+class TestWhen:
+    def test_where_the_gateway_api_is_istio_is_left_alone(self):
+        async def story(world: World) -> None:
+            world.gateways.install()
+            await routed(world)
+            assert world.meshes.all() == []
+            assert "where the operator has --istio always" in message(world)
+            await ended(world)
+
+        play(story)
+
+    def test_always_means_both(self):
+        async def story(world: World) -> None:
+            world.gateways.install()
+            world.gateways.route()
+            key, name = await routed(world)
+            assert world.gateways.leads(key) == world.meshes.leads(key) == name
+            await ended(world)
+
+        play(story, istio=Istio.ALWAYS)
+
+    def test_never_means_that_nothing_is_routed(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            assert world.meshes.all() == []
+            await ended(world)
+
+        play(story, istio=Istio.NEVER)
+
+    def test_it_comes_while_a_sandbox_lives(self):
+        async def story(world: World) -> None:
+            key, name = await routed(world)
+            world.meshes.install()
+            await world.until(lambda: world.meshes.leads(key) == name, "the rules", 120)
+            await world.until(lambda: ready(world), "ready", 60)
+            await ended(world)
+
+        play(story, installed=False)
+
+    def test_a_restarted_operator_does_not_doubt_what_it_has_written(self):
+        async def story(world: World) -> None:
+            await routed(world)
+            await world.rest(60)
+            for process in world.processes:
+                await process.end()
+            world.processes.clear()
+            world.start(1)
+            await world.rest(30)
+            states = [each for each in world.writes if "Istio's proxies" in str(each)]
+            assert len(states) <= 1
+            await ended(world)
+
+        play(story)
