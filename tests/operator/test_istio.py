@@ -268,6 +268,7 @@ class TestWhen:
         async def story(world: World) -> None:
             await routed(world)
             assert world.meshes.all() == []
+            assert "its routing key (neither the Gateway API nor Istio" in message(world)
             await ended(world)
 
         play(story, istio=Istio.NEVER)

@@ -15,6 +15,7 @@ from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 RULES = "rules"
+NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Istio leads requests here: those with it"
 
 
 def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:
@@ -127,13 +128,16 @@ class TestWithout:
         async def story(world: World) -> None:
             key, name = await routed(world)
             assert "route" not in str(world.status()["units"])
+            assert NOWHERE in message(world)
+            assert condition(world, "Served")["status"] == "False"
             world.gateways.install()
             world.gateways.route()
             await world.until(lambda: world.gateways.leads(key) == name, "the route", 120)
-            await world.until(lambda: ready(world), "ready", 60)
+            await world.until(lambda: ready(world) and NOWHERE not in message(world), "ready", 60)
+            assert condition(world, "Served")["status"] == "True"
             world.gateways.remove()
             await world.until(lambda: "route" not in str(world.status()["units"]), "it to be forgotten", 120)
-            await world.until(lambda: ready(world), "ready", 60)
+            await world.until(lambda: ready(world) and NOWHERE in message(world), "ready", 60)
             assert len(world.forks.all()) == 1
             await ended(world)
 

@@ -208,6 +208,11 @@ def route_written(kind: str, beside: str) -> str:
     return f"a route beside {kind} {beside} is being written"
 
 
+def no_data_plane() -> str:
+    """Of a sandbox with forks in a cluster that cannot lead requests to them."""
+    return "its routing key (neither the Gateway API nor Istio leads requests here: those with it reach the baselines)"
+
+
 def route_settling_silently() -> str:
     """A route has been written, and nobody tells who goes by it."""
     return "waits a moment for Istio's proxies: they do not tell when they know its rules"

@@ -73,6 +73,11 @@ class RouteReconciler:
                 sight.facts[key] = await self._going(run, name, now, memory, wished.get(name))
         return sight
 
+    def unrouted(self, run: RunObject, plan: Plan) -> tuple[str, ...]:
+        """What is said of a sandbox whose forks nothing leads to: it has no routes that could say so."""
+        forks = any(step.unit.kind == Kind.FORK for step in plan.kept.values())
+        return () if self._cluster.routed or run.ledger.closed is not None or not forks else (words.no_data_plane(),)
+
     async def _kept(self, sight: RouteSight, run: RunObject, plan: Plan, step: KeptStep, memory: RouteMemory) -> None:
         """Whether all that leads to the fork is there, and Gateways have taken it."""
         record, route = run.ledger.unit(step.id), _route(step)
