@@ -8,9 +8,8 @@ from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, r
 from rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
-from dayfly.operator.cluster.route_kinds import Istio
+from dayfly.operator.cluster.route_kinds import Istio, Routing
 from dayfly.operator.groups.wing import Groups
-from dayfly.operator.parts import Routing
 from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)

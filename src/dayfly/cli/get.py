@@ -118,6 +118,11 @@ def _matched(one: Standing) -> list[str]:
     return found
 
 
+def _reached(one: Standing) -> list[Any]:
+    """The endpoints that have an address."""
+    return [each for each in (one.status or {}).get("endpoints") or [] if each.get("url")]
+
+
 def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
     from dayfly.cli import frame
 
@@ -133,6 +138,7 @@ def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
             ("Message", report["message"]),
             ("Sandboxes", ", ".join(_matched(found))),
             ("Routing key", found.routing_key),
+            *(("Endpoint", f"{each['name']}: {each['url']}") for each in _reached(found)),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
             *_ended(report),
         ]

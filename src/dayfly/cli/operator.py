@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import signal
 import socket
 import sys
@@ -17,13 +18,20 @@ from dayfly.cli import installed, options
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
+    from dayfly.execute.gateway.preview import Edge
     from dayfly.operator.agent.way import Way
+    from dayfly.operator.cluster.route_kinds import Routing
     from dayfly.operator.main import Place
-    from dayfly.operator.parts import Agents, Heralds, Routing
+    from dayfly.operator.parts import Agents, Heralds
     from dayfly.operator.pods.namespaces import Runner
     from dayfly.spec.routing import Forms
 
 _SYSTEM = "dayfly-system"
+# A first part of up to 63 characters has to fit before the host's.
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_URL = re.compile(
+    rf"(?:(?P<scheme>https?)://)?(?P<host>(?=[^:/]{{1,188}}(?:[:/]|$)){_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?/?"
+)
 
 
 @click.command("operator")
@@ -139,6 +147,21 @@ _SYSTEM = "dayfly-system"
     help="Whether Istio's VirtualServices lead requests to forks: where the Gateway API is not installed (auto), or "
     "wherever Istio is. Or set $DAYFLY_ISTIO.",
 )
+@click.option(
+    "--preview-gateway",
+    metavar="NAMESPACE/NAME",
+    default="",
+    envvar="DAYFLY_PREVIEW_GATEWAY",
+    help="A Gateway at which each endpoint of a sandbox has an address of its own. Or set $DAYFLY_PREVIEW_GATEWAY.",
+)
+@click.option(
+    "--preview-domain",
+    metavar="URL",
+    default="",
+    envvar="DAYFLY_PREVIEW_DOMAIN",
+    help="The domain below which these addresses are, as https://preview.example.org: all names there lead to that "
+    "Gateway. Or set $DAYFLY_PREVIEW_DOMAIN.",
+)
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -162,6 +185,8 @@ def command(
     routing_headers: tuple[str, ...],
     routing_query: str,
     istio: str,
+    preview_gateway: str,
+    preview_domain: str,
     events_to: str | None,
     log_level: str,
 ) -> None:
@@ -169,21 +194,10 @@ def command(
     try:
         from dayfly.operator.main import Place
         from dayfly.operator.monitoring import journal
-        from dayfly.operator.pods.namespaces import Runner
     except ImportError as error:
         message = f"the operator's part is not installed ({error.name} is missing)"
         raise CliError(Exit.FAILED, message, installed.operators_part()) from None
-    runner = runner or installed.packaged_runner()
-    if runner is None:
-        raise CliError(
-            Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
-        )
-    try:
-        program = Runner.of(runner.read_bytes())
-    except OSError as error:
-        raise CliError(
-            Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
-        ) from None
+    program = _program(runner)
     journal.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
@@ -200,10 +214,27 @@ def command(
         webhook_image,
         allowed,
         state_port=state_port,
-        routing=_routing(_forms(routing_headers, routing_query), istio),
+        routing=_routing(_forms(routing_headers, routing_query), istio, _edge(preview_gateway, preview_domain)),
     )
     dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
     asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
+
+
+def _program(runner: Path | None) -> Runner:
+    """What is put into steps' pods."""
+    from dayfly.operator.pods.namespaces import Runner
+
+    runner = runner or installed.packaged_runner()
+    if runner is None:
+        raise CliError(
+            Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
+        )
+    try:
+        return Runner.of(runner.read_bytes())
+    except OSError as error:
+        raise CliError(
+            Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
+        ) from None
 
 
 def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
@@ -220,11 +251,24 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
     return Heralds(receiver, tracing.from_environment(os.environ))
 
 
-def _routing(forms: Forms, istio: str) -> Routing:
-    from dayfly.operator.cluster.route_kinds import Istio
-    from dayfly.operator.parts import Routing
+def _routing(forms: Forms, istio: str, edge: Edge | None) -> Routing:
+    from dayfly.operator.cluster.route_kinds import Istio, Routing
 
-    return Routing(forms, Istio(istio))
+    return Routing(forms, Istio(istio), edge)
+
+
+def _edge(gateway: str, domain: str) -> Edge | None:
+    """Where endpoints have addresses, as two options say together."""
+    from dayfly.execute.gateway.preview import Edge
+
+    if not gateway and not domain:
+        return None
+    namespace, _, name = gateway.partition("/")
+    found = _URL.fullmatch(domain.lower())
+    if not (namespace and name and "/" not in name and found):
+        wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.org"
+        raise CliError(Exit.USAGE, "endpoints get addresses at a Gateway and below a domain", wanted)
+    return Edge(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

@@ -18,13 +18,14 @@ from dayfly.kube.lease import Elector, Terms
 from dayfly.kube.running import first, run_until, while_leading
 from dayfly.operator.cluster.caches import WORKERS, Cluster, unix_ms
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
+from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.monitoring import journal
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import serving
 from dayfly.operator.monitoring.traces import RunTraces
 from dayfly.operator.outputs.bindings import Bindings
 from dayfly.operator.outputs.outputs import ForeignSecretError
-from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Routing, Wing, Wings
+from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
@@ -104,7 +105,7 @@ class Operator:
             ended=self._ended,
             bound=steps,
             states=states,
-            forms=routing.forms,
+            routing=routing,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()

@@ -7,14 +7,12 @@ from dayfly.execute.tracing import Tracer
 from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SandboxObject
-from dayfly.operator.cluster.route_kinds import Istio
 from dayfly.operator.status.sandbox_events import Receiver
 from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
 from dayfly.operator.targets.adapter import Adapter
 from dayfly.operator.targets.sandbox import Server
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.lifecycle import Lifecycle, Unit
-from dayfly.spec.routing import Forms
 
 
 class Front(Protocol):
@@ -58,13 +56,6 @@ class Agent(Server, Protocol):
 
     def figures(self) -> dict[str, Callable[[], float]]:
         """For whoever watches over the operator."""
-
-
-class Routing(NamedTuple):
-    """How requests are led to forks, as the administrator says: further forms of keys, and when Istio is asked."""
-
-    forms: Forms = Forms()
-    istio: Istio = Istio.AUTO
 
 
 class Heralds(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Registry
+from dayfly.execute.fork.run import Forks
 from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
@@ -14,6 +15,7 @@ from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.effects import Effects
 from dayfly.operator.executors.fork_executor import ForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
@@ -23,6 +25,7 @@ from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.executors.webhook_executor import WebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.outputs import Outputs
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -31,6 +34,7 @@ from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.senders import Senders
+from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.session import Session, Sessions, Sight
 from dayfly.operator.states.state_access import StateAccess
@@ -42,7 +46,6 @@ from dayfly.plan.closing import is_past_pre_stop
 from dayfly.plan.desk import lingers
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import STEP_KINDS, Event
-from dayfly.spec.routing import Forms
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class Reconciler:
         ended: Callable[[], None],
         bound: int = STEPS,
         states: StateAccess | None = None,
-        forms: Forms = Forms(),  # noqa: B008 - frozen
+        routing: Routing = Routing(),  # noqa: B008 - frozen
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
         self._cluster = cluster
@@ -75,7 +78,9 @@ class Reconciler:
         self.logs = StepLogs(cluster)
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
-        routes = RouteReconciler(cluster, forms)
+        labels = PodLabels(cluster, Forks(cluster.client))
+        routes = RouteReconciler(cluster, routing.forms, labels)
+        previews = Previews(cluster, routing.edge, labels)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks, routes)
         builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders, states)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
@@ -93,7 +98,7 @@ class Reconciler:
             ObjectExecutor(cluster, self._outputs),
             ForkExecutor(forks),
             RouteExecutor(routes),
-            PreviewExecutor(cluster),
+            PreviewExecutor(cluster, previews),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing import injected
@@ -93,12 +94,22 @@ class Gateways:
         """Services that lead to forks and are no fork's own."""
         return [each for each in self._cluster.objects("services") if ROUTE_LABEL in each["metadata"].get("labels", {})]
 
+    def asked(self, host: str) -> tuple[str, dict[str, str]]:
+        """Who answers a request for a host's name, and the headers that are added on the way."""
+        found = [each for each in self._has.values() if host in each["spec"].get("hostnames", ())]
+        if not found:
+            return "", {}
+        [rule] = found[0]["spec"]["rules"]
+        added = [each for one in rule.get("filters", ()) for each in one["requestHeaderModifier"]["add"]]
+        return self._answering(rule["backendRefs"][0]["name"]), {each["name"]: each["value"] for each in added}
+
     def leads(self, key: str = "", path: str = "/") -> str:
         """The baseline or fork that answers to a request, by the name that its Service is for; "" for nobody."""
         headers: Mapping[str, str] = dict(injected(key)) if key else {}
         routes = [
             Route(each["metadata"]["name"], int(each["metadata"]["resourceVersion"]), tuple(each["spec"]["rules"]))
             for each in sorted(self._has.values(), key=lambda each: each["metadata"]["creationTimestamp"])
+            if PREVIEW_LABEL not in each["metadata"].get("labels", {})  # of another host
         ]
         ages = {route.name: number for number, route in enumerate(routes)}
         found = choose([route._replace(age=ages[route.name]) for route in routes], Request(path, headers=headers))

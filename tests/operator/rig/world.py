@@ -14,10 +14,11 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, Request
+from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
 from dayfly.operator.main import Operator
-from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Routing, Wings
+from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS

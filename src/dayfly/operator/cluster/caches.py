@@ -98,6 +98,8 @@ class Cluster(Watches):
         self.istio: RouteKinds[VirtualService] = RouteKinds(self, ISTIO_KINDS)
         self.keys_of: Callable[[SandboxObject], Mapping[str, tuple[str, ...]]] = lambda _: {}
         """By baseline, the keys of route groups whose requests go to a sandbox's forks."""
+        self.urls: dict[str, dict[str, str]] = {}
+        """By run and endpoint, the addresses that work now."""
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
         self._forking, self._targeting = Forking(), Targeting()
@@ -151,6 +153,12 @@ class Cluster(Watches):
         """
         await self.gateway.looked()
         await self.istio.looked()
+
+    def tell_urls(self, run: str, urls: dict[str, str]) -> None:
+        """These addresses of a run's endpoints work, and no others."""
+        self.urls.pop(run, None)
+        if urls:
+            self.urls[run] = urls
 
     def _namespace_of(self, run: str) -> str:
         """Whose turn a run takes: that of its target's namespace."""

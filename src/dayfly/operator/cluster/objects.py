@@ -97,6 +97,13 @@ class WrittenUnit(Slim, frozen=True):
     attempt: int = 0
 
 
+class WrittenEndpoint(Slim, frozen=True):
+    """A way in that was said to work."""
+
+    name: str = ""
+    url: str = ""
+
+
 class WrittenStatus(Slim, frozen=True):
     """What a status says, as far as a new process must know it: of `kinds.SandboxStatus`, the part that is compared."""
 
@@ -108,6 +115,7 @@ class WrittenStatus(Slim, frozen=True):
     progress: str = ""
     conditions: tuple[WrittenCondition, ...] = ()
     units: tuple[WrittenUnit, ...] = ()
+    endpoints: tuple[WrittenEndpoint, ...] = ()
 
 
 class SandboxObject(Slim, frozen=True):

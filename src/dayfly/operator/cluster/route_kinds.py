@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import enum
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from dayfly.execute.gateway.preview import Edge
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import HasMeta, Resource
 from dayfly.kube.watches import Watches
+from dayfly.spec.routing import Forms
 
 # So long the first turns wait for the first list of the routes: what is not known yet would be said to be missing.
 FIRST_LIST_S = 5.0
@@ -25,6 +27,16 @@ class Istio(enum.StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+
+
+class Routing(NamedTuple):
+    """How requests are led to forks, as the administrator says: further forms of keys, when
+    Istio is asked, and where endpoints have their addresses.
+    """
+
+    forms: Forms = Forms()
+    istio: Istio = Istio.AUTO
+    edge: Edge | None = None
 
 
 class RouteKinds(Generic[T]):

@@ -1,7 +1,11 @@
-"""Preview addresses in a cluster: there are none yet. What is wished for is said to be missing, and nothing waits."""
+"""Preview addresses in a cluster, as the engine meets them; what is done for them is in the wing `routes`.
+
+Where one cannot be, that is said, and nothing waits for it.
+"""
 
 from dayfly.execute.executor import Known
 from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.routes.previews import Previews
 from dayfly.operator.session import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -11,53 +15,66 @@ from dayfly.spec.run import ALIVE, Result
 
 
 class PreviewExecutor:
-    """Makes nothing, so there is nothing to wait for or to take away."""
+    """They are claimed first, made after the turn that claims them, and changed where they are."""
 
     kind: str = Kind.PREVIEW
     gated = False
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, previews: Previews) -> None:
         self._cluster = cluster
+        self._previews = previews
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
-        """Whatever has been sealed is taken, and said to lead nowhere."""
+        """Whatever has been sealed is taken; what of it leads nowhere is said."""
 
     async def observe(self, sight: Sight) -> None:
         facts: dict[AttemptKey, Fact] = {}
-        ledger, wished = sight.run.ledger, sight.plan.kept
-        for name, record in ledger.units.items():
-            if ledger.kind(name) != Kind.PREVIEW or record.state not in ALIVE:
-                continue
-            if ledger.closed is None and name in wished:
-                facts[name, record.attempt] = Running(since=record.claimed_at)
-                sight.unrouted += (f"{name} (endpoints get no address of their own in a cluster)",)
+        made: dict[AttemptKey, str] = {}
+        urls: dict[str, str] = {}
+        run, wished, memory = sight.run, sight.plan.kept, sight.session.routes
+        alive = self._alive(sight)
+        if alive:
+            await self._cluster.gateway.seen()
+        for name in alive:
+            record = run.ledger.unit(name)
+            key = name, record.attempt
+            if run.ledger.closed is None and name in wished:
+                fact, lack, url = self._previews.standing(run, wished[name], record.claimed_at, memory)
+                facts[key] = fact
+                if lack:
+                    sight.unrouted += (f"{name} ({lack})",)
+                if url:
+                    urls[wished[name].unit.name] = url
+            elif await self._previews.remove(run, name.partition(":")[2]):
+                facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
             else:
-                result = Result(
-                    outcome="failed",
-                    reason=Reason.CANCELLED,
-                    message="there was nothing of it",
-                    started_at=record.claimed_at,
-                    ended_at=sight.now,
-                )
-                facts[name, record.attempt] = Ended(result=result)
-        sight.known[self.kind] = Known(facts=facts)
+                facts[key] = Running(since=record.claimed_at, ready=False)
+        self._cluster.tell_urls(run.metadata.name, urls)
+        sight.known[self.kind] = Known(facts=facts, made=made)
+
+    def _alive(self, sight: Sight) -> list[str]:
+        ledger = sight.run.ledger
+        names = (name for name in ledger.units if ledger.kind(name) == Kind.PREVIEW)
+        return [name for name in names if ledger.unit(name).state in ALIVE]
 
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        """Nothing is made."""
+        """Nothing of it is made before it is claimed."""
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
-        """Nothing is made."""
+        """It is made by `keep`, of which this is the first time."""
 
-    async def fence(self, sight: Sight, _effect: Fence) -> None:
-        """Nothing is there, and nobody hears of that: it is looked at again."""
-        self._cluster.queue.add(sight.run.metadata.name)
+    async def fence(self, sight: Sight, effect: Fence) -> None:
+        await self._end(sight, effect.unit)
 
-    async def cancel(self, sight: Sight, _effect: Cancel) -> None:
-        """Likewise."""
-        self._cluster.queue.add(sight.run.metadata.name)
+    async def cancel(self, sight: Sight, effect: Cancel) -> None:
+        await self._end(sight, effect.unit)
+
+    async def _end(self, sight: Sight, unit: str) -> None:
+        if await self._previews.remove(sight.run, unit.partition(":")[2]):
+            self._cluster.queue.add(sight.run.metadata.name)  # of what is not there nobody hears that it has gone
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
         """It is never asked for."""
@@ -66,10 +83,16 @@ class PreviewExecutor:
         """Nothing is held."""
 
     async def keep(self, sight: Sight) -> None:
-        """There is nothing to keep."""
+        if alive := self._alive(sight):
+            await self._previews.keep(sight.run, sight.plan, alive, sight.session.routes)
 
     async def clear(self, sight: Sight) -> None:
-        """There is nothing to take away."""
+        self._cluster.tell_urls(sight.run.metadata.name, {})  # its routes go with those of its forks
 
     async def close(self) -> None:
         """Nothing is under way."""
+
+
+def _gone(since: int, now: int) -> Result:
+    message = "its address is gone"
+    return Result(outcome="failed", reason=Reason.CANCELLED, message=message, started_at=since, ended_at=now)

@@ -6,6 +6,7 @@ from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway import read, render
+from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.read import Lack, RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
@@ -43,12 +44,12 @@ EMPTY_S = 0.5
 class RouteReconciler:
     """Routes beside those of baselines; one for each operator."""
 
-    def __init__(self, cluster: Cluster, forms: Forms) -> None:
+    def __init__(self, cluster: Cluster, forms: Forms, labels: PodLabels) -> None:
         self._cluster = cluster
         self._routes = Routes(cluster.client)
         self._services = Forks(cluster.client)
         self._weaver = Weaver(cluster)
-        self._builder = RouteBuilder(cluster, PodLabels(cluster, self._services), forms)
+        self._builder = RouteBuilder(cluster, labels, forms)
 
     # --- seeing -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +326,7 @@ class RouteReconciler:
             (kind, seen)
             for kind in KINDS
             for seen in belonging(self._cluster.gateway.routes[kind.plural], name)
-            if _fork(seen.metadata) not in stays
+            if _fork(seen.metadata) not in stays and PREVIEW_LABEL not in (seen.metadata.labels or {})
         ]
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
         strays = self._weaver.has_strays(name, stays)

@@ -3,7 +3,7 @@
 A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -149,13 +149,13 @@ class SandboxStatus:
         if lacking and ready:
             message = f"{message} {words.unserved(lacking)}"
         units = report.units if report else ()
+        urls = self._cluster.urls.get(names.run_name(seen.metadata.name, seen.metadata.uid), {}) if report else {}
         meta, now = seen.metadata, self._cluster.now()
         progress = f"{report.done}/{report.total}" if report else "0/0"
-        closed = report is not None and report.closed is not None
-        phase = phases.phase(begun=report is not None, closed=closed, ready=ready, reason=reason)
+        phase = phases.phase(begun=report is not None, closed=_is_closed(report), ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
-        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon)
+        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon, urls)
         if (throttle := self._throttles.get(meta.uid)) is None:
             throttle = self._throttles[meta.uid] = _found(seen)
         self._note(meta.uid, reason)
@@ -173,6 +173,7 @@ class SandboxStatus:
             "progress": progress,
             "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
             **({"servedFor": whose} if (whose := served_for(meta)) else {}),
+            **_endpoints(seen, urls),
             "expiresAt": stamp(expiry.at) or None,
             "conditions": [
                 *conditions(ready, reason, message, generation, since),
@@ -214,6 +215,17 @@ class SandboxStatus:
         self._events.say(reference(SANDBOXES, seen), action, reason, message, kind)
 
 
+def _is_closed(report: Report | None) -> bool:
+    return report is not None and report.closed is not None
+
+
+def _endpoints(seen: SandboxObject, urls: Mapping[str, str]) -> dict[str, Any]:
+    """The ways in that work; nothing is said of them where there have been none."""
+    if not urls and not (seen.status and seen.status.endpoints):
+        return {}
+    return {"endpoints": [{"name": name, "url": url} for name, url in sorted(urls.items())]}
+
+
 def _shown(status: WrittenStatus | None) -> tuple[Any, ...]:
     """What people see of a status."""
     status = status or WrittenStatus()
@@ -228,7 +240,8 @@ def _found(seen: SandboxObject) -> StatusThrottle:
     news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
     lacks = any(each.type == SERVED and each.status == "False" for each in spoken.conditions)
-    rest = spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken)
+    urls = {each.name: each.url for each in spoken.endpoints}
+    rest = spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken), urls
     return StatusThrottle.found(spoken, news, rest)
 
 

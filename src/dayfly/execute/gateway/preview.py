@@ -1,0 +1,78 @@
+"""An address of its own for one endpoint: a route of one host name, which gives each request the key. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dayfly.execute.gateway.read import Lack, RouteObject
+from dayfly.execute.gateway.render import BESIDE_ANNOTATION
+from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
+from dayfly.execute.pod.names import GROUP as OURS
+from dayfly.execute.pod.names import RUN_LABEL, derived
+from dayfly.spec import routing
+
+PREVIEW_LABEL = f"{OURS}/preview"
+"""On a route of ours that is an endpoint's address: the name of the endpoint."""
+
+
+class Edge(NamedTuple):
+    """Where addresses are: the Gateway by which requests come, and the domain below which each has a name."""
+
+    namespace: str
+    gateway: str
+    domain: str
+    scheme: str = "http"
+    port: str = ""
+
+    def url(self, host: str) -> str:
+        return f"{self.scheme}://{host}" + (f":{self.port}" if self.port else "")
+
+
+def host_name(edge: Edge, sandbox: str, uid: str, endpoint: str) -> str:
+    """Derived from the sandbox's UID, so that nobody else's is ever called so."""
+    return f"{label(sandbox, uid, endpoint)}.{edge.domain}"
+
+
+def label(sandbox: str, uid: str, endpoint: str) -> str:
+    """The first part of the host's name, and the name of the route."""
+    return derived("", f"{endpoint}-{sandbox}", "preview", uid, endpoint)
+
+
+def manifest(
+    edge: Edge, name: str, endpoint: str, run: str, owner: Mapping[str, Any], *, key: str, to: tuple[str, str, int]
+) -> dict[str, Any]:
+    """The route; `to` is a Service: its namespace, in which the route is as well, its name and the port."""
+    namespace, service, port = to
+    given = [{"name": header, "value": value} for header, value in routing.injected(key)]
+    backend = {"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}
+    return {
+        "apiVersion": HTTP_ROUTES.api_version,
+        "kind": HTTP_ROUTES.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {PREVIEW_LABEL: endpoint, RUN_LABEL: run, "app.kubernetes.io/managed-by": "dayfly"},
+            "annotations": {BESIDE_ANNOTATION: ""},
+            "ownerReferences": [dict(owner)],
+        },
+        "spec": {
+            "parentRefs": [{"group": GROUP, "kind": "Gateway", "namespace": edge.namespace, "name": edge.gateway}],
+            "hostnames": [f"{name}.{edge.domain}"],
+            "rules": [
+                {
+                    "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                    "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": given}}],
+                    "backendRefs": [backend],
+                }
+            ],
+        },
+    }
+
+
+def lacking(ours: RouteObject, edge: Edge) -> Lack | None:
+    """Why the address does not work yet; None if its Gateway has taken the route as it is now."""
+    called = f"Gateway {edge.namespace}/{edge.gateway}"
+    told = [parent.find(type_) for parent in ours.status.parents or () for type_ in ("Accepted", "ResolvedRefs")]
+    newest = [each for each in told if each is not None and each.observed_generation >= ours.metadata.generation]
+    if against := next((each for each in newest if each.status != "True"), None):
+        return Lack(f"{called} does not take it: {against.reason}: {against.message}", refused=True)
+    return None if len(newest) >= 2 else Lack(f"{called} has not taken it yet")

@@ -1,0 +1,181 @@
+"""Addresses of endpoints in a cluster: for each a route of the Gateway API, at the Gateway that the operator names."""
+
+from dayfly.execute.fork.read import Service
+from dayfly.execute.gateway import preview, read
+from dayfly.execute.gateway.preview import Edge
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.gateway.render import leading
+from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube import errors
+from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.objects import RunObject, owned, owner
+from dayfly.operator.forks.namespaces import leave
+from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.routes.route_builder import fork_of
+from dayfly.operator.routes.route_memory import RouteMemory
+from dayfly.operator.routes.standing import REFUSALS, objection
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import KeptStep, Plan
+from dayfly.plan.world import Fact, Objection, Running, Waiting
+from dayfly.spec.lifecycle import Preview
+
+# So long after its Gateway has taken a route its proxies may not know yet.
+SETTLE_MS = 2_000
+# So long a Gateway is waited for that says nothing of a route.
+PATIENCE_MS = 10_000
+AGAIN_S = 30.0
+
+
+class Previews:
+    """Makes and keeps them; without an `edge` there are none."""
+
+    def __init__(self, cluster: Cluster, edge: Edge | None, labels: PodLabels) -> None:
+        self._cluster = cluster
+        self._edge = edge
+        self._labels = labels
+        self._routes = Routes(cluster.client)
+
+    def seen(self, run: RunObject) -> list[RouteObject]:
+        """Those of a run that there are, as the cache knows them."""
+        every = belonging(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
+        return [each for each in every if preview.PREVIEW_LABEL in (each.metadata.labels or {})]
+
+    def standing(self, run: RunObject, step: KeptStep, since: int, memory: RouteMemory) -> tuple[Fact, str, str]:
+        """How one stands: the fact; why it leads nowhere, for which nothing waits; its address, if it works."""
+        wished = _preview(step)
+        if why := self._unable(wished):
+            return Running(since=since), why, ""
+        assert self._edge is not None, "it would be unable"
+        if stuck := memory.stuck.get(step.id):
+            return Running(since=since), stuck.message, ""
+        target, now = run.ledger.target, self._cluster.now()
+        name = preview.label(target.name, run.ledger.uid, step.unit.name)
+        ours = next((each for each in self.seen(run) if each.metadata.name == name), None)
+        if ours is not None and ours.spec.get("hostnames") != [f"{name}.{self._edge.domain}"]:
+            ours = None  # somebody has changed it, and it is put back
+        lack = preview.lacking(ours, self._edge) if ours is not None else None
+        if ours is None or (lack is not None and not lack.refused):
+            begun = memory.heard_at.setdefault(step.id, now)
+            message = lack.message if lack is not None else "its route is being written"
+            if now >= begun + PATIENCE_MS:
+                return Running(since=since), message, ""
+            self._again(run, begun + PATIENCE_MS - now)
+            return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
+        if lack is not None:
+            return Running(since=since), lack.message, ""
+        heard = memory.heard_at.setdefault(ours.metadata.uid, now)
+        left = min(read.taken_at(ours), heard) + SETTLE_MS - now
+        if left > 0:
+            self._again(run, left)
+            message = "its Gateway has taken it, and its proxies are being told"
+            return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
+        return Running(since=since), "", self._edge.url(f"{name}.{self._edge.domain}")
+
+    def _unable(self, wished: Preview) -> str:
+        if self._edge is None:
+            return "endpoints get an address in a cluster whose operator has a --preview-gateway"
+        if HTTP_ROUTES not in self._cluster.gateway.kinds:
+            return "endpoints get an address by the Gateway API, which is not installed"
+        if wished.scheme == "https":
+            return "a Gateway speaks to it without TLS, and it would not answer"
+        if self._service(wished) is None:
+            return f"there is no Service {wished.host} with port {wished.port}"
+        return ""
+
+    async def keep(self, run: RunObject, plan: Plan, alive: list[str], memory: RouteMemory) -> None:
+        """After a turn: those that are wished for are there as they are to be, and no others.
+
+        Raises:
+            errors.ApiError: not all is done.
+        """
+        wanted = [plan.kept[name] for name in alive if name in plan.kept] if run.ledger.closed is None else []
+        names = set()
+        for step in wanted:
+            if self._unable(_preview(step)):
+                continue
+            names.add(preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name))
+            try:
+                await self._keep_one(run, plan, step)
+            except errors.Conflict:
+                self._cluster.queue.add(run.metadata.name, after=1.0)
+            except REFUSALS as error:
+                self._stuck(run, step.id, objection(error, self._cluster.now()), memory)
+            else:
+                if memory.stuck.pop(step.id, None):
+                    self._cluster.queue.add(run.metadata.name)
+        for each in self.seen(run):
+            if each.metadata.name not in names and owned(each.metadata, run):
+                await self._routes.remove(HTTP_ROUTES, each)
+
+    def _stuck(self, run: RunObject, name: str, said: Objection, memory: RouteMemory) -> None:
+        before = memory.stuck.get(name)
+        memory.stuck[name] = said
+        fresh = before is None or before.message != said.message
+        self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+
+    async def _keep_one(self, run: RunObject, plan: Plan, step: KeptStep) -> None:
+        assert self._edge is not None, "it would be unable"
+        wished = _preview(step)
+        service = await self._led(run, plan, wished)
+        if service is None:
+            return
+        namespace = service.metadata.namespace
+        name = preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name)
+        to = (namespace, service.metadata.name, wished.port)
+        made = preview.manifest(self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to)
+        found = next((each for each in self.seen(run) if each.metadata.name == name), None)
+        if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
+            return
+        await leave(self._cluster.client, run, namespace)
+        if found is None:
+            await self._routes.make(HTTP_ROUTES, made)
+        else:
+            await self._routes.keep(HTTP_ROUTES, found, made)
+
+    async def _led(self, run: RunObject, plan: Plan, wished: Preview) -> Service | None:
+        """The fork's own Service, where the sandbox forks what is behind the endpoint's; else that one."""
+        service = self._service(wished)
+        if service is None:
+            return None
+        for of in (step.unit.fork.baseline for step in plan.kept.values() if step.unit.fork is not None):
+            if of.namespace != service.metadata.namespace:
+                continue
+            labels = await self._labels.of(of)
+            if labels is None or not leading([service], labels):
+                continue
+            own = self._cluster.services.get(fork_of(run, of).name, of.namespace)
+            if own is not None and any(port.port == wished.port for port in own.spec.ports or ()):
+                return own
+        return service
+
+    def _service(self, wished: Preview) -> Service | None:
+        """The Service of that name and port; of a workload the one that is called like it."""
+        name, _, rest = wished.host.partition(".")
+        found = self._cluster.services.get(name, rest.partition(".")[0] or "default")
+        has = found is not None and any(port.port == wished.port for port in found.spec.ports or ())
+        return found if has else None
+
+    def _again(self, run: RunObject, milliseconds: int) -> None:
+        self._cluster.queue.add(run.metadata.name, after=milliseconds / 1000 + 0.001)
+
+    async def remove(self, run: RunObject, endpoint: str) -> bool:
+        """Take the address of an endpoint away; whether it is gone, by a quorum read.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        which = f"{RUN_LABEL}={run.metadata.name},{preview.PREVIEW_LABEL}={endpoint}"
+        try:
+            found = (await self._cluster.client.list_all(HTTP_ROUTES, labels=which)).items
+        except errors.NotFound:
+            return True  # nothing of that kind is served any more
+        left = [each for each in found if owned(each.metadata, run)]
+        for each in left:
+            await self._routes.remove(HTTP_ROUTES, each)
+        return not left
+
+
+def _preview(step: KeptStep) -> Preview:
+    assert step.unit.preview is not None, "asked of previews alone"
+    return step.unit.preview

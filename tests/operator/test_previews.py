@@ -1,0 +1,157 @@
+"""Each endpoint of a sandbox has an address of its own, which gives requests the key: in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from rig.forking import ended
+from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
+from rig.world import World, live
+
+from dayfly.execute.gateway.preview import Edge, host_name
+from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.spec.identity import routing_key
+from dayfly.spec.routing import injected
+
+SHORT = Scene(RETRY, RETRY_UNITS, forked)
+EDGE = Edge("edges", "edge", "preview.example.org", "https", "8443")
+
+
+def play(story, *, edge: Edge | None = EDGE, installed: bool = True) -> World:
+    """A story with an operator at work, a baseline, and a Gateway for addresses."""
+
+    def born() -> World:
+        world = SHORT.world()
+        world.routing = Routing(edge=edge)
+        return world
+
+    async def begin(world: World) -> None:
+        world.forks.baseline()
+        world.forks.baseline("page")
+        if installed:
+            world.gateways.install()
+            world.gateways.route()
+        world.start(1)
+        await story(world)
+
+    return live(born, begin)
+
+
+def previewed(**targets: str) -> dict:
+    return {"endpoints": [{"name": name, "target": target} for name, target in targets.items()]}
+
+
+def urls(world: World) -> dict[str, str]:
+    return {each["name"]: each["url"] for each in world.status().get("endpoints", ())}
+
+
+def host(url: str) -> str:
+    return url.partition("://")[2].partition(":")[0]
+
+
+async def sandbox(world: World, **targets: str) -> str:
+    uid = world.sandbox(wish(forks=[fork()], defaultRouteGroup=previewed(**targets)))
+    await world.until(lambda: ready(world), "ready", 120)
+    return uid
+
+
+def test_an_address_leads_to_the_fork_or_else_to_the_baseline_and_gives_the_key():
+    async def story(world: World) -> None:
+        uid = await sandbox(world, site="http://web.shop.svc:80", page="http://page.shop.svc:80")
+        await world.until(lambda: len(urls(world)) == 2, "the addresses", 30)
+        name = host_name(EDGE, "box", uid, "site")
+        assert urls(world)["site"] == f"https://{name}:8443"
+        [own] = world.forks.all()
+        key = dict(injected(routing_key(uid)))
+        assert world.gateways.asked(name) == (own["metadata"]["name"], key)
+        assert world.gateways.asked(host(urls(world)["page"])) == ("page", key)
+        assert message(world) == "All desired workloads are available."
+        world.delete()
+        await world.until(lambda: not urls(world) or not world.forks.all(), "the addresses to go", 60)
+        await gone(world)
+
+    play(story)
+
+
+def test_an_address_is_told_only_while_it_works():
+    async def story(world: World) -> None:
+        world.gateways.latency = 6.0
+        world.sandbox(wish(forks=[fork()], defaultRouteGroup=previewed(site="http://web.shop.svc:80")))
+        await world.until(lambda: any("site-box" in str(each) for each in world.gateways.ours()), "its route", 60)
+        assert not urls(world)
+        assert not ready(world)
+        await world.until(lambda: urls(world), "the address", 60)
+        assert world.gateways.asked(host(urls(world)["site"]))[0]
+        assert ready(world)
+        await ended(world)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("edge", "target", "refuses", "word"),
+    [
+        (None, "http://web.shop.svc:80", "", "in a cluster whose operator has a --preview-gateway"),
+        (EDGE, "https://web.shop.svc:80", "", "a Gateway speaks to it without TLS"),
+        (EDGE, "http://nothing.shop.svc:80", "", "there is no Service nothing.shop.svc with port 80"),
+        (EDGE, "http://web.shop.svc:9", "", "there is no Service web.shop.svc with port 9"),
+        (EDGE._replace(gateway="nowhere"), "http://web.shop.svc:80", "", "Gateway edges/nowhere has not taken it yet"),
+        (EDGE, "http://web.shop.svc:80", "not from here", "Gateway edges/edge does not take it: No: not from here"),
+    ],
+    ids=["none", "tls", "no service", "no port", "no gateway", "refused"],
+)
+def test_one_that_cannot_be_is_said_and_keeps_nothing_up(edge, target, refuses, word):
+    async def story(world: World) -> None:
+        if refuses:
+            world.gateways.refuses["site-box"] = refuses
+        await sandbox(world, site=target)
+        await world.until(lambda: word in message(world), "it to be said", 60)
+        assert ready(world)
+        assert not urls(world)
+        await world.rest(600)
+        before = len(world.writes)
+        await world.rest(600)
+        assert len(world.writes) == before
+        await ended(world)
+
+    play(story, edge=edge)
+
+
+def test_one_into_a_namespace_that_does_not_let_it_is_refused():
+    """Whoever may write Sandboxes in one namespace opens no way into another."""
+
+    async def story(world: World) -> None:
+        world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "bank"}})
+        world.forks.baseline("vault", "bank")
+        await sandbox(world, site="http://vault.bank.svc:80")
+        await world.until(lambda: "may not be forked by sandboxes of shop" in message(world), "the refusal", 60)
+        assert not [each for each in world.gateways.ours() if "site" in each["metadata"]["name"]]
+        await ended(world)
+
+    play(story)
+
+
+def test_what_somebody_has_made_of_it_is_put_back_and_a_dropped_one_goes():
+    async def story(world: World) -> None:
+        await sandbox(world, site="http://web.shop.svc:80")
+        await world.until(lambda: urls(world), "the address", 30)
+        [route] = [each["metadata"] for each in world.gateways.ours() if "site" in each["metadata"]["name"]]
+        name, uid = route["name"], route["uid"]
+        at = host(urls(world)["site"])
+        world.gateways.change(name, {"spec": {"hostnames": ["elsewhere.example.org"]}})
+        await world.until(lambda: world.gateways.asked(at)[0] != "", "it to be put back", 60)
+        world.gateways.delete(name)
+        await world.until(lambda: uid not in str(world.gateways.ours()) and urls(world), "another one", 60)
+        await world.until(lambda: world.gateways.asked(at)[0] != "", "that to work", 60)
+        world.change({"spec": {"defaultRouteGroup": {"endpoints": []}}})
+        await world.until(lambda: not urls(world) and not world.gateways.asked(at)[0], "it to go", 60)
+        await world.until(lambda: ready(world), "ready", 60)
+        await ended(world)
+
+    play(story)
+
+
+def test_nobody_elses_sandbox_has_the_same_name():
+    names = {host_name(EDGE, sandbox, uid, "site") for sandbox in ("box", "x" * 30) for uid in ("u1", "u2")}
+    names.add(host_name(EDGE, "box", "u1", "s-ite"))
+    assert len(names) == 5
+    assert max(len(each.partition(".")[0]) for each in names) <= 63
