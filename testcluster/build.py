@@ -157,6 +157,11 @@ def envoy_gateway() -> Path:
     return _build("envoy-gateway", HERE / "gateway", package, "-s -w", compiler="all=-l -dwarf=false")
 
 
+def istiod() -> Path:
+    """Istio's control plane; built at the first call."""
+    return _build("pilot-discovery", HERE / "istio", "istio.io/istio/pilot/cmd/pilot-discovery", "-s -w")
+
+
 def pause() -> Path:
     """The program of a pod's own container; it waits for SIGTERM."""
     source = HERE / "pause.c"

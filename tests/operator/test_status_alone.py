@@ -67,7 +67,7 @@ class TestServed:
     def test_what_was_said_before_us_is_found(self, status, lacks):
         found = _found(spoken(status))
         assert found.news == (True, "r", "Ready", 0)
-        assert found.rest == ("m", "", (), lacks, False)
+        assert found.rest == ("m", "", (), lacks, False, {})
         assert found.since == "then"
         assert _found(box()).news == ()
 

@@ -101,7 +101,7 @@ class Boxes:
         )
         self.listeners: list = []
         boxes = SimpleNamespace(get=lambda _name, _namespace: self.box, listen=self.listeners.append)
-        cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes)
+        cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes, urls={})
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
         self.status = SandboxStatus(cluster, recorder)
         self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=Wish()))

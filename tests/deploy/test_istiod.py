@@ -1,0 +1,178 @@
+"""What is woven into VirtualServices as Istio itself has it: its control plane, and a proxy that goes by it."""
+
+import contextlib
+import http.client
+import http.server
+import socket
+import threading
+
+import pytest
+from testcluster import build, istio
+
+from dayfly.execute.gateway.signs import signs
+from dayfly.execute.istio.rules import LONGEST, Mark, Thread, woven
+from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
+from dayfly.kube.objects import Key
+from dayfly.spec.routing import PLAIN, Forms, injected
+from deploy.conftest import thing
+from policy.apiserver import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
+
+TEAM = "istiod-team"
+KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
+FORMS = Forms(("x-team-key",), "sd")
+MERGE = "application/merge-patch+json"
+
+
+class Answering(http.server.ThreadingHTTPServer):
+    """Answers with its name."""
+
+    daemon_threads = True
+
+    def __init__(self, address: str, word: str) -> None:
+        super().__init__((address, 0), Handler)
+        self.word = word
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.server.word.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        """Nobody reads it."""
+
+
+def free() -> int:
+    with contextlib.closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def reachable(server: str) -> str:
+    """The address of this machine as that one sees it."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as held:
+        held.connect((server, 1))
+        return held.getsockname()[0]
+
+
+@pytest.fixture(scope="module")
+def mesh(installed, tmp_path_factory):
+    """A proxy's port for calls, with the Services of a team behind it."""
+    try:
+        build.istiod()
+    except build.UnavailableError as why:
+        pytest.skip(f"no istiod: {why}")
+    installed.apply(istio.definitions())
+    for name in (istio.SYSTEM, TEAM):
+        installed.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", name))
+    address = reachable(installed.cluster.network.node)
+    servers = []
+    for name in ("web", "f-old", "f-new", "api"):
+        servers.append(Answering(address, name))
+        ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
+        service = thing("v1", "Service", name, spec={"ports": ports})
+        assert installed.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
+        behind = {
+            **thing("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4"),
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+            "ports": [{"name": "http", "port": servers[-1].server_address[1], "protocol": "TCP"}],
+        }
+        behind["metadata"]["labels"] = {"kubernetes.io/service-name": name}
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{TEAM}/endpointslices"
+        assert installed.ask("POST", path, behind).status == 201
+    ports = istio.Ports(*(free() for _ in istio.Ports._fields))
+    with istio.running(installed.cluster, tmp_path_factory.mktemp("istio"), ports, TEAM):
+        eventually(lambda: asked(ports.calls) == "web", 180)
+        yield ports.calls
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+    installed.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=istio.definitions())
+
+
+def asked(port, headers=None, path="/", host="web"):
+    """Who answers a call of a workload of the team."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path, headers={"Host": f"{host}.{TEAM}.svc.cluster.local", **(headers or {})})
+        answer = connection.getresponse()
+        said = answer.read().decode()
+        return said if answer.status == 200 else f"{answer.status} {said}"
+    except (OSError, http.client.HTTPException) as error:
+        return repr(error)
+    finally:
+        connection.close()
+
+
+def thread(fork, key, born, number=0):
+    keys = [key, *(f"{'k' * 28}{each:04}" for each in range(number))]
+    return Thread(Mark(born, f"run-{fork}", fork), TEAM, {"web": fork}, signs(keys, FORMS, longest=LONGEST))
+
+
+def ways(key):
+    yield from ({name: value} for name, value in injected(key))
+    yield {"baggage": f"a=b, sd-routing-key={key};p=1,c=d"}
+    yield {"tracestate": f"vendor=1,sd-routing-key={key}"}
+    yield from ({name: key} for name in (*PLAIN, "x-team-key"))
+
+
+def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(installed, mesh):
+    manifest = shared(Key(TEAM, shared_name("web")), "web")
+    for each in (thread("f-new", OTHER, 2), thread("f-old", KEY, 1, number=40)):
+        manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], each, TEAM).rules)
+    path = VIRTUAL_SERVICES.path(TEAM)
+    assert installed.ask("POST", path, manifest).status == 201
+    eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
+    for key, fork in ((KEY, "f-old"), (OTHER, "f-new"), (f"{'k' * 28}0039", "f-old")):
+        for headers in ways(key):
+            assert asked(mesh, headers) == fork, headers
+        assert asked(mesh, path=f"/?a=1&sd={key}") == fork
+    both = {"baggage": f"sd-routing-key={OTHER},sd-routing-key={KEY}"}
+    assert asked(mesh, both) == "f-old", "of several keys that of the oldest counts"
+    for headers in ({}, *ways("nobodys"), {"baggage": f"other={KEY}"}, {"baggage": f"xsd-routing-key={KEY}"}):
+        assert asked(mesh, headers) == "web", headers
+    assert asked(mesh, {"baggage": f"sd-routing-key={KEY}"}, host="api") == "api"
+    assert installed.ask("DELETE", f"{path}/{manifest['metadata']['name']}").status == 200
+    eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
+
+
+def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(installed, mesh):
+    """Its rules are tried in their order, with a copy before each that leads to the baseline; taken out, all is as before."""
+
+    def led(to, *matches):
+        return {**({"match": list(matches)} if matches else {}), "route": [{"destination": {"host": to}}]}
+
+    rules = [
+        led("api", {"uri": {"prefix": "/api"}}),
+        led("web", {"uri": {"prefix": "/shop"}, "headers": {"x-team": {"exact": "t"}}}),
+        led("api", {"headers": {"x-team": {"exact": "t"}}}),
+        led("web"),
+    ]
+    body = thing(VIRTUAL_SERVICES.api_version, VIRTUAL_SERVICES.kind, "web", spec={"hosts": ["web"], "http": rules})
+    path = VIRTUAL_SERVICES.path(TEAM)
+    assert installed.ask("POST", path, body).status == 201
+    eventually(lambda: asked(mesh, path="/api") == "api")
+    both = list(woven(rules, thread("f-old", KEY, 1), TEAM).rules)
+    assert installed.ask("PATCH", f"{path}/web", {"spec": {"http": both}}, kind=MERGE).status == 200
+    eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
+    for where, team, answer in (
+        ("/", "", "f-old"),
+        ("/api/x", "", "api"),
+        ("/shop", "t", "f-old"),
+        ("/else", "t", "api"),
+    ):
+        headers = {"x-team": team} if team else {}
+        plain = "web" if answer == "f-old" else answer
+        assert asked(mesh, headers, where) == plain
+        assert asked(mesh, {**headers, "tracestate": f"sd-routing-key={KEY}"}, where) == answer
+    assert installed.ask("PATCH", f"{path}/web", {"spec": {"http": rules}}, kind=MERGE).status == 200
+    eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
+    assert installed.ask("DELETE", f"{path}/web").status == 200
