@@ -59,7 +59,13 @@ def running(own: clusters.Cluster, folder: Path, ports: Ports, namespace: str) -
     envoy = Path(found.submodule_search_locations[0]) / "_bin" / "envoy"
     mesh, bootstrap = folder / "mesh.json", folder / "envoy.json"
     only = [{"matchLabels": {"kubernetes.io/metadata.name": namespace}}]
-    settled = {"proxyHttpPort": ports.calls, "rootNamespace": SYSTEM, "discoverySelectors": only}
+    # Certificates are handed out by an agent beside each proxy, and here is none.
+    settled = {
+        "proxyHttpPort": ports.calls,
+        "enableAutoMtls": False,
+        "rootNamespace": SYSTEM,
+        "discoverySelectors": only,
+    }
     mesh.write_text(json.dumps(settled))
     bootstrap.write_text(json.dumps(_bootstrap(ports, namespace)))
     plane = [

@@ -157,6 +157,25 @@ class TestWithout:
 
         play(story, route=False)
 
+    def test_a_route_of_another_namespace_is_named(self):
+        """Its ReferenceGrant names the baseline's Service, and not the fork's: nothing of ours can stand beside it."""
+
+        async def story(world: World) -> None:
+            world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "edges"}})
+            refs = [{"name": "web", "namespace": "shop", "port": 80}]
+            spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": refs}]}
+            path = "/apis/gateway.networking.k8s.io/v1/namespaces/edges/httproutes"
+            world.ask("POST", path, {"metadata": {"name": "far"}, "spec": spec})
+            other = {"parentRefs": [EDGE], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}
+            world.ask("POST", path, {"metadata": {"name": "own"}, "spec": other})
+            await routed(world)
+            assert "HTTPRoute edges/far leads to the baseline from another namespace" in message(world)
+            assert "edges/own" not in message(world)
+            assert world.gateways.ours() == []
+            await ended(world)
+
+        play(story, route=False)
+
     def test_a_route_that_no_gateway_takes_keeps_nothing_up(self):
         async def story(world: World) -> None:
             world.gateways.knows = ()

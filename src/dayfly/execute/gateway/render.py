@@ -81,6 +81,20 @@ def concerned(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterato
             yield route
 
 
+def from_elsewhere(routes: Iterable[RouteObject], services: Sequence[str], namespace: str) -> list[RouteObject]:
+    """Those of other namespaces that lead to any of these Services: beside them nothing of ours can stand."""
+    return [
+        each
+        for each in routes
+        if each.metadata.namespace != namespace
+        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in _refs(each.rules))
+    ]
+
+
+def _refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    return (ref for rule in rules for ref in rule.get("backendRefs") or ())
+
+
 def named(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace: str) -> list[str]:
     """Which of the Services these rules lead to."""
     return [name for name in services if any(leads_to(rule, (name,), namespace) for rule in rules)]

@@ -73,8 +73,9 @@ class RouteBuilder:
         meshed = concerned(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
         if not self._cluster.by_istio:
             meshed = meshed._replace(shared=(), services=frozenset())
+        foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
-            return Picture((), (), "; ".join(meshed.remarks) or self._nothing(of))
+            return Picture((), (), "; ".join((*meshed.remarks, *foreign)) or self._nothing(of))
         asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
@@ -86,7 +87,7 @@ class RouteBuilder:
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
         woven = tuple(self._strands(run, route, meshed, leads))
-        remarks += [*meshed.remarks, *(remark for each in woven for remark in each.remarks)]
+        remarks += [*meshed.remarks, *foreign, *(remark for each in woven for remark in each.remarks)]
         return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), "; ".join(remarks), woven)
 
     def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
@@ -117,6 +118,12 @@ class RouteBuilder:
             local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
             for each in render.concerned(local, services):
                 yield kind, each
+
+    def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
+        for kind in self._cluster.gateway.kinds:
+            for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace):
+                called = f"{kind.kind} {Key.of(each)}"
+                yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"
 
     def _service(self, run: RunObject, of: Baseline, fork: Fork, like: str) -> str:
         """The fork's Service for one of its baseline's: the one that it has anyway, if that has the same ports."""
