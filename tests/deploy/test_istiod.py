@@ -64,22 +64,22 @@ def reachable(server: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def mesh(installed, tmp_path_factory):
+def mesh(api, tmp_path_factory):
     """A proxy's port for calls, with the Services of a team behind it."""
     try:
         build.istiod()
     except build.UnavailableError as why:
         pytest.skip(f"no istiod: {why}")
-    installed.apply(istio.definitions())
+    api.apply(istio.definitions())
     for name in (istio.SYSTEM, TEAM):
-        installed.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", name))
-    address = reachable(installed.cluster.network.node)
+        api.ask("POST", "/api/v1/namespaces", thing("v1", "Namespace", name))
+    address = reachable(api.cluster.network.node)
     servers = []
     for name in ("web", "f-old", "f-new", "api"):
         servers.append(Answering(address, name))
         ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
         service = thing("v1", "Service", name, spec={"ports": ports})
-        assert installed.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
+        assert api.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
         behind = {
             **thing("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4"),
             "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
@@ -87,15 +87,15 @@ def mesh(installed, tmp_path_factory):
         }
         behind["metadata"]["labels"] = {"kubernetes.io/service-name": name}
         path = f"/apis/discovery.k8s.io/v1/namespaces/{TEAM}/endpointslices"
-        assert installed.ask("POST", path, behind).status == 201
+        assert api.ask("POST", path, behind).status == 201
     ports = istio.Ports(*(free() for _ in istio.Ports._fields))
-    with istio.running(installed.cluster, tmp_path_factory.mktemp("istio"), ports, TEAM):
+    with istio.running(api.cluster, tmp_path_factory.mktemp("istio"), ports, TEAM):
         eventually(lambda: asked(ports.calls) == "web", 180)
         yield ports.calls
     for server in servers:
         server.shutdown()
         server.server_close()
-    installed.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=istio.definitions())
+    api.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=istio.definitions())
 
 
 def asked(port, headers=None, path="/", host="web"):
@@ -124,12 +124,12 @@ def ways(key):
     yield from ({name: key} for name in (*PLAIN, "x-team-key"))
 
 
-def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(installed, mesh):
+def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(api, mesh):
     manifest = shared(Key(TEAM, shared_name("web")), "web")
     for each in (thread("f-new", OTHER, 2), thread("f-old", KEY, 1, number=40)):
         manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], each, TEAM).rules)
     path = VIRTUAL_SERVICES.path(TEAM)
-    assert installed.ask("POST", path, manifest).status == 201
+    assert api.ask("POST", path, manifest).status == 201
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
     for key, fork in ((KEY, "f-old"), (OTHER, "f-new"), (f"{'k' * 28}0039", "f-old")):
         for headers in ways(key):
@@ -140,11 +140,11 @@ def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(installed, mes
     for headers in ({}, *ways("nobodys"), {"baggage": f"other={KEY}"}, {"baggage": f"xsd-routing-key={KEY}"}):
         assert asked(mesh, headers) == "web", headers
     assert asked(mesh, {"baggage": f"sd-routing-key={KEY}"}, host="api") == "api"
-    assert installed.ask("DELETE", f"{path}/{manifest['metadata']['name']}").status == 200
+    assert api.ask("DELETE", f"{path}/{manifest['metadata']['name']}").status == 200
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
 
 
-def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(installed, mesh):
+def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(api, mesh):
     """Its rules are tried in their order, with a copy before each that leads to the baseline; taken out, all is as before."""
 
     def led(to, *matches):
@@ -158,10 +158,10 @@ def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(installed, mesh):
     ]
     body = thing(VIRTUAL_SERVICES.api_version, VIRTUAL_SERVICES.kind, "web", spec={"hosts": ["web"], "http": rules})
     path = VIRTUAL_SERVICES.path(TEAM)
-    assert installed.ask("POST", path, body).status == 201
+    assert api.ask("POST", path, body).status == 201
     eventually(lambda: asked(mesh, path="/api") == "api")
     both = list(woven(rules, thread("f-old", KEY, 1), TEAM).rules)
-    assert installed.ask("PATCH", f"{path}/web", {"spec": {"http": both}}, kind=MERGE).status == 200
+    assert api.ask("PATCH", f"{path}/web", {"spec": {"http": both}}, kind=MERGE).status == 200
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
     for where, team, answer in (
         ("/", "", "f-old"),
@@ -173,6 +173,6 @@ def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(installed, mesh):
         plain = "web" if answer == "f-old" else answer
         assert asked(mesh, headers, where) == plain
         assert asked(mesh, {**headers, "tracestate": f"sd-routing-key={KEY}"}, where) == answer
-    assert installed.ask("PATCH", f"{path}/web", {"spec": {"http": rules}}, kind=MERGE).status == 200
+    assert api.ask("PATCH", f"{path}/web", {"spec": {"http": rules}}, kind=MERGE).status == 200
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
-    assert installed.ask("DELETE", f"{path}/web").status == 200
+    assert api.ask("DELETE", f"{path}/web").status == 200
