@@ -129,6 +129,8 @@ def _bootstrap(ports: Ports, namespace: str) -> dict[str, Any]:
             "metadata": metadata,
         },
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": ports.admin}}},
+        # As Istio's own bootstrap has it: it bounds patterns by their length.
+        "layered_runtime": {"layers": [{"name": "istio", "static_layer": {"re2.max_program_size.error_level": 32768}}]},
         "dynamic_resources": {
             "lds_config": source,
             "cds_config": source,
