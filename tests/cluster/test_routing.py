@@ -13,7 +13,7 @@ import pytest
 from testcluster import dns, gateway, stand_ins
 
 from cluster.conftest import TEAM
-from cluster.installed import API, Installed
+from cluster.installed import API, SYSTEM, Installed
 from cluster.patience import eventually
 from dayfly.spec.routing import PLAIN
 
@@ -255,6 +255,34 @@ def _fits(answer: Answer, spans: dict[str, tuple[str, float, float]]) -> bool:
     if since <= answer.at and answer.at < until - 0.1:
         return answer.said == name
     return answer.said in (name, "baseline")
+
+
+def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
+    """The operator is told a Gateway and a domain; `status.endpoints` has the address once it works."""
+    operator, of = edge.operator, ("-n", SYSTEM, "deployment/dayfly-operator")
+    told = (f"DAYFLY_PREVIEW_GATEWAY={TEAM}/{GATEWAY}", "DAYFLY_PREVIEW_DOMAIN=preview.example.org")
+    operator.own.kubectl("set", "env", *of, *told)
+    try:
+        operator.own.kubectl("rollout", "status", *of, "--timeout=180s")
+        box = edge.sandbox("seen")
+        endpoints = [{"name": "site", "target": f"http://front.{TEAM}.svc:80"}]
+        box["spec"]["defaultRouteGroup"] = {"endpoints": endpoints}
+        with operator.ending("seen", TEAM):
+            operator.apply(box)
+            status = operator.wait_status("seen", TEAM, lambda status: status.get("endpoints"), "an address")
+            assert status["ready"]
+            [found] = status["endpoints"]
+            assert found["name"] == "site"
+            host = found["url"].removeprefix("http://")
+            assert host.startswith("site-seen-")
+            assert host.endswith(".preview.example.org")
+            assert edge.get("", headers={"Host": host}) == (200, "seen")
+            assert edge.get("", headers={"Host": "site-other.preview.example.org"}) != (200, "seen")
+            assert edge.get("") == (200, "baseline")
+    finally:
+        operator.own.kubectl("set", "env", *of, *(f"{each.partition('=')[0]}-" for each in told))
+        operator.own.kubectl("rollout", "status", *of, "--timeout=180s")
+    operator.check_nothing_left()
 
 
 def test_a_groups_key_leads_to_its_oldest_member(edge):

@@ -15,6 +15,7 @@ from mutation.guards_hooks import HOOKS
 from mutation.guards_kube import KUBE
 from mutation.guards_objects import OBJECTS
 from mutation.guards_page import PAGE
+from mutation.guards_routes import ROUTES
 from mutation.guards_routeserver import ROUTESERVER
 from mutation.guards_secrets import SECRETS
 from mutation.guards_states import STATES
@@ -410,6 +411,7 @@ GUARDS: tuple[Guard, ...] = (
     *ALONE,
     *OBJECTS,
     *PAGE,
+    *ROUTES,
     *ROUTESERVER,
     *SECRETS,
     *STATES,
