@@ -382,7 +382,10 @@ class TestPreviews:
             endpoints = [{"name": "site", "target": "http://web.shop.svc:80"}]
             world.sandbox(wish(forks=[fork()], defaultRouteGroup={"endpoints": endpoints}))
             await world.until(lambda: ready(world), "ready", 60)
-            assert "preview:site (endpoints get no address of their own in a cluster)" in message(world)
+            assert (
+                "preview:site (endpoints get an address in a cluster whose operator has a --preview-gateway)"
+                in message(world)
+            )
             world.delete()
             await gone(world)
 

@@ -196,5 +196,5 @@ def _addresses(spec: dict[str, Any]) -> tuple[str, ...]:
     given = spec.get("endpoints")
     count = len(given) if isinstance(given, list) else 0
     return tuple(
-        f"spec.endpoints[{index}] (endpoints get no address of their own in a cluster)" for index in range(count)
+        f"spec.endpoints[{index}] (endpoints of a group get no address in a cluster)" for index in range(count)
     )
