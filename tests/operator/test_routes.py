@@ -162,12 +162,10 @@ class TestWithout:
 
         async def story(world: World) -> None:
             world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "edges"}})
-            refs = [{"name": "web", "namespace": "shop", "port": 80}]
-            spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": refs}]}
             path = "/apis/gateway.networking.k8s.io/v1/namespaces/edges/httproutes"
-            world.ask("POST", path, {"metadata": {"name": "far"}, "spec": spec})
-            other = {"parentRefs": [EDGE], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}
-            world.ask("POST", path, {"metadata": {"name": "own"}, "spec": other})
+            for name, where in (("far", {"namespace": "shop"}), ("own", {})):
+                spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": [{"name": "web", "port": 80, **where}]}]}
+                world.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
             await routed(world)
             assert "HTTPRoute edges/far leads to the baseline from another namespace" in message(world)
             assert "edges/own" not in message(world)
@@ -372,22 +370,6 @@ class TestKeeping:
             world.cluster.controllers.settle = lambda: None  # the cluster's own collector is late
             world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes", body)
             await world.until(lambda: not world.gateways.ours(), "it to be swept", 120)
-
-        play(story)
-
-
-class TestPreviews:
-    def test_an_endpoint_without_an_address_is_said_and_keeps_nothing_up(self):
-        async def story(world: World) -> None:
-            endpoints = [{"name": "site", "target": "http://web.shop.svc:80"}]
-            world.sandbox(wish(forks=[fork()], defaultRouteGroup={"endpoints": endpoints}))
-            await world.until(lambda: ready(world), "ready", 60)
-            assert (
-                "preview:site (endpoints get an address in a cluster whose operator has a --preview-gateway)"
-                in message(world)
-            )
-            world.delete()
-            await gone(world)
 
         play(story)
 

@@ -94,7 +94,7 @@ class Meshes:
             await self._cluster.store.change()
             now = {each["metadata"]["uid"]: each for each in self.all()}
             if now != self._has:
-                await asyncio.sleep(self.latency)
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=self.latency)
                 self._has = now
 
     # --- the oracle -------------------------------------------------------------------------------------------------
