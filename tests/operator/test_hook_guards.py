@@ -11,6 +11,7 @@ from rig.hooking import HOOK, MACHINES, OURS
 from rig.hooking import HOOKS as PATH
 from rig.world import KINDS
 
+from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.kube.client import Client
@@ -28,6 +29,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.hooks.wing import Hooks
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
@@ -52,7 +54,7 @@ class Bench:
         self.caches = Cluster(client)
         self.targets = Targets(self.caches)
         self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
-        routes = RouteReconciler(self.caches, Forms())
+        routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}

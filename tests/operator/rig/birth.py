@@ -6,6 +6,7 @@ import json
 
 import msgspec
 
+from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.kube.client import Client
@@ -20,6 +21,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import Plain
@@ -43,7 +45,7 @@ class Bench:
         client = Client(self.server.transport("operator"), seed=1)
         self.caches = Cluster(client)
         self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
-        routes = RouteReconciler(self.caches, Forms())
+        routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         meta = {"name": "box", "finalizers": list(finalizers)}
