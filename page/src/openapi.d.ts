@@ -1409,11 +1409,16 @@ export interface components {
             /** @default null */
             expiresInSeconds?: number | null;
         };
-        /** NewPlugin */
+        /**
+         * NewPlugin
+         * @description `readme` is Markdown for readers. It alone may be put again, changed, for a version that is published.
+         */
         NewPlugin: {
             spec: Record<string, never>;
             /** @default  */
             name?: string;
+            /** @default null */
+            readme?: string | null;
         };
         /** NewRouteGroup */
         NewRouteGroup: {
@@ -1540,13 +1545,18 @@ export interface components {
             context: string;
             namespace: string;
         };
-        /** Plugin */
+        /**
+         * Plugin
+         * @description `readme` is there where one version is asked for, and it has one. Lists are without.
+         */
         Plugin: {
             name: string;
             spec: Record<string, never>;
             createdAt: string;
             updatedAt: string;
             status: Record<string, never>;
+            /** @default  */
+            readme?: string;
         };
         /**
          * Preview

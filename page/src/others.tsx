@@ -1,6 +1,6 @@
 /** Plugins, hosts, and sandboxes that have ended. */
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { below, place as cluster } from "./api";
 import { useAsked, useNow, type Live } from "./live";
 import { spec } from "./filter";
@@ -162,9 +162,30 @@ function OnePlugin({ name, plugin, all, fault }: OneProps): JSX.Element {
           ) : (
             <p class="aside">Nobody at the moment.</p>
           )}
+          <ReadmeOf name={name} />
         </>
       )}
     </>
+  );
+}
+
+type Reader = typeof import("./readme").default;
+
+/** At the end, where nothing moves when it comes; what reads Markdown comes only for whoever looks here. */
+function ReadmeOf({ name }: { name: string }): JSX.Element | null {
+  const [bare, version] = [name.split("@")[0] ?? name, name.split("@")[1] ?? "0.0.0"];
+  const { found, fault } = useAsked<Plugin>(`${below("resource-plugins", bare)}?version=${encodeURIComponent(version)}`, 0, 30_000);
+  const [Reader, setReader] = useState<Reader | null>(null);
+  const text = found?.readme ?? "";
+  useEffect(() => {
+    if (text && !Reader) void import("./readme").then((read) => setReader(() => read.default));
+  }, [text, Reader]);
+  if (!text) return fault ? <Fault>{fault}</Fault> : null;
+  return (
+    <section aria-labelledby="readme">
+      <h2 id="readme">README</h2>
+      {Reader ? <Reader text={text} /> : null}
+    </section>
   );
 }
 

@@ -72,6 +72,56 @@ def test_a_published_version_is_never_changed(served: Cli, journal: Path):
     refused(served("plugin", "apply", "-f", "bare.yaml"), 1, "default version (0.0.0) already exists", "notes@0.0.1")
 
 
+def test_the_readme_of_a_plugins_folder_comes_along_and_can_be_corrected(served: Cli, journal: Path):
+    folder = served.folder / "notes"
+    folder.mkdir()
+    served.write("notes/plugin.yaml", wishes.plugin(journal))
+    apply = ("plugin", "apply", "-f", "notes/plugin.yaml")
+    assert "Created" in served(*apply).err
+    refused(served("plugin", "get", "notes", "--readme"), 3, "has no README", "README.md beside its plugin.yaml")
+    served.write("notes/README.md", "# Notes\n\n\x1b[2Jfor all\n")
+    assert served("apply", "-f", "notes").err == 'Changed the README of resource plugin "notes@1.0.0".\n'
+    assert served(*apply).err == 'Resource plugin "notes@1.0.0" is unchanged.\n'
+    said = served("plugin", "get", "notes", "--readme").out
+    assert (said.startswith("# Notes\n\n"), "\x1b" in said) == (True, False)
+    assert "see: dayfly plugin get notes --readme" in served("plugin", "get", "notes").out
+    assert json.loads(served("plugin", "get", "notes", "-o", "json").out)["readme"] == "# Notes\n\n\x1b[2Jfor all\n"
+    (folder / "README.md").unlink()
+    assert "unchanged" in served(*apply).err, "a file that is not there says nothing"
+    assert served("plugin", "get", "notes", "--readme").out == said
+    served.write("notes/plugin.yaml", wishes.plugin(journal) + "readme: ''\n")
+    assert "Changed the README" in served(*apply).err
+
+
+def test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it(cli: Cli, journal: Path):
+    def told(file: str) -> object:
+        metadata = json.loads(cli("manifest", "-f", file, "-o", "json").out)["items"][0]["metadata"]
+        return metadata.get("annotations", {}).get("dayfly.dev/readme")
+
+    cli.write("README.md", "# The project")
+    for name in ("all.yaml", "plugin.yaml"):
+        cli.write(name, wishes.plugin(journal))
+    assert (told("all.yaml"), told("plugin.yaml")) == (None, "# The project")
+    cli.write("plugin.yaml", wishes.plugin(journal) + "readme: of its own\n")
+    assert told("plugin.yaml") == "of its own"
+    inside = cli.folder / "linked"
+    inside.mkdir()
+    cli.write("linked/plugin.yaml", wishes.plugin(journal))
+    (inside / "README.md").symlink_to(cli.folder / "README.md")
+    assert told("linked/plugin.yaml") is None, "a link could lead to anything"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"x" * 65537, "at most 65536"), (b"\xff", "is no UTF-8 from byte 0 on"), (b"a\0", "holds a NUL")],
+    ids=("long", "bytes", "nul"),
+)
+def test_a_readme_that_none_could_read_is_refused_before_anything_is_asked(cli: Cli, journal: Path, content, said):
+    cli.write("plugin.yaml", wishes.plugin(journal))
+    (cli.folder / "README.md").write_bytes(content)
+    refused(cli("apply", "-f", "plugin.yaml"), 2, "README.md: ", said)
+
+
 def test_a_failed_step_fails_the_wait_and_shows_its_log(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, create="echo disk is full >&2; exit 3"))
     served.write("s.yaml", wishes.sandbox())

@@ -191,6 +191,8 @@ def test_plugins_and_their_versions(dayfly, server):
     with pytest.raises(ConflictError, match=r"1.0.0 already exists") as other:
         dayfly.plugins.apply(wishes.plugin("db@1.0.0", description="another"))
     assert "another version than 1.0.0" in other.value.advice
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0") | {"readme": "# DB"}).readme == "# DB"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", "who says nothing of it leaves it"
     assert dayfly.plugins.get("db").version == "1.1.0"
     assert [each.version for each in dayfly.plugins.versions("db")] == ["1.1.0", "1.0.0"]
     assert len(dayfly.plugins.list(all_versions=True)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from control import wishes
@@ -135,3 +136,63 @@ def test_a_cycle_is_refused_when_it_is_published(client):
 def test_the_name_in_the_body_must_be_that_of_the_address(client):
     assert client.call("PUT", "resource-plugins/other", wishes.plugin("db@1.0")).status == 400
     assert client.get("resource-plugins?version=all") == []
+
+
+class TestReadme:
+    """What readers are told of a version is no part of what it is."""
+
+    TOLD = "# A database\n\nWith <b>tables</b>.\n"
+
+    def put(self, client, **changes):
+        return client.call("PUT", "resource-plugins/db", {**wishes.plugin("db@1.0"), **changes})
+
+    def test_it_comes_with_the_one_that_is_asked_for_and_not_with_lists(self, client):
+        assert self.put(client, readme=self.TOLD).status == 200
+        assert client.get("resource-plugins/db")["readme"] == self.TOLD
+        for path in ("resource-plugins", "resource-plugins?version=all", "resource-plugins/db/versions"):
+            assert ["readme" in each for each in client.get(path)] == [False]
+
+    def test_it_alone_may_be_put_again(self, client):
+        self.put(client)
+        before = client.get("resource-plugins/db")
+        assert "readme" not in before
+        assert self.put(client, readme=self.TOLD).status == 200
+        after = client.get("resource-plugins/db")
+        assert after.pop("updatedAt") > before.pop("updatedAt")
+        assert after == {**before, "readme": self.TOLD}
+        assert self.put(client, readme=self.TOLD).status == 409, "there is nothing to do"
+        assert self.put(client).status == 409, "whoever knows of none says nothing of it"
+        other = wishes.plugin(description="other")["spec"]
+        assert self.put(client, readme="# Other", spec=other).status == 409
+        assert client.get("resource-plugins/db")["readme"] == self.TOLD
+        assert self.put(client, readme="").status == 200
+        assert "readme" not in client.get("resource-plugins/db")
+        said = [
+            each["action"] for each in client.get("audit")["entries"] if each["object"] == "resource-plugins/db@1.0.0"
+        ]
+        assert said == ["publish", "describe", "describe"]
+
+    @pytest.mark.parametrize(
+        ("readme", "said"),
+        [
+            (5, "readme: must be a string, not a number"),
+            (["a"], "readme: must be a string"),
+            ("é" * 32 * 1024 + "x", "readme: has 65537 bytes, and a README at most 65536"),
+            ("a\0", "readme: holds a NUL"),
+        ],
+        ids=("number", "list", "long", "nul"),
+    )
+    def test_a_bad_one_changes_nothing(self, client, readme, said):
+        answer = self.put(client, readme=readme)
+        assert (answer.status, said in answer.error) == (400, True), answer.error
+        assert client.get("resource-plugins") == []
+        assert self.put(client, readme="é" * 32 * 1024).status == 200
+
+    def test_it_changes_nothing_of_what_a_sandbox_gets(self, client, host):
+        self.put(client, readme=self.TOLD)
+        client.put("sandboxes/sb1", wishes.sandbox())
+        self.put(client, readme="# Other")
+        client.put("sandboxes/sb2", wishes.sandbox())
+        first, second = (msgspec.json.encode(offer.documents) for offer in host.offers.values())
+        assert b"database" not in first + second
+        assert b"Other" not in first + second

@@ -97,7 +97,15 @@ def test_what_strangers_write_is_text(browser, stage):
             }
         }
         served.ask("PATCH", f"{SHOP}/box/status", status)
+        note = {
+            "metadata": {
+                "annotations": {"dayfly.dev/readme": EVIL + "\n\n[a](javascript:x) ![b](http://evil/)\n\nthe end"}
+            }
+        }
+        plugin = served.ask("GET", "/apis/dayfly.dev/v1alpha1/resourceplugins")["items"][0]
+        served.ask("PATCH", f"/apis/dayfly.dev/v1alpha1/resourceplugins/{plugin['metadata']['name']}", note)
         for path, wait in (
+            (f"/page/plugins/{plugin['spec']['name']}%400.0.0", ".readme :text('the end')"),
             ("/page/sandboxes", "tbody tr :text('evil.example')"),
             ("/page/sandboxes/box?unit=db%2Fseed", ".unit"),
             ("/page/attention", ".concerns li"),

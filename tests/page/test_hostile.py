@@ -7,6 +7,7 @@ import pytest
 from control import wishes
 from dayfly.spec.report import UnitReport
 from dayfly.spec.wire import HistoryEntry, Value
+from page import browser as driven
 
 pytestmark = pytest.mark.builds("page")
 
@@ -80,6 +81,67 @@ def test_hostile_text_is_text_on_every_view(client, host, enter):
         assert SCRIPT in log
         assert "⟨202E⟩" in log
         assert "[31m" not in log
+
+
+README = f"""# A database
+
+#### For {SLY}
+
+{SCRIPT}
+
+{IMAGE} <img src=x onerror="window.owned = 1">
+
+![a picture](http://evil.example/p.png "t") [![badge](https://evil.example/b.svg)](https://docs.example/db)
+
+[one](javascript:window.owned=1) [two](data:text/html,<script>window.owned=1</script>) [three](//evil.example)
+[four](https://bank.example@evil.example/) [five](/api/v2/page/session) [](https://docs.example/empty)
+<javascript:window.owned=1> <https://docs.example/auto>
+
+[ref]: javascript:window.owned=1
+[ref] [seven][ref]
+
+- a list
+  1. in `code {SLY}`
+
+| a | |
+|---|---|
+| 1 | 2 |
+
+```html
+{SCRIPT}
+```
+
+"""
+
+
+def test_a_plugins_readme_is_read_and_runs_nothing(client, enter):
+    deep = "> " * 8000 + "\n\n" + "- " * 8000 + "x\n\n" + "*_" * 8000
+    client.put("resource-plugins/db", wishes.plugin("db@1.2.0") | {"readme": README + "the end\n"})
+    client.put("resource-plugins/deep", wishes.plugin("deep") | {"readme": README + deep})
+    client.put("resource-plugins/quiet", wishes.plugin("quiet"))
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/plugins/db%401.2.0", ".readme :text('the end')")
+        visible(page)
+        found = page.locator(".readme")
+        assert [page.inner_text(f".readme {h}") for h in ("h3", "h4")] == [
+            "A database",
+            found.locator("h4").inner_text(),
+        ]
+        links = found.locator("a").evaluate_all("each => each.map((e) => [e.href, e.rel, e.target])")
+        assert {each[0] for each in links} == {"https://docs.example/db", "https://docs.example/auto"}
+        assert {tuple(each[1:]) for each in links} == {("noopener noreferrer nofollow", "_blank")}
+        assert found.locator("img, script, iframe, style, svg, form, input, object").count() == 0
+        assert "[picture: a picture]" in found.inner_text()
+        assert found.locator("pre").inner_text().strip() == SCRIPT
+        assert visit.axe() == []
+        page.set_viewport_size(driven.PHONE)
+        assert page.evaluate("document.documentElement.scrollWidth") <= driven.PHONE["width"]
+        assert visit.axe() == []
+        visit.open("/page/plugins/deep", ".readme li")
+        visible(page)
+        visit.open("/page/plugins/quiet", "text=Nobody at the moment")
+        assert page.locator(".readme").count() == 0
 
 
 def test_a_log_of_a_megabyte_does_no_harm(client, host, enter):

@@ -341,6 +341,13 @@ class TestInACluster:
         assert (wish.name, wish.version) == (bare, version)
         assert documents.object_name(wish) == metadata
 
+    def test_a_plugins_readme_is_an_annotation(self):
+        noted = "p.1.2.3, annotations: {dayfly.dev/readme: '# P'}"
+        wish = load(self.PLUGIN % (noted, "p@1.2.3") + self.STEPS)
+        assert wish.readme == "# P"
+        assert documents.export(wish)["readme"] == "# P"
+        assert load(self.PLUGIN % ("p.1.2.3", "p@1.2.3") + self.STEPS).readme is None
+
     @pytest.mark.parametrize(
         ("metadata", "name", "path", "word"),
         [

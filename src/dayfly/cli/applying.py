@@ -38,6 +38,7 @@ def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
 
 def _publish(client: Client, plugin: Plugin) -> Any:
     at = ("resource-plugins", plugin.name)
+    before = _existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
         client.put(*at, body=documents.export(plugin))
     except ApiError as fault:
@@ -49,7 +50,8 @@ def _publish(client: Client, plugin: Plugin) -> Any:
             raise _immutable(plugin) from None
         talk(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
         return stored
-    talk(f'Created resource plugin "{plugin.name}@{plugin.version}".')
+    done = "Created" if before is None else "Changed the README of"
+    talk(f'{done} resource plugin "{plugin.name}@{plugin.version}".')
     return client.get(*at, version=plugin.version)
 
 
@@ -90,9 +92,9 @@ def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
     return stored
 
 
-def _existing(client: Client, *at: str) -> Any:
+def _existing(client: Client, *at: str, **query: str) -> Any:
     try:
-        return client.get(*at)
+        return client.get(*at, **query)
     except ApiError as fault:
         if fault.status == _NOT_FOUND:
             return None

@@ -9,7 +9,7 @@ import click
 from dayfly.cli import options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
-from dayfly.spec import documents
+from dayfly.spec import documents, readme
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
@@ -41,9 +41,13 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
 
 
 def _object(wish: Wish) -> dict[str, Any]:
-    kind, name, spec = "Sandbox", wish.name, documents.export(wish)["spec"]
+    metadata: dict[str, Any]
+    kind, metadata, spec = "Sandbox", {"name": wish.name}, documents.export(wish)["spec"]
     if isinstance(wish, Plugin):
-        kind, name, spec = "ResourcePlugin", documents.object_name(wish), {"name": wish.wire_name, **spec}
+        kind, spec = "ResourcePlugin", {"name": wish.wire_name, **spec}
+        metadata = {"name": documents.object_name(wish)}
+        if wish.readme:
+            metadata |= {"annotations": {readme.ANNOTATION: wish.readme}}
     elif isinstance(wish, LifecycleHook | RouteGroup):
         kind = type(wish).__name__
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -39,11 +39,17 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
 @command.command("get")
 @options.server
 @options.named("name", "plugins", metavar="NAME[@VERSION]")
+@click.option("--readme", is_flag=True, help="Print its README alone.")
 @options.output
-def get(name: str, output: str | None) -> None:
+def get(name: str, output: str | None, *, readme: bool) -> None:
     """Show one version of a plugin, the highest if none is named."""
+    if readme and output:
+        raise click.UsageError("give either --readme or -o; -o has the README as well", click.get_current_context())
     bare, version = semver.split_reference(name)
     plugin = _find(Client.open(), bare, version)
+    if readme:
+        _print_readme(plugin)
+        return
     if output:
         show.emit(plugin, output)
         return
@@ -59,6 +65,7 @@ def get(name: str, output: str | None) -> None:
             ("Params", ", ".join(_params(spec))),
             ("Create", ", ".join(step["name"] for step in spec.get("create") or [])),
             ("Delete", ", ".join(step["name"] for step in spec.get("delete") or [])),
+            ("README", f"see: dayfly plugin get {name} --readme" if plugin.get("readme") else ""),
             ("Status", _in_use(plugin)),
         ]
     )
@@ -221,6 +228,14 @@ def init(folder: str, example: str | None) -> None:
     from dayfly.cli import beginning
 
     beginning.begin(folder, example)
+
+
+def _print_readme(plugin: Any) -> None:
+    told = plugin.get("readme", "")
+    if not told:
+        message = f'resource plugin "{plugin["name"]}" has no README'
+        raise CliError(Exit.NOT_FOUND, message, "put a README.md beside its plugin.yaml and apply that again")
+    show.block(told.removesuffix("\n"))
 
 
 def _params(spec: Any) -> list[str]:

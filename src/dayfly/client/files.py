@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
-from dayfly.spec import documents, template, text
+from dayfly.spec import documents, readme, template, text
 from dayfly.spec.errors import Faults, SpecError, parse_path, quote, render_path
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 ENDINGS = (".yaml", ".yml", ".json")
+_ALONE = tuple(f"plugin{ending}" for ending in ENDINGS)
 
 
 class Wished(NamedTuple):
@@ -74,7 +77,7 @@ def load(files: Iterable[str], sets: Iterable[str]) -> list[Wished]:
     for document in parse(files):
         with faults:
             filled = template.expand(document, variables, reader(document.file))
-            wished = Wished(documents.load(filled), filled)
+            wished = Wished(_described(documents.load(filled), document.file), filled)
             if isinstance(wished.wish, Plugin):
                 check_plugin(wished.wish, source=wished.document)
             elif isinstance(wished.wish, LifecycleHook):
@@ -169,6 +172,35 @@ def located(message: str, document: Document | None) -> SpecError:
     if document is None and (keys := parse_path(way)):
         return SpecError(problem, keys)
     return SpecError(message, file=document.file if document else "")
+
+
+def _described(wish: Wish, file: str) -> Wish:
+    """A plugin with the README of its folder, unless it says itself what its readers are told.
+
+    Only the file that a folder keeps its one plugin in has it: what lies beside others may be about something else.
+
+    Raises:
+        SpecError: it cannot be read, is no text, or is too long.
+    """
+    if not isinstance(wish, Plugin) or wish.readme is not None or Path(file).name not in _ALONE:
+        return wish
+    beside = Path(file).with_name(readme.FILE)
+    if not beside.is_file() or not beside.resolve().is_relative_to(beside.parent.resolve()):
+        return wish  # a link that leads out of the folder could publish anything
+    try:
+        with beside.open("rb") as source:
+            content = source.read(text.MAX_BYTES)
+        readme.check(content)
+        told = content.decode("utf-8-sig")
+        text.check_bounds(told)
+    except SpecError as fault:
+        raise SpecError(fault.problem, file=str(beside)) from None
+    except UnicodeDecodeError as fault:
+        raise SpecError(f"is no UTF-8 from byte {fault.start} on: save it as UTF-8", file=str(beside)) from None
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be read").lower()
+        raise SpecError(f"{reason}; it comes along with the plugin beside it", file=str(beside)) from None
+    return msgspec.structs.replace(wish, readme=told)
 
 
 def expand(path: str) -> list[str]:

@@ -40,7 +40,8 @@ class AsyncPlugins:
                 await self._speaker.ask(dict[str, Any], "PUT", self._speaker.below(_AT, name), body=wish.body)
             except ConflictError as fault:
                 there = await self._speaker.get(dict[str, Any], _AT, name, version=version)
-                if documents.export(documents.from_wire(there, "ResourcePlugin")) != documents.export(wished):
+                published = documents.from_wire(there, "ResourcePlugin")
+                if not isinstance(published, Wished) or published.spec != wished.spec:
                     fault.advice = f"publish the change under another version than {version}"
                     raise
         return await self._speaker.get(Plugin, _AT, name, version=version)

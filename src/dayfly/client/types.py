@@ -95,13 +95,14 @@ class RouteGroup(_Form, frozen=True, kw_only=True):
 
 
 class Plugin(_Form, frozen=True, kw_only=True):
-    """A published version of a resource plugin; `name` is like `db@1.2.0`."""
+    """A published version of a resource plugin; `name` is like `db@1.2.0`. In lists it comes without its README."""
 
     name: str
     spec: dict[str, Any]
     created_at: dt.datetime
     updated_at: dt.datetime
     status: dict[str, Any] = {}
+    readme: str = ""
 
     @property
     def version(self) -> str:

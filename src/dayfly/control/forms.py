@@ -134,16 +134,22 @@ class AuditPage(Form):
 
 
 class NewPlugin(Form):
+    """`readme` is Markdown for readers. It alone may be put again, changed, for a version that is published."""
+
     spec: dict[str, Any]
     name: str = ""
+    readme: str | None = None
 
 
 class Plugin(Form):
+    """`readme` is there where one version is asked for, and it has one. Lists are without."""
+
     name: str
     spec: dict[str, Any]
     created_at: Time
     updated_at: Time
     status: dict[str, Any]
+    readme: str = ""
 
 
 class NewBaseline(Form):

@@ -1,4 +1,8 @@
-"""Resource plugins: published once for each version, never changed, kept while a sandbox needs them."""
+"""Resource plugins: published once for each version, never changed, kept while a sandbox needs them.
+
+What may change is the README, which is for readers alone: whoever puts a published version again with another one
+corrects it. A body without one says nothing of it, so clients that know of none lose nobody's.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ class Published(msgspec.Struct, frozen=True):
 
     plugin: Plugin
     created_at: int
+    described_at: int = 0
 
 
 class Plugins:
@@ -71,7 +76,8 @@ class Plugins:
         name, wanted = request.path_params["name"], _version(request)
 
         def work(rows: Rows) -> Any:
-            return _wire(rows, [_find(rows, name, wanted)])[0]
+            found = _find(rows, name, wanted)
+            return _wire(rows, [found])[0] | _readme(rows, found.plugin)
 
         return await self._shelf(request).read(work)
 
@@ -87,12 +93,14 @@ class Plugins:
             "name": plugin.name,
             "version": plugin.version,
             "spec": msgspec.json.encode(plugin.spec).decode(),
-            "created_at": time.time_ns() // 1_000_000,
+            "created_at": (now := time.time_ns() // 1_000_000),
+            "readme": plugin.readme or "",
         }
 
         def work(rows: Rows) -> None:
-            rows.insert(plugins, row)
-            audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
+            if not _described(rows, plugin, now, audit.who(request)):
+                rows.insert(plugins, row)
+                audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
             await self._shelf(request).write(work)
@@ -116,6 +124,27 @@ class Plugins:
 
         await self._shelf(request).write(work)
         return {}
+
+
+def _described(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> bool:
+    """Whether this very version is published, with another README; then it has this one now."""
+    if plugin.readme is None or resolve(rows, f"{plugin.name}@{plugin.version}") != msgspec.structs.replace(
+        plugin, readme=None
+    ):
+        return False
+    if _readme(rows, plugin).get("readme", "") == plugin.readme:
+        return False
+    this = rows.update(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
+    rows.execute(this.values(readme=plugin.readme, described_at=now))
+    audit.note(rows, who, "describe", _object(plugin), plugin.readme)
+    return True
+
+
+def _readme(rows: Rows, plugin: Plugin) -> dict[str, str]:
+    """What the API has of it; nothing where there is none."""
+    query = rows.select(plugins.c.readme).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
+    found = rows.execute(query).scalar_one()
+    return {"readme": found} if found else {}
 
 
 def _object(plugin: Plugin) -> str:
@@ -162,9 +191,10 @@ def _find(rows: Rows, name: str, version: str) -> Published:
 
 def _published(rows: Rows, name: str = "") -> list[Published]:
     """All plugins, or all versions of one: by name, then the highest version first."""
-    query = rows.select(plugins.c.name, plugins.c.version, plugins.c.spec, plugins.c.created_at)
+    of = plugins.c
+    query = rows.select(of.name, of.version, of.spec, of.created_at, of.described_at)
     found = [
-        Published(Plugin(name=row.name, version=row.version, spec=_decode(row.spec)), row.created_at)
+        Published(Plugin(name=row.name, version=row.version, spec=_decode(row.spec)), row.created_at, row.described_at)
         for row in rows.execute(query.where(plugins.c.name == name) if name else query)
     ]
     found.sort(key=lambda entry: _order(entry.plugin.version), reverse=True)
@@ -193,7 +223,7 @@ def _wire(rows: Rows, found: list[Published]) -> list[dict[str, Any]]:
         {
             **documents.export(entry.plugin),
             "createdAt": rfc3339(entry.created_at),
-            "updatedAt": rfc3339(entry.created_at),
+            "updatedAt": rfc3339(entry.described_at or entry.created_at),
             "status": {"resources": _users(rows, entry.plugin.name, entry.plugin.version)},
         }
         for entry in found

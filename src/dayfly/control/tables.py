@@ -120,6 +120,9 @@ plugins = Table(
     Column("version", String(128), primary_key=True),
     Column("spec", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # For readers alone: the one part of a published version that may change, and when it last did.
+    Column("readme", Text, nullable=False, server_default=""),
+    Column("described_at", BigInteger, nullable=False, server_default="0"),
 )
 
 workloads = Table(

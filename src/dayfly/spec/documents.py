@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from dayfly.spec import semver, template, text
+from dayfly.spec import readme, semver, template, text
 from dayfly.spec.convert import convert, wrong_type
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
@@ -111,7 +111,8 @@ def export(wish: Wish) -> dict[str, Any]:
         return {"kind": wish.kind, **data}
     spec = data["spec"]
     if isinstance(wish, Plugin):
-        return {"name": wish.wire_name, "spec": _with_lists_of_plugin(spec)}
+        told = {} if wish.readme is None else {"readme": wish.readme}
+        return {"name": wish.wire_name, **told, "spec": _with_lists_of_plugin(spec)}
     if isinstance(wish, LifecycleHook):
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
@@ -205,7 +206,8 @@ def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, 
     spec = data["spec"]
     if in_cluster := keys == ("spec", "name"):
         spec = {key: value for key, value in spec.items() if key != "name"}
-    plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled))
+    told = readme.read(data, spelled)
+    plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled), readme=told)
     check_plugin(plugin)
     if in_cluster and data["metadata"]["name"] != object_name(plugin):
         problem = f"must be {quote(object_name(plugin))}, which is spec.name in lower case with . for @ and - for +"

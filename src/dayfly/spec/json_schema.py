@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import crd, lifecycle_hook, plugin, route_group, sandbox, workload
+from dayfly.spec import crd, lifecycle_hook, plugin, readme, route_group, sandbox, workload
 from dayfly.spec.crd_schema import Schema
 from dayfly.spec.lifecycle import API_VERSION, Struct
 
@@ -49,6 +49,10 @@ def of(word: str) -> Schema:
         about = "Only in kubectl's form: the name that sandboxes use, with the version, like queue@1.0.0."
         made["properties"]["name"] = {"type": "string", "description": about}
     name = "The name, with a version: queue@1.0.0." if word == "plugin" else "The name."
+    beside: dict[str, Any] = {}
+    if word == "plugin":
+        about = f"Markdown for its readers. Left out, {readme.FILE} beside a file plugin.yaml is it."
+        beside["readme"] = {"type": "string", "maxLength": readme.MAX_BYTES, "description": about}
     return {
         "$schema": DIALECT,
         "title": kind,
@@ -59,6 +63,7 @@ def of(word: str) -> Schema:
             "kind": {"const": kind, "description": "Only in kubectl's form, or where the rest does not tell."},
             "metadata": {"type": "object", "description": "Only in kubectl's form: name, namespace, labels."},
             "name": {"type": "string", "description": name},
+            **beside,
             "spec": made,
         },
     }

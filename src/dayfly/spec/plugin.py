@@ -179,11 +179,12 @@ class ParamRule(NamedTuple):
 
 
 class Plugin(Struct, frozen=True, kw_only=True):
-    """One version of a plugin: bare name, canonical version and what it does. Published, it never changes."""
+    """One version of a plugin: bare name, canonical version and what it does. Published, only its README changes."""
 
     name: str
     version: str = semver.UNVERSIONED
     spec: PluginSpec
+    readme: str | None = None
 
     @property
     def wire_name(self) -> str:

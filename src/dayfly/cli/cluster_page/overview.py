@@ -9,9 +9,11 @@ from starlette.responses import StreamingResponse
 from dayfly.cli.cluster_objects import now
 from dayfly.cli.cluster_page import entries
 from dayfly.control import attention
+from dayfly.control.errors import ApiError
+from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
-from dayfly.spec import semver, ttl
-from dayfly.spec.errors import SpecError
+from dayfly.spec import readme, semver, ttl
+from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.cluster_page.asking import Side
+
+
+class Described(Slim, frozen=True):
+    """What a plugin's object tells its readers. Annotations may be long, so they are read of one at a time."""
+
+    metadata: AnnotatedMeta
+
+
+_DESCRIBED = PLUGINS.read_as(Described)
 
 
 class Overview:
@@ -36,6 +47,7 @@ class Overview:
             serve(at + "/attention", GET=self.attention),
             serve(at + "/ended-sandboxes", GET=self.ended),
             serve(at + "/resource-plugins", GET=self.plugins),
+            serve(at + "/resource-plugins/{name}", GET=self.plugin),
         ]
 
     async def changes(self, request: Request) -> StreamingResponse:
@@ -58,6 +70,21 @@ class Overview:
 
     async def plugins(self, _request: Request) -> Any:
         """All versions, with those sandboxes of what is watched that name them."""
+        return [self._plugin(each, latest=latest) for each, latest in await self._versions()]
+
+    async def plugin(self, request: Request) -> Any:
+        """One version, the highest if none is named, with its README."""
+        name, wanted = request.path_params["name"], request.query_params.get("version") or semver.LATEST
+        for each, latest in await self._versions():
+            bare, version = _split(each)
+            if bare == name and (version == wanted or (wanted == semver.LATEST and latest)):
+                whole = await self._side.client.get(_DESCRIBED, each.metadata.name)
+                told = (whole.metadata.annotations or {}).get(readme.ANNOTATION, "")[: readme.MAX_BYTES]
+                return self._plugin(each, latest=latest) | ({"readme": told} if told else {})
+        raise ApiError(404, f"resource plugin {quote(name)} not found")
+
+    async def _versions(self) -> list[tuple[PluginObject, bool]]:
+        """All of them by name and version, and whether each is the highest of its name."""
         found = (await self._side.client.list_all(PLUGINS)).items
         latest: dict[str, str] = {}
         for each in found:
@@ -65,7 +92,7 @@ class Overview:
             if name not in latest or _order(version) > _order(latest[name]):
                 latest[name] = version
         return [
-            self._plugin(each, latest=_split(each)[1] == latest[_split(each)[0]])
+            (each, _split(each)[1] == latest[_split(each)[0]])
             for each in sorted(found, key=lambda each: (_split(each)[0], _order(_split(each)[1])))
         ]
 

@@ -1,0 +1,119 @@
+/** What a stranger's Markdown says, as a tree of few kinds of elements: no HTML of theirs, nothing that loads, nothing endless. Pure. */
+import MarkdownIt from "markdown-it";
+import { visible } from "./text";
+
+export interface Element {
+  tag: string;
+  attributes: Record<string, string>;
+  children: Piece[];
+}
+
+export type Piece = string | Element;
+
+const markdown = new MarkdownIt({ html: false, linkify: false });
+type Token = ReturnType<typeof markdown.parse>[number];
+
+// Whatever is not named here is not made.
+const WRAPS = new Set(
+  "p h1 h2 h3 h4 h5 h6 ul ol li blockquote em strong s a table thead tbody tr th td".split(" "),
+);
+// So deep a browser lays out, and so much; what is wrapped deeper stands there bare.
+const DEEPEST = 24;
+const MOST = 20_000;
+const REST = "The rest is too intricate to be shown here.";
+// Of the page's own headings two stand above those of a README.
+const ABOVE = 2;
+const LOWEST = 6;
+
+/** The pieces of a text. Where it is too intricate, its beginning, and that this is so. */
+export function pieces(text: string): Piece[] {
+  const builder = new Builder();
+  builder.all(markdown.parse(text, {}));
+  return builder.root.children;
+}
+
+/** The address, if a browser may be led there from a README: another page of the web, and no name in front of its host. */
+export function outside(address: string): string {
+  try {
+    const found = new URL(address);
+    return /^https?:$/.test(found.protocol) && !found.username && !found.password ? found.href : "";
+  } catch {
+    return "";
+  }
+}
+
+class Builder {
+  root: Element = { tag: "", attributes: {}, children: [] };
+  private stack: (Element | null)[] = [this.root];
+  private here: Element[] = [this.root];
+  private count = 0;
+  private level = ABOVE;
+
+  all(tokens: Token[]): void {
+    for (const token of tokens) {
+      if (this.count > MOST) break;
+      this.one(token);
+    }
+    while (this.stack.length > 1) this.close();
+    if (this.count > MOST) this.put({ tag: "p", attributes: {}, children: [REST] });
+  }
+
+  private one(token: Token): void {
+    if (token.nesting === 1) this.open(token);
+    else if (token.nesting === -1) this.close();
+    else if (token.type === "inline") for (const each of token.children ?? []) this.one(each);
+    else if (token.type === "softbreak") this.put("\n");
+    else if (token.type === "hardbreak") this.put({ tag: "br", attributes: {}, children: [] });
+    else if (token.type === "hr") this.put({ tag: "hr", attributes: {}, children: [] });
+    else if (token.type === "image") this.put(`[picture: ${visible(token.content) || "without a title"}]`);
+    else if (token.type === "code_inline") this.put({ tag: "code", attributes: {}, children: [visible(token.content)] });
+    else if (token.type === "fence" || token.type === "code_block")
+      this.put({ tag: "pre", attributes: {}, children: [visible(token.content)] });
+    else this.put(visible(token.content));
+  }
+
+  private put(piece: Piece): void {
+    this.count++;
+    this.top().children.push(piece);
+  }
+
+  private top(): Element {
+    return this.here[this.here.length - 1] as Element;
+  }
+
+  private open(token: Token): void {
+    const made = token.hidden || this.here.length > DEEPEST ? null : this.element(token);
+    this.stack.push(made);
+    if (made) this.here.push(made);
+  }
+
+  private element(token: Token): Element | null {
+    if (!WRAPS.has(token.tag)) return null;
+    const made: Element = { tag: token.tag, attributes: {}, children: [] };
+    if (token.tag === "a") {
+      const href = outside(String(token.attrGet("href") ?? ""));
+      if (!href) return null;
+      made.attributes = { href, title: href, target: "_blank", rel: "noopener noreferrer nofollow" };
+    } else if (token.tag === "ol" && token.attrGet("start")) made.attributes = { start: String(token.attrGet("start")) };
+    else if (/^h\d$/.test(token.tag)) {
+      this.level = Math.min(Number(token.tag[1]) + ABOVE, this.level + 1, LOWEST);
+      made.tag = `h${this.level}`;
+    }
+    return made;
+  }
+
+  private close(): void {
+    const made = this.stack.length > 1 ? this.stack.pop() : null;
+    if (!made) return;
+    this.here.pop();
+    // A heading or link without words is a stop for the keyboard at which a screen reader says nothing.
+    const says = hasWords(made);
+    if (!says && /^(a|h\d)$/.test(made.tag)) return;
+    if (!says && made.tag === "th") made.tag = "td";
+    this.put(made);
+  }
+}
+
+function hasWords(piece: Piece): boolean {
+  return typeof piece === "string" ? piece.trim() !== "" : piece.children.some(hasWords);
+}

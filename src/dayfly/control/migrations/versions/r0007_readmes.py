@@ -1,0 +1,19 @@
+"""What a plugin's author tells its readers, and since when."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("plugins", sa.Column("readme", sa.Text, nullable=False, server_default=""))
+    op.add_column("plugins", sa.Column("described_at", sa.BigInteger, nullable=False, server_default="0"))
+
+
+def downgrade() -> None:
+    op.drop_column("plugins", "described_at")
+    op.drop_column("plugins", "readme")
