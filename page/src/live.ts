@@ -148,11 +148,14 @@ export function useReport(name: string): Told {
 
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
+    // A view that stays open for days pauses often, and its signal would keep whatever listens to it.
+    const over = (): void => {
       clearTimeout(timer);
+      signal.removeEventListener("abort", over);
       resolve();
-    });
+    };
+    const timer = setTimeout(over, ms);
+    signal.addEventListener("abort", over);
   });
 }
 
