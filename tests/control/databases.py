@@ -48,6 +48,11 @@ class Postgres:
         self._admin.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}")
         return self.url(name)
 
+    def backends(self, url: str) -> list[int]:
+        """The processes that serve those who are connected to a database of it."""
+        found = self._admin.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [url.rpartition("/")[2]])
+        return [pid for (pid,) in found.fetchall()]
+
     @property
     def as_superuser(self) -> str:
         """An address by which no policy binds."""

@@ -357,3 +357,27 @@ def test_a_sandbox_of_a_cluster_that_nobody_serves_waits(place):
 def taken_over(client):
     """In the store, where the next server will look."""
     return asyncio.run(client.store.of("local").read(records.living))[0].taken_over
+
+
+async def test_a_mark_stays_as_long_as_nobody_writes_and_tells_of_every_server(place, monkeypatch):
+    monkeypatch.setattr("dayfly.control.store.MARK_S", 0)
+    ours = Store.open(place)
+    others = Store.open(place) if not ours.is_sqlite else ours
+
+    async def stays() -> bool:
+        before = await ours.mark()
+        await others.of("local").read(records.living)
+        return await ours.mark() == before
+
+    try:
+        # PostgreSQL tidies up by itself now and then, and that is a write like any other.
+        assert any([await stays() for _ in range(3)])
+        for name, writer in (("a", ours), ("b", others)):
+            before = await ours.mark()
+            row = {"name": name, "created_at": 1, "agent": False}
+            await writer.of("local").write(lambda rows, row=row: rows.insert(clusters, row))
+            assert await ours.mark() != before
+    finally:
+        ours.close()
+        if others is not ours:
+            others.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import Cli
-from control import wishes
+from control import databases, wishes
 from dayfly.cli import lock
 from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
@@ -29,6 +29,8 @@ UNITS = 256
 FIRST_VIEW_MS = 1000
 LAYOUT_MS = 500
 AT_REST_MS = 1.0
+# Once in two seconds the database is asked whether anybody has written, which alone costs most of it.
+AT_REST_POSTGRESQL_MS = 5.0
 
 
 @pytest.fixture
@@ -120,3 +122,55 @@ def test_a_graph_of_as_many_units_as_a_run_may_have_is_laid_out_in_half_a_second
         played("the page's graph", UNITS, f"{UNITS} units laid out in {sorted(took)[2]:.0f} ms")
         print(f"{UNITS} units: {took} ms")
         assert sorted(took)[2] < LAYOUT_MS
+
+
+def test_an_open_page_at_rest_costs_a_server_on_postgresql_next_to_nothing(cli, browser, played):
+    with databases.postgres() as server:
+        database = server.fresh()
+        given = {"DAYFLY_DATABASE": database}
+        key = cli("server", "init", "acme", **given).out.strip()
+        process = cli.start("server", "--listen", "127.0.0.1:0", env=cli.environment(**given))
+        assert process.stderr is not None
+        url = re.search(r"http://\S+", process.stderr.readline().decode())
+        assert url is not None
+        headers = {"signadot-api-key": key}
+
+        def ask(method: str, path: str, body: object) -> dict:
+            asked = urllib.request.Request(f"{url[0]}/api/v2{path}", json.dumps(body).encode(), headers, method=method)
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                return json.load(answer)
+
+        ask("PUT", "/orgs/acme/clusters/far", {})
+        # One alone: what waits for a cluster that is not there costs its server something, whoever looks.
+        ask("PUT", "/orgs/acme/sandboxes/box-0001", wishes.empty(cluster="far"))
+        link = url[0] + ask("POST", "/page/links", {})["path"]
+        with driven.visit(browser, url[0], link) as visit:
+
+            def cost_of_both() -> tuple[float, float]:
+                mine, theirs = [], []
+                for _ in range(3):
+                    pids = server.backends(database)
+                    begin, at = (processor(process.pid), sum(map(processor, pids))), time.monotonic()
+                    time.sleep(5)  # a measurement: there is nothing to wait for
+                    took = time.monotonic() - at
+                    mine.append((processor(process.pid) - begin[0]) / took)
+                    theirs.append((sum(map(processor, pids)) - begin[1]) / took)
+                return statistics.median(mine), statistics.median(theirs)
+
+            opened = []
+            for path, wait in (
+                ("/page/sandboxes", "text=1 sandbox"),
+                ("/page/sandboxes/box-0001", ".standing .state"),
+            ):
+                visit.open(path, wait)
+                opened.append(cost_of_both())
+            visit.page.goto("about:blank")
+            alone = cost_of_both()
+        rest = [[each[n] - alone[n] for each in opened] for n in range(2)]
+        said = (
+            f"at rest {rest[0][0]:.2f} and {rest[0][1]:.2f} ms/s, PostgreSQL {rest[1][0]:.2f} and {rest[1][1]:.2f} ms/s"
+        )
+        print(f"alone {alone}, list and one {opened}; {said}")
+        played("the page on PostgreSQL", 1, said)
+        assert max(rest[0]) <= AT_REST_POSTGRESQL_MS
+        assert max(rest[1]) <= AT_REST_POSTGRESQL_MS

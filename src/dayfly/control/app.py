@@ -105,9 +105,7 @@ def create_app(
         *_page_routes(),
     ]
     bound = Rate(rate) if rate else None
-    auth = Middleware(
-        AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, written=lambda: store.written
-    )
+    auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.mark)
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],

@@ -44,14 +44,14 @@ class Stream(Feed):
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
         self._seen: dict[str, tuple[str, int, int]] = {}
-        self._stamped: tuple[int, ...] | None = None
+        self._stamped: tuple[object, ...] | None = None
         self._looking = asyncio.Lock()
 
     async def look(self) -> None:
         """Find what has changed since the last look."""
         async with self._looking:
-            stamp = self._stamp()
-            if stamp is not None and stamp == self._stamped:
+            stamp = await self._stamp()
+            if stamp == self._stamped:
                 return
             found = await self._shelf.read(records.revisions)
             versions = {
@@ -69,15 +69,11 @@ class Stream(Feed):
                 self.tell(name, "deleted", msgspec.json.encode({"name": name}))
             self._seen, self._stamped = versions, stamp
 
-    def _stamp(self) -> tuple[int, ...] | None:
-        """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
-        written = self._shelf.written
+    async def _stamp(self) -> tuple[object, ...]:
+        """Stays as it is as long as nothing can have changed."""
+        mark = await self._shelf.mark()
         links = sorted(self._links.each(self._shelf.org), key=id)
-        return (
-            None
-            if written is None
-            else (written, *(count for each in links for count in (id(each), each.picture.changes)))
-        )
+        return (*mark, *(count for each in links for count in (id(each), each.picture.changes)))
 
     def _version(self, org: str, cluster: str, uid: str) -> int:
         link = self._links.of(org, cluster)

@@ -77,6 +77,8 @@ class Engines(NamedTuple):
     writing: Engine
     migrating: Engine
     workers: int
+    watching: Engine | None = None
+    """Where others write, too: what asks for `mark`."""
 
 
 def connect(url: URL) -> Engines:
@@ -105,7 +107,17 @@ def connect(url: URL) -> Engines:
         writing=engine.execution_options(isolation_level="SERIALIZABLE"),
         migrating=engine.execution_options(isolation_level="READ COMMITTED"),
         workers=MOST_AT_ONCE,
+        watching=engine.execution_options(isolation_level="AUTOCOMMIT"),
     )
+
+
+def mark(engine: Engine) -> str:
+    """What stays the same as long as nobody has written, whoever they are: each write is a transaction that ends.
+
+    It is the cheapest question there is, needs no trigger and no connection that listens, and passes through poolers.
+    """
+    with engine.connect() as connection:
+        return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
 
 
 def enter(connection: Connection, org: str) -> None:

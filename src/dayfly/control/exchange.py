@@ -117,7 +117,7 @@ class AuthMiddleware:
         sessions: Whose a cookie of the page is; it may what its key may, but for giving out keys, tokens and links.
         loopback: Whether only this machine's own programs are served: then a request must call us by a loopback name.
         rate: How many requests each key may make.
-        written: Rises with each write of the store, as `Store.written`.
+        mark: Another one after each write of the store, as `Store.mark`.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class AuthMiddleware:
         sessions: Cookies,
         loopback: bool,
         rate: Rate | None = None,
-        written: Callable[[], int | None] = lambda: None,
+        mark: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._rate = rate
-        self._written = written
+        self._mark = mark
         self._app = app
         self._keys = keys
         self._sessions = sessions
@@ -167,13 +167,15 @@ class AuthMiddleware:
             await send(message)
 
         answering = asyncio.ensure_future(self._app(scope, receive, noted))
-        seen, times = self._written(), 0
+        seen, times = None, 0
         try:
             while not (await asyncio.wait({answering}, timeout=LOOK_AGAIN_S))[0]:
                 times += 1
-                if seen is not None and seen == self._written() and times % LOOK_ANYWAY:
+                # Before it is looked: what is written meanwhile has another one.
+                now = await self._mark() if self._mark is not None else None
+                if now is not None and now == seen and times % LOOK_ANYWAY:
                     continue  # nobody can have revoked it
-                seen = self._written()
+                seen = now
                 if await self._caller(Request(scope)) != scope["caller"]:
                     break
         except StoreError as fault:

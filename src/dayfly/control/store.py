@@ -33,6 +33,8 @@ REQUEST_TRIES = 5
 # The pause after the first try that others were in the way of; it doubles, up to a third of a second.
 PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.3
+# All who wait for news share one question to the database.
+MARK_S = 1.9
 
 
 class StoreError(Exception):
@@ -58,7 +60,9 @@ class Store:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
+        self._watching = engines.watching
         self._written = 0
+        self._marked = (float("-inf"), "")
 
     @classmethod
     def open(cls, where: Path | str) -> Store:
@@ -111,8 +115,22 @@ class Store:
 
     @property
     def written(self) -> int | None:
-        """Rises with each write, so that who knows what was there need not look again; None where others write, too."""
+        """Rises with each write; None where others write, too (ask for a `mark`)."""
         return self._written if self.is_sqlite else None
+
+    async def mark(self) -> tuple[int, str]:
+        """Another one after each write, also of other servers, so that who knows what was there need not look again.
+
+        What is read after it was given is no older than it. Others' writes are noticed within two seconds.
+
+        Raises:
+            StoreError: the database cannot be asked.
+        """
+        if self._watching is not None and time.monotonic() - self._marked[0] >= MARK_S:
+            asked = time.monotonic()
+            found = await asyncio.get_running_loop().run_in_executor(self._workers, _mark, self._watching)
+            self._marked = asked, found
+        return self._written, self._marked[1]
 
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
@@ -170,10 +188,9 @@ class Shelf:
         self._store = store
         self.org = org
 
-    @property
-    def written(self) -> int | None:
-        """As `Store.written`."""
-        return self._store.written
+    async def mark(self) -> tuple[int, str]:
+        """As `Store.mark`."""
+        return await self._store.mark()
 
     async def read(self, work: Callable[[Rows], T]) -> T:
         """As `Store.read`."""
@@ -200,6 +217,15 @@ def _transact(engine: Engine, work: Callable[[Connection], T], org: str) -> T:
             raise StoreError(str(fault)) from fault  # no connection became free in time
         time.sleep(random.uniform(0.5, 1) * min(LONGEST_PAUSE_S, PAUSE_S * 2**tried))  # noqa: S311 # no secret
     raise AssertionError("the last try returns or raises")
+
+
+def _mark(engine: Engine) -> str:
+    try:
+        return databases.mark(engine)
+    except exc.DBAPIError as fault:
+        raise StoreError(_words(fault)) from fault
+    except exc.SQLAlchemyError as fault:
+        raise StoreError(str(fault)) from fault
 
 
 def _words(fault: exc.DBAPIError) -> str:
