@@ -55,11 +55,12 @@ class Feed:
 
     def everything(self, name: str = "", *, again: bool) -> bytes:
         """All as it stands, or one alone, and that this is all."""
-        said = b"event: reset\ndata: {}\n\n" if again else b""
+        said = [b"event: reset\ndata: {}\n\n"] if again else []
         for each, data in sorted(self.now.items()):
             if name in ("", each):
-                said += self.encoded(Event(self.number, each, "changed", data))
-        return said + self.encoded(Event(self.number, "", "synced", b"{}"))
+                said.append(self.encoded(Event(self.number, each, "changed", data)))
+        said.append(self.encoded(Event(self.number, "", "synced", b"{}")))
+        return b"".join(said)  # at once: of 10,000 each piece would copy all before it
 
     def encoded(self, event: Event) -> bytes:
         """One event on the wire."""
