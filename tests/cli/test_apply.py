@@ -113,7 +113,7 @@ def test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it(cli: Cl
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"x" * 65537, "at most 65536"), (b"\xff", "is no UTF-8 from byte 0 on"), (b"a\0", "holds a NUL")],
+    [(b"x" * 65537, "at most 65536"), (b"\xff", "is no UTF-8 from byte 0 on"), (b"a\0", "a NUL character")],
     ids=("long", "bytes", "nul"),
 )
 def test_a_readme_that_none_could_read_is_refused_before_anything_is_asked(cli: Cli, journal: Path, content, said):

@@ -178,7 +178,7 @@ class TestReadme:
             (5, "readme: must be a string, not a number"),
             (["a"], "readme: must be a string"),
             ("é" * 32 * 1024 + "x", "readme: has 65537 bytes, and a README at most 65536"),
-            ("a\0", "readme: holds a NUL"),
+            ("a\0", "readme: contains a NUL"),
         ],
         ids=("number", "list", "long", "nul"),
     )

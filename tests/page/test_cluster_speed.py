@@ -92,15 +92,17 @@ class Api:
         }
         self._ask("PATCH", f"{SHOP}/box-{number % self.many:05}/status", {"status": status})
 
-    def changing(self, seconds: float) -> int:
+    def changing(self, seconds: int) -> int:
         """Ten changes a second, for so long; how many there were."""
-        made = 0
-        begin = time.monotonic()
-        while time.monotonic() - begin < seconds:
-            for _ in range(A_SECOND):
-                made += 1
-                self._loop.call_soon_threadsafe(self.change, made * 37, made)
-            time.sleep(max(0, begin + made / A_SECOND - time.monotonic()))  # a measurement at a pace
+        made, over = seconds * A_SECOND, threading.Event()
+
+        def begin() -> None:
+            for n in range(made):
+                self._loop.call_later(n / A_SECOND, self.change, n * 37, n + 1)
+            self._loop.call_later(seconds, over.set)
+
+        self._loop.call_soon_threadsafe(begin)
+        assert over.wait(10 * seconds)
         return made
 
 

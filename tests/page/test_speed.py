@@ -47,12 +47,18 @@ def processor(pid: int) -> float:
 
 def cost(pid: int, seconds: float = 4) -> float:
     """Milliseconds of a processor for each second, as long as nothing happens: in the first samples something may."""
+    return costs([[pid]], seconds)[0]
+
+
+def costs(groups: list[list[int]], seconds: float = 4) -> list[float]:
+    """As `cost`, of some groups of processes at the same time."""
     found = []
     for _ in range(4):
-        before, at = processor(pid), time.monotonic()
+        before, at = [sum(map(processor, pids)) for pids in groups], time.monotonic()
         time.sleep(seconds)  # a measurement: there is nothing to wait for
-        found.append((processor(pid) - before) / (time.monotonic() - at))
-    return statistics.median(found)
+        took = time.monotonic() - at
+        found.append([(sum(map(processor, pids)) - then) / took for pids, then in zip(groups, before, strict=True)])
+    return [statistics.median(each) for each in zip(*found, strict=True)]
 
 
 def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, browser, played):
@@ -145,27 +151,15 @@ def test_an_open_page_at_rest_costs_a_server_on_postgresql_next_to_nothing(cli, 
         ask("PUT", "/orgs/acme/sandboxes/box-0001", wishes.empty(cluster="far"))
         link = url[0] + ask("POST", "/page/links", {})["path"]
         with driven.visit(browser, url[0], link) as visit:
-
-            def cost_of_both() -> tuple[float, float]:
-                mine, theirs = [], []
-                for _ in range(3):
-                    pids = server.backends(database)
-                    begin, at = (processor(process.pid), sum(map(processor, pids))), time.monotonic()
-                    time.sleep(5)  # a measurement: there is nothing to wait for
-                    took = time.monotonic() - at
-                    mine.append((processor(process.pid) - begin[0]) / took)
-                    theirs.append((sum(map(processor, pids)) - begin[1]) / took)
-                return statistics.median(mine), statistics.median(theirs)
-
             opened = []
             for path, wait in (
                 ("/page/sandboxes", "text=1 sandbox"),
                 ("/page/sandboxes/box-0001", ".standing .state"),
             ):
                 visit.open(path, wait)
-                opened.append(cost_of_both())
+                opened.append(costs([[process.pid], server.backends(database)]))
             visit.page.goto("about:blank")
-            alone = cost_of_both()
+            alone = costs([[process.pid], server.backends(database)])
         rest = [[each[n] - alone[n] for each in opened] for n in range(2)]
         said = (
             f"at rest {rest[0][0]:.2f} and {rest[0][1]:.2f} ms/s, PostgreSQL {rest[1][0]:.2f} and {rest[1][1]:.2f} ms/s"
