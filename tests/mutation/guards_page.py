@@ -10,6 +10,20 @@ OVERVIEW = "control/test_overview.py::test_"
 
 PAGE: tuple[Guard, ...] = (
     guard(
+        "another README brings along another plugin",
+        "control/plugins.py",
+        "published is None or published.spec != plugin.spec:",
+        "published is None:",
+        "control/test_plugins.py::TestReadme::test_it_alone_may_be_put_again[sqlite]",
+    ),
+    guard(
+        "a link beside a plugin publishes whatever it leads to",
+        "client/files.py",
+        "if not beside.is_file() or not beside.resolve().is_relative_to(beside.parent.resolve()):",
+        "if not beside.is_file():",
+        "cli/test_apply.py::test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it",
+    ),
+    guard(
         "a link signs in as often as it is used",
         SESSIONS,
         "table.c.id == row.id, table.c.code == row.code, table.c.expires_at > now",

@@ -128,9 +128,8 @@ class Plugins:
 
 def _described(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> bool:
     """Whether this very version is published, with another README; then it has this one now."""
-    if plugin.readme is None or resolve(rows, f"{plugin.name}@{plugin.version}") != msgspec.structs.replace(
-        plugin, readme=None
-    ):
+    published = resolve(rows, f"{plugin.name}@{plugin.version}")
+    if plugin.readme is None or published is None or published.spec != plugin.spec:
         return False
     if _readme(rows, plugin).get("readme", "") == plugin.readme:
         return False
