@@ -25,7 +25,7 @@ def command(sandbox: str, reason: str, context: str | None, namespace: str | Non
     """Give up a sandbox's cleanup: its delete steps are no longer run, and it is removed.
 
     What they would have removed may be left over, and is listed. To delete a sandbox with everything it has, do not
-    abandon it: use dayfly sandbox delete, or in a cluster kubectl delete.
+    abandon it: use dayfly sandbox delete.
     """
     if not reason.strip():
         raise click.UsageError("--reason is empty; say why, it is recorded", click.get_current_context())

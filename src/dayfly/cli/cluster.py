@@ -74,6 +74,11 @@ class Cluster:
                 raise
         return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 
+    def living(self, name: str) -> Standing | None:
+        """The very one that was asked for first; None once it is gone."""
+        found = self._run(self._objects.living(name))
+        return _standing(found) if found is not None else None
+
     def why(self, name: str) -> Any:
         blocker = self._objects.why(self._get(name), name)
         return msgspec.to_builtins(blocker) if blocker else {}
@@ -104,6 +109,10 @@ class Cluster:
 
     def outputs(self, name: str) -> list[Any]:
         return self._run(self._objects.outputs(self._get(name)))
+
+    def delete(self, name: str) -> str:
+        """Ask for its end; its UID."""
+        return self._run(self._objects.delete(name))
 
     def abandon(self, name: str, reason: str) -> None:
         self._run(self._objects.abandon(name, reason))

@@ -29,8 +29,7 @@ def find(context: str | None, namespace: str | None) -> Host:
         CliError: it cannot be reached.
     """
     if context is not None:
-        if client.named():
-            raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
+        no_server_beside_it()
         return cluster(context, namespace)
     if namespace is not None:
         raise no_cluster()
@@ -51,6 +50,12 @@ def cluster(context: str, namespace: str | None) -> Cluster:
     found = Cluster.connect(context, namespace)
     click.get_current_context().call_on_close(found.close)
     return found
+
+
+def no_server_beside_it() -> None:
+    """Refuse a server that is named beside a cluster."""
+    if client.named():
+        raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
 
 
 def no_cluster() -> CliError:

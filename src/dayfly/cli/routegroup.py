@@ -18,6 +18,7 @@ def command() -> None:
 
 
 @command.command("apply")
+@options.server
 @options.files()
 @options.sets
 @options.wait
@@ -39,6 +40,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 
 
 @command.command("get")
+@options.server
 @options.named("name", "routegroups")
 @options.output
 def get(name: str, output: str | None) -> None:
@@ -47,6 +49,7 @@ def get(name: str, output: str | None) -> None:
 
 
 @command.command("list")
+@options.server
 @options.labels
 @options.output
 def list_(labels: tuple[str, ...], output: str | None) -> None:
@@ -69,10 +72,21 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
 @options.sets
 @options.wait
 @options.timeout("5m")
-def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> int:
+@options.cluster
+def delete(
+    name: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+    context: str | None,
+    namespace: str | None,
+) -> int:
     """Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes stay."""
-    chosen = sandbox.named(name, files, sets, "RouteGroup")
-    return sandbox.end([subject.group(each) for each in chosen], wait=wait, timeout=timeout)
+    from dayfly.cli import ending
+
+    chosen = [subject.group(each) for each in sandbox.named(name, files, sets, "RouteGroup")]
+    return ending.end(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
 
 
 @command.command("extend")

@@ -8,8 +8,7 @@ import click
 
 from dayfly.cli import asking, extending, options, show
 from dayfly.cli.client import Client
-from dayfly.cli.exits import CliError, Exit
-from dayfly.client import subject
+from dayfly.cli.exits import Exit
 
 if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
@@ -83,15 +82,26 @@ def list_(labels: tuple[str, ...], output: str | None) -> None:
 
 
 @command.command("delete")
-@options.server
 @options.named("name", "sandboxes", required=False)
 @options.files(required=False)
 @options.sets
 @options.wait
 @options.timeout("5m")
-def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float) -> int:
+@options.cluster
+def delete(
+    name: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+    context: str | None,
+    namespace: str | None,
+) -> int:
     """Delete a sandbox, by name or by its file, and wait until everything it had is gone."""
-    return end(named(name, files, sets, "Sandbox"), wait=wait, timeout=timeout)
+    from dayfly.cli import ending
+
+    chosen = named(name, files, sets, "Sandbox")
+    return ending.end(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
 
 
 @command.command("extend")
@@ -104,49 +114,6 @@ def extend(name: str, seconds: float | None, until: str | None, context: str | N
     This never makes its life shorter.
     """
     extending.extend(name, seconds, until, context, namespace)
-
-
-def end(chosen: list[str], *, wait: bool, timeout: float) -> int:
-    """End these, sandboxes or route groups as `subject` names them."""
-    for each in chosen:
-        subject.check(each)
-    client = Client.open()
-    code: int = Exit.OK
-    asked = []
-    for each in chosen:  # all are asked to end before any is waited for: one that is gone or stuck keeps no other
-        try:
-            asked.append((each, _ask_to_end(client, each)))
-        except CliError as fault:
-            code = _go_on(fault, code)
-    for each, uid in asked if wait else ():
-        from dayfly.cli import watch
-
-        try:
-            how = watch.until_gone(client, each, uid, timeout)
-        except CliError as fault:
-            code = _go_on(fault, code)
-        else:
-            title = subject.title(each)
-            abandoned = ", its cleanup was abandoned" if how == "abandoned" else ""
-            show.talk(f"{title[0].upper()}{title[1:]} is gone{abandoned}.")
-    return code
-
-
-def _ask_to_end(client: Client, name: str) -> str:
-    """Ask for its end; its identity, for another of the same name may come right after it."""
-    found = asking.find(client, name)
-    uid: str = client.get(*subject.at(name), "report").get("uid", "")
-    client.delete(*subject.at(name))
-    show.talk(f"Deleting {subject.title(name)} (routing key: {found.get('routingKey', '')}).")
-    return uid
-
-
-def _go_on(fault: CliError, code: int) -> int:
-    """Tell what is wrong with one of several; the code of the first. What would be wrong with each is raised."""
-    if fault.code in (Exit.NO_SERVER, Exit.DENIED):
-        raise fault
-    show.talk(f"dayfly: {fault}")
-    return code or fault.code
 
 
 def named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:

@@ -1,0 +1,132 @@
+"""`sandbox delete` and `routegroup delete` in a cluster: whom they mean, how long they wait, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.clusters import FLAGS, Asked, Stage, stage
+from cli.command import refused
+from cli.moments import LIFE, NEVER_GOES, stuck, up
+from dayfly.cli import cluster
+
+from rig.scenes import wish  # isort: skip
+from rig.world import API, World  # isort: skip
+
+__all__ = ["stage"]
+
+BOX = f"/apis/{API}/namespaces/shop/sandboxes/box"
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch):
+    """What happens in the cluster while the command waits; the time it waits passes for it alone."""
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def happens(what=lambda: None):
+        def pause(self, seconds):
+            async def now():
+                what()
+
+            clock[0] += seconds
+            self._loop.run(now())
+
+        monkeypatch.setattr(cluster.Cluster, "pause", pause)
+
+    return happens
+
+
+def world_of(asked: Asked) -> World:
+    """For what somebody else does there."""
+    found = World.__new__(World)
+    found.cluster = asked.cluster
+    return found
+
+
+def goes(world: World) -> None:
+    """Its cleanup is done, as far as anybody sees."""
+    world.ask("PATCH", BOX, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+
+
+def key(asked: Asked) -> str:
+    return asked.cluster.objects("sandboxes")[0]["status"]["routingKey"]
+
+
+def test_it_is_asked_to_end_and_waited_for(stage: Stage, meanwhile):
+    asked = stage(LIFE, up)
+    world, first = world_of(asked), key(asked)
+    meanwhile(lambda: goes(world))
+    done = asked("sandbox", "delete", "box")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines() == [
+        f'Deleting sandbox "box" (routing key: {first}).',
+        'Sandbox "box" is gone.',
+    ]
+
+
+def test_another_one_of_its_name_is_not_waited_for(stage: Stage, meanwhile):
+    asked = stage(LIFE, up)
+    world = world_of(asked)
+
+    def anew():
+        goes(world)
+        world.sandbox(wish())
+
+    meanwhile(anew)
+    assert asked("sandbox", "delete", "box").code == 0
+    assert "deletionTimestamp" not in asked.cluster.objects("sandboxes")[0]["metadata"]
+
+
+def test_one_that_does_not_go_is_said_after_that_time(stage: Stage, meanwhile):
+    asked = stage(NEVER_GOES, stuck)
+    meanwhile()
+    done = asked("sandbox", "delete", "box", "--timeout", "30s")
+    assert done.code == 4
+    assert "dayfly: box is still being deleted after 30 s: Deleting: db/drop: attempt 1 failed" in done.err
+    assert f"see: dayfly why box{FLAGS}" in done.err
+    assert "box: db/drop: retrying" in done.err
+
+
+def test_one_whose_cleanup_was_given_up(stage: Stage, meanwhile):
+    asked = stage(NEVER_GOES, stuck)
+    asked("abandon", "box", "--reason", "x")
+    world = world_of(asked)
+    meanwhile(lambda: goes(world))
+    assert asked("sandbox", "delete", "box").err.endswith('Sandbox "box" is gone, its cleanup was abandoned.\n')
+
+
+def test_nobody_waits_who_does_not_want_to(stage: Stage):
+    asked = stage(LIFE, up)
+    done = asked("sandbox", "delete", "box", "--wait=false")
+    assert (done.code, done.err) == (0, f'Deleting sandbox "box" (routing key: {key(asked)}).\n')
+    assert "deletionTimestamp" in asked.cluster.objects("sandboxes")[0]["metadata"]
+
+
+def test_a_route_group_too(stage: Stage):
+    async def group(world: World) -> None:
+        body = {"metadata": {"name": "all"}, "spec": {"match": {"label": {"key": "a", "value": "b"}}}}
+        world.ask("POST", f"/apis/{API}/namespaces/shop/routegroups", body)
+
+    asked = stage(LIFE, group)
+    done = asked("routegroup", "delete", "all")
+    assert done.code == 0
+    assert done.err.endswith('Route group "all" is gone.\n')
+    assert not asked.cluster.objects("routegroups")
+
+
+def test_what_is_not_there_or_not_allowed_changes_nothing(stage: Stage):
+    asked = stage(LIFE, up)
+    refused(asked("sandbox", "delete", "bix"), 3, 'no sandbox "bix" in namespace shop; did you mean "box"?')
+    refused(
+        asked("sandbox", "delete", "box", "--server", "work"), 2, "--server and --context name two different places"
+    )
+    asked.denied = ("/sandboxes/box",)
+    refused(asked("sandbox", "delete", "box"), 5, 'User "ada" cannot get')
+    assert "deletionTimestamp" not in asked.cluster.objects("sandboxes")[0]["metadata"]
+
+
+def test_a_namespace_alone_is_no_cluster(stage: Stage, capsys):
+    from dayfly.cli.verbs import run
+
+    assert run(["sandbox", "delete", "box", "-n", "shop"]) == 2
+    assert "name the cluster too, with --context NAME" in capsys.readouterr().err
