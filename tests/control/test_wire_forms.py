@@ -1,0 +1,45 @@
+"""Within one protocol the forms of messages only grow: whoever was installed before goes on understanding them."""
+
+from __future__ import annotations
+
+import pytest
+
+from control import wire_forms
+
+REMEDY = "see tests/control/wire_forms.py: what was added is written down there, and nothing else may change"
+
+
+def test_todays_forms_are_those_that_are_written_down():
+    before, now = wire_forms.read(), wire_forms.forms()
+    assert not wire_forms.broken(before, now), REMEDY
+    assert now == before, REMEDY
+
+
+WAS = {"Stop.uid": "string required", "Stop.known": "boolean", "Verdict = taken": "value"}
+CHANGES = {
+    "a field is gone": ({"Stop.uid": "string required", "Verdict = taken": "value"}, "Stop.known was boolean and is"),
+    "a field has another type": (WAS | {"Stop.known": "integer"}, "Stop.known was boolean and is integer"),
+    "a field has to be there now": (WAS | {"Stop.known": "boolean required"}, "and is boolean required"),
+    "a new field has to be there": (WAS | {"Stop.by": "string required"}, "Stop.by is new and required"),
+    "a word that nobody knows": (WAS | {"Verdict = perhaps": "value"}, "Verdict = perhaps is new"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_others_would_not_understand_is_found(what):
+    now, said = CHANGES[what]
+    [found] = wire_forms.broken(WAS, now)
+    assert said in found
+
+
+def test_what_was_added_and_may_be_left_out_breaks_nothing():
+    more = {"Stop.by": "string", "Ponder.about": "string required", "Mood = good": "value"}
+    assert not wire_forms.broken(WAS, WAS | more)
+
+
+def test_a_form_that_would_break_is_not_written_down(monkeypatch):
+    before = wire_forms.FORMS.read_text()
+    monkeypatch.setattr(wire_forms, "forms", dict)
+    with pytest.raises(SystemExit, match=r"Raise wire\.PROTOCOL"):
+        wire_forms.write()
+    assert wire_forms.FORMS.read_text() == before

@@ -1,0 +1,90 @@
+"""The forms of all that crosses the wire between a control plane and the clusters that dial it, a line for each field.
+
+`protocol-1.forms` holds them as they were when protocol 1 began, and every field that was added since. Clusters are
+brought up to date later than servers, and some before: so within one protocol a form only grows, by fields that may be
+left out and by messages that the other side need not know.
+
+    cd tests; PYTHONPATH=../src:. python -m control.wire_forms
+
+writes down what was added, and refuses what would break the other side.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dayfly.spec import mailbox, wire
+
+FORMS = Path(__file__).with_name(f"protocol-{wire.PROTOCOL}.forms")
+MAIL = (mailbox.Opening, mailbox.Session, mailbox.Letters, mailbox.Said, mailbox.Heard, mailbox.Asked)
+REQUIRED = "required"
+
+
+def forms() -> dict[str, str]:
+    """Today's: by `Message.field` its type, and whether it may be left out."""
+    types = (*wire.AnyToHost.__args__, *wire.AnyToControl.__args__, *MAIL)
+    _, components = msgspec.json.schema_components(types)
+    found: dict[str, str] = {}
+    for name, schema in components.items():
+        if "enum" in schema:
+            found |= {f"{name} = {each}": "value" for each in schema["enum"]}
+        found |= {
+            f"{name}.{field}": f"{_type(of)}{f' {REQUIRED}' if field in schema.get('required', ()) else ''}"
+            for field, of in schema.get("properties", {}).items()
+        }
+    return dict(sorted(found.items()))
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(_type(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(map(repr, schema["enum"]))
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        items = schema.get("items") or schema.get("prefixItems") or {}
+        return f"[{', '.join(map(_type, items)) if isinstance(items, list) else _type(items)}]"
+    if kind == "object":
+        return f"{{{_type(schema.get('additionalProperties') or {})}}}"
+    return str(kind)
+
+
+def broken(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """What the other side of the wire, which knows the forms as they were, would not understand."""
+    found = [f"{name} was {was} and is gone" for name, was in before.items() if name not in now]
+    found += [f"{name} was {was} and is {now[name]}" for name, was in before.items() if now.get(name, was) != was]
+    structs = {name.partition(".")[0] for name in before}
+    found += [
+        f"{name} is new and {REQUIRED}: leave it out where it says nothing"
+        for name, form in now.items()
+        if name not in before and form.endswith(REQUIRED) and name.partition(".")[0] in structs
+    ]
+    enums = {name.partition(" = ")[0] for name in before if " = " in name}
+    new = (name for name in now if name not in before and " = " in name)
+    return found + [
+        f"{name} is new: who does not know it cannot read it" for name in new if name.partition(" = ")[0] in enums
+    ]
+
+
+def read() -> dict[str, str]:
+    """Those that are written down."""
+    lines = FORMS.read_text().splitlines()
+    return dict(line.split(": ", 1) for line in lines if line)  # type: ignore[arg-type] # pairs, all of them
+
+
+def write() -> None:
+    """Write down what was added."""
+    now = forms()
+    if FORMS.exists() and (found := broken(read(), now)):
+        sys.exit("\n".join([*found, "Raise wire.PROTOCOL, and have servers speak both, or leave it as it was."]))
+    FORMS.write_text("".join(f"{name}: {form}\n" for name, form in now.items()))
+
+
+if __name__ == "__main__":
+    write()
