@@ -7,7 +7,6 @@ to the operator, each as a later Dayfly says it: with unknown fields, and with k
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from rig import conversation
 from rig.conversation import TO_CONTROL, TO_HOST, later, unknown
 from rig.plane import ORG, PLUGIN, Plane, wish
+from rig.played import Played
 from rig.served import left, lost_there, until
 from rig.world import World
 
@@ -121,98 +121,13 @@ def test_the_operator_understands_what_the_server_said(story, said):
     story(tell, dialling=False)
 
 
-class Played:
-    """An operator that says what was recorded, of the sandbox that the server speaks of now."""
-
-    def __init__(self, plane: Plane, *, is_later: bool) -> None:
-        self._plane = plane
-        self._is_later = is_later
-        self._after, self._digest = 0, ""
-        self._said, self._count = itertools.count(1), itertools.count(1)
-        record = conversation.read()
-        self._answers: dict[str, list[dict[str, Any]]] = {}
-        asked = {message["number"]: message["type"] for who, message in record if who == TO_HOST}
-        self._news: list[dict[str, Any]] = []
-        for who, message in record:
-            if who == TO_CONTROL and message.get("number"):
-                self._answers.setdefault(asked[message["number"]], []).append(message)
-            elif who == TO_CONTROL and message["type"] in ("Stands", "Ended"):
-                self._news.append(message)
-        [self._offered] = {message["uid"] for who, message in record if who == TO_HOST and message["type"] == "Offer"}
-        self.uid = ""
-        self.met: set[str] = set()
-
-    async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        data = json.dumps(body).encode() if body is not None else b""
-        status, _, found = await self._plane.reach("t-east", method, path, query, data)
-        assert status == 200, found
-        return json.loads(found)
-
-    async def begin(self) -> None:
-        opening = {"clusterUid": "u", "namespaces": {ORG: "acme-sandboxes"}, "version": "9.9.9"}
-        assert (await self.ask("POST", "session", later(opening)))["session"] == 1
-        await self.say({"type": "Adrift"})
-
-    async def say(self, message: dict[str, Any]) -> None:
-        """One message; a later Dayfly says one more, of which nobody here knows what it means."""
-        text = json.dumps(message).replace(self._offered, self.uid or self._offered)
-        message = {**json.loads(text), "session": 1}
-        messages = [message]
-        if message["type"] in ("Stands", "Ended"):
-            message["count"] = next(self._count)
-        if self._is_later:
-            messages = [later(message), unknown(session=1, count=next(self._count))]
-        for each in messages:
-            body = {"session": 1, "first": next(self._said), "messages": [json.dumps(each)]}
-            await self.ask("POST", "messages", later(body))
-
-    async def turn(self) -> None:
-        """Answer what is asked, as it was answered then."""
-        query = {"session": "1", "after": str(self._after), "digest": self._digest, "wait": "1"}
-        for sent in (await self.ask("GET", "messages", **query))["messages"]:
-            self._after, self._digest = sent["number"], sent["digest"]
-            await self._answer(json.loads(sent["body"]))
-
-    async def _answer(self, message: dict[str, Any]) -> None:
-        kind = message["type"]
-        self.met.add(kind)
-        if kind == "Offer":
-            self.uid = message["uid"]
-        recorded = self._answers.get(kind)
-        if not recorded:
-            return
-        answer = {**(recorded.pop(0) if len(recorded) > 1 else recorded[0]), "number": message["number"]}
-        if kind == "Hello":
-            answer |= {"process": message["process"], "count": next(self._count) - 1}
-            self._count = itertools.count(answer["count"] + 1)
-        elif kind == "AskStanding":
-            answer |= {"runs": [self._ready()] if self.uid else []}
-        await self.say(answer)
-
-    def _ready(self) -> dict[str, Any]:
-        known = [run for each in self._answers["AskStanding"] for run in each.get("runs", ())]
-        return next((run for run in known if run["report"]["ready"]), known[-1])
-
-    async def tell(self, kind: str, count: int) -> None:
-        """The next of its news of that kind."""
-        for _ in range(count):
-            await self.say(next(each for each in self._news if each["type"] == kind))
-
-
 @BOTH
 def test_the_server_understands_what_the_operator_said(story, said):
     async def tell(world: World, plane: Plane) -> None:
         operator = Played(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
-        await operator.begin()
-
-        async def at_work() -> None:
-            while True:
-                await operator.turn()
-
-        working = asyncio.create_task(at_work())
-        try:
+        async with operator.at_work():
             await until(world, lambda: offered(operator), "it is offered")
             await operator.tell("Stands", 1)
 
@@ -230,9 +145,6 @@ def test_the_server_understands_what_the_operator_said(story, said):
                 return "Acknowledge" in operator.met
 
             await until(world, acknowledged, "its end is acknowledged")
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
 
     story(tell, dialling=False)
 

@@ -1,0 +1,54 @@
+"""What goes to a cluster is what it has to do: plugins stay at the server, and come compiled with who uses them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from rig.plane import ORG, PLUGIN, Plane, wish
+from rig.played import Played
+from rig.served import begin, until
+from rig.world import World
+
+from dayfly.control.tokens import ClusterCaller
+
+
+def counted(plane: Plane) -> Counter[str]:
+    """Bytes of messages that were fetched from now on, by token."""
+    found: Counter[str] = Counter()
+    reach = plane.reach
+
+    async def count(token, method, path, query, body):
+        status, headers, answer = await reach(token, method, path, query, body)
+        if (status, method, path) == (200, "GET", "messages"):
+            found[token] += sum(len(each["body"]) for each in json.loads(answer)["messages"])
+        return status, headers, answer
+
+    plane.reach = count
+    return found
+
+
+def test_publishing_a_plugin_sends_no_byte_to_a_cluster_that_does_not_use_it(story):
+    async def tell(world: World, plane: Plane) -> None:
+        plane.tokens["t-west"] = ClusterCaller(ORG, "west", "2")
+        await plane.must("PUT", "clusters/west", {})
+        west = Played(plane, token="t-west")
+        async with west.at_work():
+            await begin(world, plane)
+            await world.rest(40)
+            assert "Hello" in west.met
+            bytes_of = counted(plane)
+            for name in ("pg@2.0.0", "pg@3.0.0", "other"):
+                await plane.must("PUT", f"resource-plugins/{name.partition('@')[0]}", {**PLUGIN, "name": name})
+            await world.rest(90)
+            # Nor to the one that does: what is there lives by what it was made of.
+            assert not +bytes_of
+            await plane.must("PUT", "sandboxes/far", {"spec": wish()["spec"] | {"cluster": "west"}})
+            await until(world, lambda: offered(west), "who uses it is sent it")
+            assert bytes_of["t-west"] > 0
+
+    story(tell)
+
+
+async def offered(played: Played) -> bool:
+    return bool(played.uid)
