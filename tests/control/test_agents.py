@@ -176,6 +176,28 @@ async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, s
     assert found == {"messages": []}
 
 
+@pytest.mark.parametrize("thawed", [False, True])
+async def test_a_host_that_has_fetched_nothing_yet_in_its_session_is_no_restored_one(replica, store, thawed):
+    """What lay ready before is void, and something new lies there before it asks for the first time."""
+    await replica.open()
+    await publish(store, "east", HELLO, HELLO)
+    if thawed:
+        stranger = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
+        assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
+        assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+        begun = await replica.open(previous=1, number=1, digest="of another database")
+    else:
+        begun = await replica.open(previous=1)
+    assert (begun["session"], begun["number"]) == (2, 2)
+    await publish(store, "east", HELLO)
+    here = {"session": 2, "after": 2, "digest": begun["digest"]}
+    status, found, _ = await replica.ask("east", "GET", "messages", **here)
+    assert (status, [each["number"] for each in found["messages"]]) == (200, [3])
+    await publish(store, "east", HELLO)
+    again = await replica.open(previous=2, number=2, digest=begun["digest"])
+    assert (again["session"], again["number"]) == (3, 4)
+
+
 async def test_what_a_host_says_twice_is_heard_once_and_a_gap_is_told(replica, store):
     await replica.open()
 
