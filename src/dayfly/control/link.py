@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # In one process an answer comes at once, or as soon as its disk has written.
 ANSWER_S = 20.0
+# Where the answer can go without: a cluster that went away a moment ago holds nobody up for longer.
+COURTESY_S = 3.0
 
 A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
 
@@ -155,14 +157,14 @@ class Link:
             self.picture.stands(wire.Standing(uid=order.uid, seq=reply.seq))
         return reply
 
-    async def ask(self, question: wire.Question, kind: type[A]) -> A:
-        """Ask something.
+    async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
+        """Ask something, and wait for the answer at most so long.
 
         Raises:
             HostUnavailableError: there is no answer now.
             HostFailedError: the host has a defect.
         """
-        answer = await self._exchange(question, ANSWER_S)
+        answer = await self._exchange(question, min(seconds, ANSWER_S))
         found = _reply(answer) if isinstance(answer, wire.Reply) else answer
         if isinstance(found, kind):
             return found
@@ -224,7 +226,7 @@ class Link:
             HostFailedError: the host has a defect.
         """
         try:
-            await self.ask(wire.AskAdmit(documents=documents, forks=forks), wire.Reply)
+            await self.ask(wire.AskAdmit(documents=documents, forks=forks), wire.Reply, COURTESY_S)
         except HostUnavailableError as fault:
             log.info("stored without having been asked about: %s", fault)
 
@@ -236,7 +238,7 @@ class Link:
         if not stale:
             return found, ""
         try:
-            answer = await self.ask(wire.AskStanding(uids=stale), wire.Standings)
+            answer = await self.ask(wire.AskStanding(uids=stale), wire.Standings, COURTESY_S)
         except HostUnavailableError as fault:
             return found, str(fault)
         return found | {run.uid: run for run in answer.runs}, ""
@@ -308,6 +310,17 @@ class Links:
     def clusters(self, org: str) -> set[str]:
         """The clusters of an organisation that a host serves now."""
         return {cluster for of, cluster in self._links if of == org}
+
+    async def look(
+        self, uids: Mapping[tuple[str, str], Collection[str]]
+    ) -> dict[tuple[str, str], tuple[dict[str, wire.Standing], str]]:
+        """As `Link.look`, by organisation and cluster. Clusters that say nothing are waited for together."""
+
+        async def of(where: tuple[str, str]) -> tuple[dict[str, wire.Standing], str]:
+            link = self._links.get(where)
+            return await link.look(sorted(uids[where])) if link else ({}, "")
+
+        return dict(zip(uids, await asyncio.gather(*map(of, uids)), strict=True))
 
     def each(self, org: str = "") -> set[Link]:
         """All links, or an organisation's."""

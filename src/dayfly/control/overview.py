@@ -75,10 +75,11 @@ class Overview:
         for row in over:
             if row.uid not in self._over:
                 by_cluster.setdefault(row.cluster, []).append(row)
+        looked = await self._links.look({(org, of): [row.uid for row in rows] for of, rows in by_cluster.items()})
         for cluster, rows in by_cluster.items():
             if (link := self._links.of(org, cluster)) is None:
                 continue
-            standings, _ = await link.look([row.uid for row in rows])
+            standings, _ = looked[org, cluster]
             for row in rows:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report

@@ -350,9 +350,8 @@ class RouteGroups:
                 by_cluster.setdefault((record.org, member.scope), set()).add(uid)
         found: dict[str, Any] = {}
         silence: dict[tuple[str, str], str] = {}
-        for where, uids in by_cluster.items():
-            link = self._links.of(*where)
-            standings, silence[where] = await link.look(sorted(uids)) if link else ({}, "")
+        for where, (standings, silent) in (await self._links.look(by_cluster)).items():
+            silence[where] = silent
             found |= standings
         said = {}
         for record in records_:

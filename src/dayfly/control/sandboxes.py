@@ -183,9 +183,9 @@ class Sandboxes:
         for record in records_:
             by_cluster.setdefault((record.org, record.cluster), []).append(record)
         found: dict[str, Told] = {}
-        for (org, cluster), ours in by_cluster.items():
-            link = self._links.of(org, cluster)
-            standings, silent = await link.look([record.uid for record in ours]) if link else ({}, "")
+        looked = await self._links.look({where: [each.uid for each in ours] for where, ours in by_cluster.items()})
+        for where, ours in by_cluster.items():
+            link, (standings, silent) = self._links.of(*where), looked[where]
             for record in ours:
                 standing = standings.get(record.uid)
                 stale = silent and not (link and standing and link.picture.is_fresh(standing))
