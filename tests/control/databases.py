@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -52,6 +53,17 @@ class Postgres:
         """The processes that serve those who are connected to a database of it."""
         found = self._admin.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [url.rpartition("/")[2]])
         return [pid for (pid,) in found.fetchall()]
+
+    def administrate(self, statement: str) -> None:
+        """What only a superuser may do."""
+        self._admin.execute(statement)
+
+    @property
+    def pid(self) -> int:
+        """Of the server: of the parent of all its processes."""
+        [(backend,)] = self._admin.execute("SELECT pg_backend_pid()").fetchall()
+        status = Path(f"/proc/{backend}/status").read_text()
+        return int(status.partition("PPid:")[2].split()[0])
 
     @property
     def as_superuser(self) -> str:

@@ -17,6 +17,7 @@ from dayfly.control import auth, host_sync, records
 from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
+from dayfly.control.tables import sandboxes
 from dayfly.control.worked import Worked
 from dayfly.spec.wire import Endpoint, Hello
 
@@ -104,6 +105,30 @@ async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, 
         store.close()
     assert host.calls == [("offer", before.uid)] * 2
     assert (host.offers[before.uid].birth, host.offers[before.uid].lease_until) == (False, lease)
+
+
+async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_only_told_again(blank, tmp_path):
+    """A server that dies before it has told all must not leave the same ones to the next, which dies as well."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {}, keys=auth.single(KEY), version="1")
+    await call(app, KEY, "PUT", f"{ORG}/clusters/far")
+    for number in range(40):
+        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
+    await store.everywhere().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
+    orders: list[list[str]] = []
+
+    class Mortal(host_sync.HostSync):
+        async def tell(self, record, _compiled=None):
+            orders[-1].append(record.name)
+
+    for _ in range(2):
+        orders.append([])
+        await Mortal(store, Links()).sweep()
+    assert [order[0] for order in orders] == ["z-new", "z-new"]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+    store.close()
 
 
 def test_a_host_that_has_begun_anew_is_told_everything_again(client, host, monkeypatch):

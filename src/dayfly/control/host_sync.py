@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -42,7 +43,9 @@ SWEEP_S = 2.0
 # Rounds over very many sandboxes come less often, so that they take about a hundredth of the time.
 PAUSE_PER_WORK = 99
 LONGEST_PAUSE_S = 30.0
-MOST_AT_ONCE = 32
+MOST_AT_ONCE = 128
+# So many that hosts have taken over are noted while others are still told.
+MOST_UNMARKED = 64
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
     "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
@@ -186,17 +189,20 @@ class HostSync:
                 or (link is not None and link.picture.has_ended(entry.uid))
             ]
         )
-        if uids := sorted(self._unmarked):
-            await self._store.everywhere().write(lambda rows: shelves.mark_taken_over(rows, uids))
-            self._unmarked.difference_update(uids)
+        await self._mark()
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
         for each, over in ended.items():
             each.acknowledge(over - living)
 
     async def _pay(self, owed: list[tuple[Entry, Link | None]]) -> None:
-        """What is owed, several at once: a host that is far away answers each of them late."""
-        left = iter(owed)
+        """What is owed, several at once: a host that is far away answers each of them late.
+
+        First what its host may never have heard of. The rest in any order: a server that does not live long enough for
+        all of it must not leave the same ones to the next, which would not either.
+        """
+        random.shuffle(owed)
+        left = iter(sorted(owed, key=lambda each: not each[0].waits))
         works = [Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
         try:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
@@ -212,6 +218,19 @@ class HostSync:
                 record = await self._find(entry)
                 if record is not None and not await self.is_over(record) and not self._is_confirmed(entry.uid, link):
                     await self.tell(record)
+            if len(self._unmarked) >= MOST_UNMARKED:
+                await self._mark()
+
+    async def _mark(self) -> None:
+        """Note whom hosts have taken over."""
+        uids, self._unmarked = self._unmarked, set()
+        if not uids:
+            return
+        try:
+            await self._store.everywhere().write(lambda rows: shelves.mark_taken_over(rows, sorted(uids)))
+        except BaseException:
+            self._unmarked |= uids
+            raise
 
     async def _find(self, entry: Entry) -> Kept | None:
         record = await self._store.of(entry.org).read(lambda rows: shelves.find(rows, entry.name))

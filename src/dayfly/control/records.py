@@ -79,12 +79,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(NamedTuple):
-    """A living sandbox in the roll."""
+    """A living sandbox in the roll. Where it `waits`, its host is not known to have heard of it, or is to end it."""
 
     org: str
     uid: str
     name: str
     cluster: str
+    waits: bool = False
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +119,10 @@ def these(rows: Rows, uids: Collection[str]) -> list[Record]:
 
 def roll(rows: Rows) -> list[Entry]:
     """All living sandboxes, by name; it is cheap enough to be read again and again."""
-    query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster)
-    return [Entry(row.org, row.uid, row.name, row.cluster) for row in rows.execute(query.order_by(sandboxes.c.name))]
+    waits = (~sandboxes.c.taken_over | sandboxes.c.stop.is_not(None)).label("waits")
+    query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, waits)
+    found = rows.execute(query.order_by(sandboxes.c.name))
+    return [Entry(row.org, row.uid, row.name, row.cluster, row.waits) for row in found]
 
 
 def revisions(rows: Rows) -> list[tuple[Entry, int]]:
