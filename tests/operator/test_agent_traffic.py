@@ -50,5 +50,21 @@ def test_publishing_a_plugin_sends_no_byte_to_a_cluster_that_does_not_use_it(sto
     story(tell)
 
 
+def test_whoever_reads_how_a_sandbox_stands_asks_no_cluster(story):
+    """A question would go there and back; what has changed there was said with its report."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await world.rest(40)
+        bytes_of = counted(plane)
+        for what in ("", "/report", "/why"):
+            await plane.must("GET", f"sandboxes/shop{what}")
+        await plane.must("GET", "sandboxes")
+        await world.rest(40)
+        assert not +bytes_of
+
+    story(tell)
+
+
 async def offered(played: Played) -> bool:
     return bool(played.uid)

@@ -319,11 +319,13 @@ class HostEnd(abc.ABC):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tell_changes(self) -> None:
-        changed, self._changed = self._changed, set()
-        for uid in changed:
+        while self._changed:
             self._count += 1
-            run = wire.Standing(uid=uid, seq=self._host.version(uid))
-            self.say(wire.Stands(session=self._session, count=self._count, run=run))
+            self.say(wire.Stands(session=self._session, count=self._count, run=self.news(self._changed.pop())))
+
+    def news(self, uid: str) -> wire.Standing:
+        """What is said of a run that has changed: that it has. Who wants to know more asks, in this very process."""
+        return wire.Standing(uid=uid, seq=self._host.version(uid))
 
     def _say_end(self, uid: str, number: int = 0) -> None:
         run = self._host.standing(uid)

@@ -22,8 +22,13 @@ class ServedEnd(HostEnd):
 
     def __init__(self, host: Host, cluster: Cluster, run: Callable[[str], RunObject | None]) -> None:
         super().__init__(host)
+        self._told = host
         self._cluster = cluster
         self._run = run
+
+    def news(self, uid: str) -> wire.Standing:
+        """With its report: whoever reads it at the control plane is not to wait for a question that goes back here."""
+        return self._told.standing(uid) or super().news(uid)
 
     def look_up(self, question: OfKept) -> None:
         self.begin(self._ask(question))
