@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from testcluster import build, components, host, images
+from testcluster import asking, build, components, host, images
 
 START_SECONDS = 60  # generous: other work may hold the machine
 
@@ -99,17 +98,7 @@ class Cluster:
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and body (JSON parsed, else text) of a GET to the API server, as an administrator."""
-        context = ssl.create_default_context(cafile=str(self.folder / "pki" / "ca.crt"))
-        context.load_cert_chain(self.folder / "pki" / "admin.crt", self.folder / "pki" / "admin.key")
-        connection = http.client.HTTPSConnection(self.network.node, 6443, context=context, timeout=10)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read()
-            is_json = answer.headers.get_content_type() == "application/json"
-            return answer.status, json.loads(body) if is_json else body.decode()
-        finally:
-            connection.close()
+        return asking.get(self.folder, self.network.node, path)
 
 
 def up(
@@ -183,6 +172,7 @@ def down(cluster: Cluster) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes of {cluster.name} do not end; see who holds {cluster.folder / 'lock'}")
         time.sleep(0.02)
+    asking.close(cluster.folder)
     host.remove(cluster.name)
     _remove_folder(cluster.folder)
 
