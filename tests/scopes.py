@@ -10,10 +10,16 @@ from xdist.workermanage import WorkerController
 # Each test of these takes long, and shares nothing with the others.
 SPREAD = ("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/embedded/test_crash.py")
 # Files that need the same server: one worker starts it for all of them.
-TOGETHER = {
-    "tests/kube": ("test_auth.py", "test_strategic.py", "test_against_real.py"),
-    "tests/deploy": ("test_access.py", "test_crds.py", "test_install.py", "test_nesting.py"),
-}
+TOGETHER = (
+    ("tests/kube/test_auth.py", "tests/kube/test_strategic.py", "tests/kube/test_against_real.py"),
+    (
+        "tests/deploy/test_access.py",
+        "tests/deploy/test_crds.py",
+        "tests/deploy/test_install.py",
+        "tests/deploy/test_nesting.py",
+    ),
+    ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py"),
+)
 # Classes of tests that take minutes each, with a cluster that a worker has for all of its own.
 CLUSTERS = "tests/cluster/"
 MOST_CLUSTERS = 2
@@ -24,9 +30,9 @@ def scope(nodeid: str) -> str:
     file, _, name = nodeid.partition("::")
     if file in SPREAD:
         return nodeid
-    folder, _, base = file.rpartition("/")
-    if base in TOGETHER.get(folder, ()):
-        return folder
+    for files in TOGETHER:
+        if file in files:
+            return files[0]
     if file.startswith(CLUSTERS):
         return f"{file}::{name.partition('::')[0]}" if "::" in name else file
     return file

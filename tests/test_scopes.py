@@ -22,6 +22,9 @@ ROOT = Path(__file__).parents[1]
         ("tests/operator/test_matrix.py::test_a[x::y]", "tests/operator/test_matrix.py::test_a[x]", False),
         ("tests/kube/test_auth.py::test_a", "tests/kube/test_strategic.py::test_a", True),
         ("tests/kube/test_auth.py::test_a", "tests/kube/test_queue.py::test_a", False),
+        ("tests/deploy/test_access.py::test_a", "tests/deploy/test_crds.py::test_a", True),
+        ("tests/deploy/test_access.py::test_a", "tests/deploy/test_object_access.py::test_a", False),
+        ("tests/deploy/test_gateway_api.py::test_a", "tests/deploy/test_object_access.py::test_a", True),
         ("tests/cluster/test_faults.py::TestA::test_a", "tests/cluster/test_faults.py::TestA::test_b[x]", True),
         ("tests/cluster/test_faults.py::TestA::test_a", "tests/cluster/test_faults.py::TestB::test_a", False),
         ("tests/cluster/test_cli.py::test_a", "tests/cluster/test_cli.py::test_b[x]", True),
@@ -32,7 +35,7 @@ def test_what_one_worker_plays(one: str, other: str, together: bool):
 
 
 def test_every_file_that_is_named_is_there():
-    named = [*scopes.SPREAD, *(f"{folder}/{name}" for folder, names in scopes.TOGETHER.items() for name in names)]
+    named = [*scopes.SPREAD, *(name for files in scopes.TOGETHER for name in files)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
