@@ -174,12 +174,12 @@ async def test_unharmed():
 
 
 class TestPlans:
-    def test_four_shares_meet_each_change(self):
+    def test_eight_shares_meet_each_change(self):
         """One harm for each change of each life, and each life meets each harm."""
         parts = shares()
-        assert len(parts) == 60
-        for first in range(0, 60, 4):
-            share = [plan for part in parts[first : first + 4] for plan in part]
+        assert len(parts) == 120
+        for first in range(0, 120, 8):
+            share = [plan for part in parts[first : first + 8] for plan in part]
             for name, life in LIVES.items():
                 mine = [plan for plan in share if plan.life == name]
                 assert sorted(plan.number for plan in mine) == list(range(1, life.changes + 1))
@@ -191,7 +191,7 @@ class TestPlans:
             assert {plan.harm for plan in share} == set(Harm)
             for name, life in LIVES.items():
                 mine = [plan for plan in share if plan.life == name]
-                assert len(mine) >= life.changes // 4 - 1
+                assert len(mine) >= life.changes // 8 - 1
                 assert max(sum(plan.harm is harm for plan in mine) for harm in Harm) <= 2
 
     def test_the_shares_are_all(self):

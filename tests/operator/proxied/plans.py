@@ -104,15 +104,15 @@ def every() -> Iterator[Plan]:
 
 
 def shares() -> list[list[Plan]]:
-    """All harms, in 60 shares. In four that follow one another each change meets one harm; each has a quarter of these."""
+    """All harms, in 120 shares. In eight that follow one another each change meets one harm; each has an eighth of these."""
     turns = {harm: turn for turn, harm in enumerate(Harm)}
     found: dict[tuple[int, int], list[Plan]] = collections.defaultdict(list)
     for plan in every():
         if plan.harm:
             # So spread that each share has all fifteen harms (a test says so); by the number alone it would have few.
             at = list(LIVES).index(plan.life)
-            quarter = (plan.number + 2 * (plan.number // len(turns)) + at) % 4
-            found[(plan.number + turns[plan.harm]) % len(turns), quarter].append(plan)
+            eighth = (plan.number + 4 * (plan.number // len(turns)) + at) % 8
+            found[(plan.number + turns[plan.harm]) % len(turns), eighth].append(plan)
     return [found[which] for which in sorted(found)]
 
 
