@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.cli import lock
+from dayfly.client import Client
 from dayfly.client.home import Home
 
 COMMAND = (sys.executable, "-m", "dayfly")
@@ -80,8 +80,9 @@ class Cli(NamedTuple):
         return name
 
     def sandboxes(self) -> list[str]:
-        """The names of those that are there."""
-        return [sandbox["name"] for sandbox in json.loads(self("sandbox", "list", "-o", "json").out)]
+        """The names of those that are there. Asked without a process, for many a test asks until it likes the answer."""
+        with Client(home=self.home) as client:
+            return [sandbox.name for sandbox in client.sandboxes.list()]
 
 
 def until(true: object, seconds: float = 60) -> None:

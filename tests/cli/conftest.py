@@ -1,15 +1,82 @@
 from __future__ import annotations
 
+import contextlib
+import functools
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.command import Cli
+from cli.command import Cli, until
 from dayfly.cli import runner
+from dayfly.client import Client, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
+
+
+class Standing:
+    """A real server in a home of its own, which outlives a test: to start one and end it takes a second of a processor."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self._folder, self._cli = folder, Cli(self.home, folder, [])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Have it running."""
+        if self._process is not None:
+            return
+        with self._errors.open("wb") as errors:
+            self._process = self._cli.start("up", "--port", "0", stderr=errors)
+        until(lambda: self._said().endswith("\n") or self._process.poll() is not None)
+        assert "is up at" in self._said(), self._said()
+
+    def check(self) -> None:
+        """Nothing is left by the test, and the server has not said a word more than where it is."""
+        with Client(home=self.home) as client:
+            for runs in (client.sandboxes, client.route_groups):
+                for each in runs.list():
+                    with contextlib.suppress(NotFoundError):  # it has just gone by itself
+                        runs.delete(each.name)
+                    runs.wait_gone(each.name)
+            for plugin in client.plugins.list(all_versions=True):
+                until(functools.partial(_deleted, client, plugin.name))
+            for baseline in client.baselines.list():
+                client.baselines.delete(baseline.name, baseline.namespace)
+        assert self._said().count("\n") == 1, self._said()
+
+    def end(self) -> None:
+        """As a person does; its home goes with it."""
+        if self._process is not None:
+            self._process.terminate()
+            assert (self._process.wait(30), self._said().count("\n")) == (0, 1), self._said()
+        self.drop()
+
+    def drop(self) -> None:
+        """Whatever state it is in."""
+        self._cli.close()
+        self._cli.started.clear()
+        self._process = None
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @property
+    def _errors(self) -> Path:
+        return self._folder / "errors"
+
+    def _said(self) -> str:
+        return self._errors.read_text()
+
+
+def _deleted(client: Client, plugin: str) -> bool:
+    """A sandbox that is no longer listed may hold its plugin for a moment more."""
+    try:
+        client.plugins.delete(plugin)
+    except RefusedError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,17 +95,24 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     found.close()
 
 
+@pytest.fixture(scope="session")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    """The server that the tests of a worker have one after the other."""
+    found = Standing(tmp_path_factory.mktemp("standing"))
+    yield found
+    found.end()
+
+
 @pytest.fixture
-def served(cli: Cli) -> Iterator[Cli]:
-    """As `cli`, with the real server running in the home."""
-    server = cli.start("up", "--port", "0")
-    said = server.stderr.readline().decode()
-    assert "is up at" in said, said
-    yield cli
-    for name in cli.sandboxes():  # a step that still runs would outlive the server
-        assert cli("sandbox", "delete", name).code == 0
-    server.terminate()
-    assert (server.wait(30), server.stderr.read().decode()) == (0, "")
+def served(cli: Cli, standing: Standing) -> Iterator[Cli]:
+    """As `cli`, with the real server running in the home: one without sandboxes, plugins and route groups."""
+    standing.start()
+    try:
+        yield cli._replace(home=standing.home)
+        standing.check()
+    except BaseException:
+        standing.drop()  # the next test is to have a server as good as new
+        raise
 
 
 @pytest.fixture

@@ -119,16 +119,16 @@ def test_what_differs_from_the_sandbox_that_lives(served: Cli, journal: Path):
 
     assert set(plan_diff.MAY_CHANGE) == set(MUTABLE), "who would change it says the same"
     served.write("p.yaml", wishes.plugin(journal))
-    sandbox = "name: demo\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
+    sandbox = "name: living\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
     served.write("s.yaml", sandbox.replace("LABEL", "pay").replace("OWNER", "me"))
-    refused(served("plan", "--diff", "-f", "p.yaml", "-f", "s.yaml"), 3, 'no sandbox "demo"')
+    refused(served("plan", "--diff", "-f", "p.yaml", "-f", "s.yaml"), 3, 'no sandbox "living"')
     assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
     same = served("plan", "--diff", "-f", "s.yaml")
-    assert (same.code, same.out.splitlines()[-1]) == (0, '"demo" is as the file says.'), same.err
+    assert (same.code, same.out.splitlines()[-1]) == (0, '"living" is as the file says.'), same.err
     assert all(line.startswith("  ") or not line.strip() for line in same.out.splitlines()[:-1])
     served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "me"))
     assert (
-        served("plan", "--diff", "-f", "s.yaml").out.splitlines()[-1] == 'Applying the file changes labels of "demo".'
+        served("plan", "--diff", "-f", "s.yaml").out.splitlines()[-1] == 'Applying the file changes labels of "living".'
     )
     served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "you"))
     done = served("plan", "--diff", "-f", "s.yaml")
