@@ -50,3 +50,13 @@ def test_one_that_fails_is_one_line_and_no_traceback(image, monkeypatch, tmp_pat
     monkeypatch.setattr(sys, "argv", ["image.py"])
     with pytest.raises(SystemExit, match=r"^dayfly: `pip install x` ended with 3"):
         image.main()
+
+
+def test_the_archive_is_written_where_one_says(image, monkeypatch, tmp_path, capsys):
+    """`make image` does; what tests load is the kept one."""
+    wanted = tmp_path / "operator.tar"
+    monkeypatch.setattr(image, "build", lambda out: (out.write_bytes(b"an archive"), out)[1])
+    monkeypatch.setattr(sys, "argv", ["image.py", str(wanted)])
+    image.main()
+    assert wanted.read_bytes() == b"an archive"
+    assert capsys.readouterr().out.endswith(f" is in\n{wanted}\n")
