@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from testcluster import images
 
 from cluster.conftest import TEAM
 from cluster.installed import ROOT, Installed
 from cluster.patience import eventually
 from cluster.rights import granted
+from manifests import documents
 from share import SHARE
 
 FOLDER = ROOT / "examples" / "controllers"
@@ -78,7 +78,7 @@ def serving() -> Iterator[str]:
 
 def sample(path: Path) -> list[dict[str, Any]]:
     """What the example applies, with an image that this cluster has."""
-    return list(yaml.safe_load_all(path.read_text().replace("busybox:stable", images.SHELL)))
+    return documents(path.read_text().replace("busybox:stable", images.SHELL))
 
 
 def table(operator: Installed, kind: str, name: str) -> list[str]:

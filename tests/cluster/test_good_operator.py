@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster.installed import ROOT, Installed
+from manifests import documents
 
 FILES = [*sorted((ROOT / "deploy" / "crds").glob("*s.yaml")), *sorted((ROOT / "examples").glob("**/definitions.yaml"))]
 DEFINITIONS: dict[str, dict[str, Any]] = {
     each["metadata"]["name"]: each
     for file in FILES
-    for each in yaml.safe_load_all(file.read_text())
+    for each in documents(file)
     if each["kind"] == "CustomResourceDefinition"
 }
 # What one looks for in a list of each kind: how a thing stands, or whose it is.

@@ -4,9 +4,9 @@ import json
 import sys
 
 import pytest
-import yaml
 
 from cluster.installed import ROOT, SYSTEM
+from manifests import documents
 
 PYTHON = f"/usr/local/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -22,8 +22,8 @@ print(os.getuid(), sorted(each.name for each in runner.parent.iterdir()), ssl.cr
 @pytest.fixture
 def ran(operator, request):
     """What the operator's pod says if it runs this in place of the operator."""
-    manifests = yaml.safe_load_all((ROOT / "deploy" / "base" / "operator.yaml").read_text())
-    spec = next(each for each in manifests if each["kind"] == "Deployment")["spec"]["template"]["spec"]
+    manifest = documents(ROOT / "deploy" / "base" / "operator.yaml")
+    spec = next(each for each in manifest if each["kind"] == "Deployment")["spec"]["template"]["spec"]
     spec |= {"restartPolicy": "Never"}
     for probe in ("livenessProbe", "readinessProbe"):
         del spec["containers"][0][probe]

@@ -21,11 +21,12 @@ from dayfly.operator.targets.adapter import Plain, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from deploy.conftest import OPERATOR, thing
 from kube.fake import FakeCluster, FakeTransport
+from manifests import documents
 from policy.apiserver import ROOT, established, eventually, start
 
-OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text()))
-ROUTE_SERVER = list(yaml.safe_load_all((ROOT / "deploy" / "routeserver.yaml").read_text()))
-SERVER = list(yaml.safe_load_all((ROOT / "deploy" / "server.yaml").read_text()))
+OBJECTS = documents(ROOT / "deploy" / "install.yaml")
+ROUTE_SERVER = documents(ROOT / "deploy" / "routeserver.yaml")
+SERVER = documents(ROOT / "deploy" / "server.yaml")
 
 MACHINES = anything("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
@@ -203,7 +204,7 @@ def test_namespaces_enforce_restricted():
 @pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
 def test_kustomize_makes_the_same(api):
     """deploy/base, rendered by kubectl's kustomize, holds the very objects of install.yaml."""
-    made = list(yaml.safe_load_all(api.cluster.kubectl("kustomize", str(ROOT / "deploy" / "base"))))
+    made = documents(api.cluster.kubectl("kustomize", str(ROOT / "deploy" / "base")))
 
     def key(each):
         return each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]

@@ -3,6 +3,7 @@
 `DAYFLY_TEST_KUBECONFIG` is not taken: these tests install and remove cluster-wide policies, so the server is their own.
 """
 
+import functools
 import http.client
 import json
 import os
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from testcluster import build  # noqa: E402 - found beside the tests
 from testcluster import cluster as clusters  # noqa: E402 - found beside the tests
+
+from manifests import documents  # noqa: E402 - found beside the tests
 
 
 class Answer(NamedTuple):
@@ -141,10 +143,14 @@ def definitions() -> str:
     return "---\n".join(path.read_text() for path in sorted((ROOT / "deploy" / "crds").glob("*s.yaml")))
 
 
+@functools.cache
+def _names() -> list[str]:
+    return [each["metadata"]["name"] for each in documents(definitions())]
+
+
 def established(api: Api) -> bool:
     """Whether the server serves all our kinds."""
-    names = [each["metadata"]["name"] for each in yaml.safe_load_all(definitions())]
-    for name in names:
+    for name in _names():
         found = api.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}").body
         conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
         if conditions.get("Established") != "True":
