@@ -12,6 +12,7 @@ DOING = "operator/test_fork_guards.py::TestDoing::test_"
 TELLING, TOLD = "operator/cluster/fork_values.py", "operator/test_fork_values.py::test_"
 BIRTH = "operator/test_birth_guards.py::Test"
 ROUTED = "embedded/test_routes.py::test_"
+CLEARED = "embedded/test_clearing.py::test_it_is_looked_for_"
 PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
 
 ALONE: tuple[Guard, ...] = (
@@ -303,6 +304,28 @@ ALONE: tuple[Guard, ...] = (
         "if ref.resource and ref.resource != document.resource:",
         "if ref.resource:",
         "plan/test_status.py::TestSealed::test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it",
+    ),
+    # --- what an engine leaves ---
+    guard(
+        "a container that its engine could not start is forgotten",
+        "embedded/attempts.py",
+        "            self._unseen.add(key)\n            seen = self._unmarked(folder, watched)",
+        "            seen = self._unmarked(folder, watched)",
+        CLEARED + "where_the_engine_ended_before_the_runner_began",
+    ),
+    guard(
+        "what an engine cannot remove at once stays",
+        "embedded/attempts.py",
+        "self._loop.call_later(UNCLEARED_AGAIN_S, self._sweep, key)",
+        "pass",
+        CLEARED + "again_and_the_folder_stays_until_then",
+    ),
+    guard(
+        "a server ends without a last look",
+        "embedded/attempts.py",
+        "for key in self._uncleared:",
+        "for key in ():",
+        CLEARED + "once_more_when_the_server_ends",
     ),
     # --- routes on one machine ---
     guard(

@@ -339,8 +339,7 @@ class EmbeddedHost:
 
     def standing(self, uid: str) -> Standing | None:
         """What the run is doing and where its forks answer; of one that has ended, its last word."""
-        report = self.report(uid)
-        if report is None:
+        if (report := self.report(uid)) is None:
             return None
         return Standing(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
 

@@ -1,0 +1,76 @@
+"""What an engine may have left beside an attempt's folder: looked for until the engine has said that nothing is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from dayfly.embedded import attempts
+from embedded.machine import until
+from embedded.test_attempts import KEY, UNIT, bench
+
+__all__ = ["bench"]
+
+
+class Refusing:
+    """Of a starter, its way to clear: refused so often, and then done."""
+
+    def __init__(self, starter, times: int) -> None:
+        self.left, self.asked = times, 0
+        starter.slow = True
+        starter.clear = self
+
+    def __call__(self, _folder) -> None:
+        self.asked += 1
+        if self.asked <= self.left:
+            raise OSError("the engine is away")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(attempts, "UNCLEARED_AGAIN_S", 0.01)
+
+
+def recorded(bench):
+    """An attempt of an earlier server of which the ledger has the result; returns its folder."""
+    folder = bench.attempts.at(KEY)
+    folder.write_order(b"order")
+    bench.attempts.tidy(KEY)
+    return folder
+
+
+async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
+    clear = Refusing(bench.starter, 2)
+    folder = recorded(bench)
+    await until(lambda: clear.asked == 2)
+    assert folder.exists(), "by which the next server finds it"
+    await until(lambda: not folder.exists())
+    assert clear.asked == 3
+
+
+async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
+    monkeypatch.setattr(attempts, "UNCLEARED_AGAIN_S", 3600)
+    clear = Refusing(bench.starter, 1)
+    folder = recorded(bench)
+    await bench.attempts.cleared()
+    assert (clear.asked, folder.exists()) == (1, True)
+    await bench.attempts.cleared()
+    assert (clear.asked, folder.exists()) == (2, False)
+
+
+async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(bench, monkeypatch):
+    clear = Refusing(bench.starter, 0)
+    child = os.posix_spawnp("sleep", ["sleep", "600"], os.environ)  # noqa: ASYNC221 -- begun, not waited for
+
+    async def start(_folder, _unit):
+        return child
+
+    monkeypatch.setattr(bench.starter, "start", start)
+    await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
+    os.kill(child, signal.SIGKILL)
+    await until(lambda: bench.news)
+    bench.attempts.release(KEY)
+    await bench.attempts.cleared()
+    assert clear.asked == 1
