@@ -14,9 +14,9 @@ REPORT = {"phase": "open", "ready": True, "reason": "AllDesiredWorkloadsReady", 
 @pytest.mark.parametrize(
     ("domain", "url"),
     [
-        ("preview.example.org", "http://a.preview.example.org"),
-        ("https://preview.example.org/", "https://a.preview.example.org"),
-        ("http://Preview.example.org:8080", "http://a.preview.example.org:8080"),
+        ("preview.example.com", "http://a.preview.example.com"),
+        ("https://preview.example.com/", "https://a.preview.example.com"),
+        ("http://Preview.example.com:8080", "http://a.preview.example.com:8080"),
     ],
 )
 def test_a_gateway_and_a_domain(domain, url):
@@ -31,17 +31,17 @@ def test_a_gateway_and_a_domain(domain, url):
     ("gateway", "domain"),
     [
         ("edges/edge", ""),
-        ("", "preview.example.org"),
-        ("edge", "preview.example.org"),
-        ("a/b/c", "preview.example.org"),
-        ("edges/edge", "ftp://preview.example.org"),
-        ("edges/edge", "https://me@preview.example.org"),
-        ("edges/edge", "https://preview.example.org/path"),
+        ("", "preview.example.com"),
+        ("edge", "preview.example.com"),
+        ("a/b/c", "preview.example.com"),
+        ("edges/edge", "ftp://preview.example.com"),
+        ("edges/edge", "https://me@preview.example.com"),
+        ("edges/edge", "https://preview.example.com/path"),
         ("edges/edge", "*.example.org"),
         ("edges/edge", "under_score.example.org"),
         ("edges/edge", "x" * 64 + ".example.org"),
         ("edges/edge", "x." * 100 + "org"),
-        ("edges/edge", "http://preview.example.org:none"),
+        ("edges/edge", "http://preview.example.com:none"),
     ],
 )
 def test_one_that_can_be_none_is_refused(gateway, domain):
@@ -50,8 +50,8 @@ def test_one_that_can_be_none_is_refused(gateway, domain):
 
 
 def test_the_address_of_an_endpoint_is_shown_where_the_sandbox_is(capsys):
-    status = {"endpoints": [{"name": "site", "url": "https://site.example.org"}, {"name": "none", "url": ""}]}
+    status = {"endpoints": [{"name": "site", "url": "https://site.example.com"}, {"name": "none", "url": ""}]}
     get._one(Standing("box", "", "key", {}, REPORT, status), None)
     out = capsys.readouterr().out
-    assert "site: https://site.example.org" in out
+    assert "site: https://site.example.com" in out
     assert "none" not in out

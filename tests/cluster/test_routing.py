@@ -260,12 +260,13 @@ def _fits(answer: Answer, spans: dict[str, tuple[str, float, float]]) -> bool:
 def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
     """The operator is told a Gateway and a domain; `status.endpoints` has the address once it works."""
     operator, of = edge.operator, ("-n", SYSTEM, "deployment/dayfly-operator")
-    told = (f"DAYFLY_PREVIEW_GATEWAY={TEAM}/{GATEWAY}", "DAYFLY_PREVIEW_DOMAIN=preview.example.org")
+    told = (f"DAYFLY_PREVIEW_GATEWAY={TEAM}/{GATEWAY}", "DAYFLY_PREVIEW_DOMAIN=preview.example.com")
     operator.own.kubectl("set", "env", *of, *told)
     try:
         operator.own.kubectl("rollout", "status", *of, "--timeout=180s")
         box = edge.sandbox("seen")
-        endpoints = [{"name": "site", "target": f"http://front.{TEAM}.svc:80"}]
+        front = f"front.{TEAM}.svc"
+        endpoints = [{"name": "site", "target": f"http://{front}:80"}]
         box["spec"]["defaultRouteGroup"] = {"endpoints": endpoints}
         with operator.ending("seen", TEAM):
             operator.apply(box)
@@ -275,9 +276,9 @@ def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
             assert found["name"] == "site"
             host = found["url"].removeprefix("http://")
             assert host.startswith("site-seen-")
-            assert host.endswith(".preview.example.org")
+            assert host.endswith(".preview.example.com")
             assert edge.get("", headers={"Host": host}) == (200, "seen")
-            assert edge.get("", headers={"Host": "site-other.preview.example.org"}) != (200, "seen")
+            assert edge.get("", headers={"Host": "site-other.preview.example.com"}) != (200, "seen")
             assert edge.get("") == (200, "baseline")
     finally:
         operator.own.kubectl("set", "env", *of, *(f"{each.partition('=')[0]}-" for each in told))

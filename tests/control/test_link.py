@@ -298,10 +298,12 @@ async def test_what_replaces_is_not_replaced_by_what_was_sent_before(host, kind)
 async def test_a_birth_that_was_sent_before_an_end_was_forgotten_is_too_late(host, way):
     """It may be of that very run. Whoever wishes for it still sends it again."""
     link = Link(way)
-    host.end.send(offer(session=link.session, number=100))
+    host.end.send(offer(session=link.session, number=98))
+    host.end.send(offer("another", session=link.session, number=100))
     await carried_out(host)
     host.finish("u")
     host.end.forgets()
+    host.offers.clear()
     host.over.clear()
     host.end.send(offer(session=link.session, number=99))
     await carried_out(host)

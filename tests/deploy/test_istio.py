@@ -51,7 +51,7 @@ RULES = {
             "retries": {"attempts": 2, "retryOn": "5xx"},
             "fault": {"delay": {"percentage": {"value": 0.1}, "fixedDelay": "5s"}},
             "mirror": {"host": "copy"},
-            "corsPolicy": {"allowOrigins": [{"exact": "https://example.org"}]},
+            "corsPolicy": {"allowOrigins": [{"exact": "https://shop.example"}]},
             "headers": {"request": {"set": {"x": "y"}}},
         },
         {"match": [{"uri": {"exact": "/old"}}], "redirect": {"uri": "/new"}},

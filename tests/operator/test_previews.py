@@ -13,7 +13,7 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.routing import injected
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
-EDGE = Edge("edges", "edge", "preview.example.org", "https", "8443")
+EDGE = Edge("edges", "edge", "preview.example.com", "https", "8443")
 
 
 def play(story, *, edge: Edge | None = EDGE, installed: bool = True) -> World:

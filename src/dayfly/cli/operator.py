@@ -159,7 +159,7 @@ _URL = re.compile(
     metavar="URL",
     default="",
     envvar="DAYFLY_PREVIEW_DOMAIN",
-    help="The domain below which these addresses are, as https://preview.example.org: all names there lead to that "
+    help="The domain below which these addresses are, as https://preview.example.com: all names there lead to that "
     "Gateway. Or set $DAYFLY_PREVIEW_DOMAIN.",
 )
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
@@ -266,7 +266,7 @@ def _edge(gateway: str, domain: str) -> Edge | None:
     namespace, _, name = gateway.partition("/")
     found = _URL.fullmatch(domain.lower())
     if not (namespace and name and "/" not in name and found):
-        wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.org"
+        wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
         raise CliError(Exit.USAGE, "endpoints get addresses at a Gateway and below a domain", wanted)
     return Edge(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
 
