@@ -4,6 +4,7 @@ As root they are run by the suite itself, and as somebody who is nobody in parti
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -62,6 +63,13 @@ def containers():
     return listed.stdout or listed.stderr
 
 
+def end_monitors(folder):
+    """A podman that is killed as it starts a container leaves its monitor (conmon), which waits for a word for ever."""
+    for pid in processes(f"{folder}/"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture(scope="module")
 def store():
     """A podman of the tests' own with one image in it; says why if it cannot run a container on this kernel.
@@ -90,6 +98,7 @@ def store():
         if tried.returncode:
             pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
         yield folder
+        end_monitors(folder)
         for _ in range(20):  # it is refused as long as something of a container is being taken away
             if not subprocess.run(["podman", "system", "reset", "--force"], capture_output=True).returncode:
                 break
