@@ -124,8 +124,8 @@ def until(check: Callable[[], bool]) -> None:
         try:
             if check():
                 return
-        except FileNotFoundError:
-            pass  # a process has just ended
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # a process has just ended: before its file is opened, or between that and the reading
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
