@@ -44,6 +44,7 @@ struct host {
     struct inside inside;
     struct step step;
     pid_t pid; /* as our caller sees us */
+    int teller; /* -1 if nobody wants to be told */
     char image_folder[4096]; /* empty if there is none */
 };
 
@@ -60,13 +61,16 @@ static int detach(struct host *host) {
         }
         setsid();
     }
-    /* The directory stays, as descriptor 3: a caller without standard streams made it one of them. */
+    /* The directory stays, as descriptor 3: a caller without standard streams made it one of them. So does the teller,
+     * as 4; each may stand where the other is to be. */
+    int teller = host->teller < 0 ? -1 : fcntl(host->teller, F_DUPFD_CLOEXEC, 5);
     if (host->dir != 3 && dup2(host->dir, 3) < 0) return -1;
     host->dir = 3;
+    host->teller = teller < 0 ? -1 : dup3(teller, 4, O_CLOEXEC);
     int null = open("/dev/null", O_RDWR);
     if (null < 0) return -1;
     for (int fd = 0; fd < 3; fd++) dup2(null, fd);
-    close_from(4);
+    close_from(host->teller < 0 ? 4 : 5);
     fcntl(host->dir, F_SETFD, FD_CLOEXEC);
     umask(022);
     return 0;
@@ -368,8 +372,15 @@ static int attempt(struct host *host) {
     return seal_at_gate(host, gate);
 }
 
-int host_main(const char *attempt_dir, const struct inside *inside) {
-    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside};
+/* Says that the receipt is there. Nothing is lost if nobody hears it: our end says the same. */
+static void tell(const struct host *host) {
+    int32_t pid = (int32_t)host->pid;
+    if (host->teller >= 0 && pid > 0) send(host->teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+int host_main(const char *attempt_dir, const struct inside *inside, int teller) {
+    struct host host = {
+        .dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside, .teller = teller};
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;
@@ -383,5 +394,7 @@ int host_main(const char *attempt_dir, const struct inside *inside) {
     host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};
     host.receipt.outcome = "refused";
-    return attempt(&host);
+    int code = attempt(&host);
+    if (code == 0) tell(&host);
+    return code;
 }

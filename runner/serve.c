@@ -14,7 +14,7 @@
 #include "host.h"
 #include "watch.h"
 
-enum { EXIT_USAGE = 64 };
+enum { EXIT_USAGE = 64, TELLER = 3 };
 
 /* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
  * means nothing to it. */
@@ -55,6 +55,13 @@ static bool serve_once(char *packet, size_t size, const char **path, struct insi
     return send(STDIN_FILENO, &answer, sizeof answer, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
 }
 
+/* Descriptor 3, where a caller that wants to be told of receipts has put a socket; -1 if it is none. */
+static int find_teller(void) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    return getsockopt(TELLER, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? TELLER : -1;
+}
+
 int serve_main(void) {
     char packet[PATH_MAX];
     const char *path = packet;
@@ -69,5 +76,5 @@ int serve_main(void) {
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
     while (serve_once(packet, sizeof packet, &path, &inside, &is_launcher)) {}
-    return is_launcher ? host_main(path, &inside) : 0;
+    return is_launcher ? host_main(path, &inside, find_teller()) : 0;
 }

@@ -10,7 +10,7 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import attempts
+from dayfly.embedded import attempts, leaving
 from dayfly.embedded.attempts import Attempts, Key, Watched
 from dayfly.execute import receipt
 from dayfly.execute.process.place import Place
@@ -32,6 +32,10 @@ class Starter:
         self.started: list[str] = []
         self.cleared: list[str] = []
         self.fault: OSError | None = None
+        self.child = 0
+
+    def tell(self, sealed):
+        self.sealed = sealed
 
     def clear(self, folder):
         self.cleared.append(folder.path)
@@ -40,7 +44,7 @@ class Starter:
         self.started.append(folder.path)
         if self.fault:
             raise self.fault
-        return 0
+        return self.child
 
     def close(self):
         """Nothing is open."""
@@ -181,6 +185,26 @@ def watched(bench, child=0, pidfd=None, **record):
 def nobody() -> int:
     """A child of ours that has nothing to do."""
     return os.posix_spawn("/bin/true", ["true"], {})
+
+
+def sleeping() -> int:
+    """A child of ours that lives."""
+    return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+
+
+def kill(child: int) -> None:
+    """End it, for us to reap."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
+def is_nobody(child: int) -> bool:
+    """Whether it has ended and was waited for."""
+    try:
+        os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
 
 
 async def sleeper():
@@ -425,17 +449,60 @@ class TestEnding:
             assert (fact.result.outcome, fact.result.started_at, fact.result.ended_at) == ("failed", 3, 4)
 
 
+class TestSealing:
+    """The receipt comes before its runner's end, and the runner says so."""
+
+    async def sealed(self, told):
+        """A child that has sealed its receipt and lives on."""
+        child = told.starter.child = sleeping()
+        told.folder.tell(observe=receipt.lost("it is so"), release=True, leave_beginning=True)
+        await told.attempts.launch(KEY, UNIT, told.record, b"order")
+        assert isinstance(told.fact(), Running)
+        told.starter.sealed(child)
+        return child
+
+    async def test_nobody_waits_for_its_end(self, told):
+        child = await self.sealed(told)
+        assert told.fact() == receipt.lost("it is so")
+        assert KEY not in told.attempts.busy
+        told.starter.sealed(child)
+        assert told.folder.calls.count("observe") == 1, "once"
+        os.kill(child, signal.SIGKILL)
+
+    async def test_what_it_left_is_removed_when_it_is_reaped(self, told):
+        child = await self.sealed(told)
+        told.attempts.release(KEY)
+        assert "release" not in told.folder.calls
+        os.kill(child, signal.SIGKILL)
+        await until(lambda: "leave_beginning" in told.folder.calls)
+        assert is_nobody(child)
+
+    async def test_one_that_has_ended_meanwhile_is_reaped_as_its_folder_goes(self, told):
+        child = await self.sealed(told)
+        kill(child)
+        told.attempts.release(KEY)
+        assert told.folder.calls[-1] == "leave_beginning"
+        assert is_nobody(child)
+
+    async def test_another_process_says_nothing(self, told):
+        told.folder.tell(observe=Running(since=5))
+        told.attempts.adopt(KEY, UNIT, told.record)
+        told.starter.sealed(0)
+        told.starter.sealed(os.getpid())
+        assert told.fact() == Running(since=5)
+
+
 def test_a_child_that_somebody_else_has_waited_for_is_over():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert not attempts._reaped(child)
+    assert not leaving.reaped(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert attempts._reaped(child)
+    assert leaving.reaped(child)
 
 
 def test_a_child_that_has_ended_is_waited_for():
     child = nobody()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert attempts._reaped(child)
+    assert leaving.reaped(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)

@@ -57,9 +57,9 @@ class Hasty(Resident):
 
     begun = 0
 
-    def _begin(self, channel):
+    def _begin(self, channel, tellers):
         self.begun += 1
-        child = super()._begin(channel)
+        child = super()._begin(channel, tellers)
         if self.begun <= 2:
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         return child

@@ -44,7 +44,7 @@ EQUIVALENT: dict[str, str] = {
         for number in (2, 3)
     },
     "execute/webhook/sender.py Sender._one: True -> False (1)": "a query was read as strictly when it was written",
-    "execute/process/resident.py Resident._opened: ours.setblocking(False) -> pass": (
+    "execute/process/resident.py _pair: ours.setblocking(False) -> pass": (
         "it is read when there is something to read, and so few questions at once never fill it"
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",

@@ -115,6 +115,52 @@ def test_steps_outlive_the_resident_runner_however_it_ends(attempt, isolation, s
     assert (one.receipt().outcome, one.receipt().code) == ("exited", 5)
 
 
+@pytest.fixture
+def told(runner):
+    """What a resident runner with a second socket is asked by, and where its launchers tell of their receipts."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ears, tellers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, ears:
+        with theirs, tellers:
+            pid = os.posix_spawn(
+                runner,
+                [runner, "serve"],
+                {},
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_DUP2, tellers.fileno(), 3)],
+            )
+        ears.settimeout(30)
+        yield ours, ears
+    assert os.waitpid(pid, 0) == (pid, 0)
+
+
+def test_a_launcher_tells_of_its_receipt_and_of_nothing_else(attempt, isolation, told):
+    ours, ears = told
+    one = attempt().write("#!/bin/sh\nls /proc/self/fd\n", isolation=isolation)
+    unread = attempt()
+    unread.dir.joinpath("order").write_bytes(b"not an order")
+    for each in (unread.dir, one.dir):
+        ours.send(("" if isolation == "none" else f"{isolation} ").encode() + bytes(each))
+        launcher = int.from_bytes(ours.recv(4), sys.byteorder)
+        if each == one.dir:
+            assert int.from_bytes(ears.recv(4), sys.byteorder) == launcher
+            assert (one.receipt().outcome, one.receipt().code) == ("exited", 0)
+        os.waitpid(launcher, 0)
+    assert "4" not in one.log.split(), "the step has not got the socket"
+    ears.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        ears.recv(4)
+
+
+def test_nobody_need_listen_to_what_a_launcher_tells(attempt, isolation, told):
+    ours, ears = told
+    ears.close()
+    one = attempt().write("#!/bin/sh\nexit 3\n", isolation=isolation)
+    ours.send(("" if isolation == "none" else f"{isolation} ").encode() + bytes(one.dir))
+    launcher = int.from_bytes(ours.recv(4), sys.byteorder)
+    assert os.waitpid(launcher, 0) == (launcher, 0)
+    assert (one.receipt().outcome, one.receipt().code) == ("exited", 3)
+
+
 def test_a_launcher_holds_nothing_of_the_resident_runner(attempt, serving, mark):
     resident, fork, _ = serving
     one = attempt().write("#!/bin/sh\nexec sleep 600\n", env=[f"M={mark}"])

@@ -24,6 +24,7 @@ def noted(attempt, isolation):
         if before:
             folder.mkdir()
             (folder / "a.1.log").write_bytes(before)
+        keys.setdefault("env", ["PATH=/usr/bin:/bin", f"LOG={folder}/a.1.log"])
         one.run(script, log=folder / "a.1.log", isolation=isolation, **keys)
         return (folder / "a.1.log").read_bytes(), list(Noted((folder / "a.1.times").read_bytes()))
 
@@ -32,7 +33,9 @@ def noted(attempt, isolation):
 
 def test_each_line_has_its_time_and_the_log_has_only_lines(noted):
     began = time.time_ns() // 1_000_000
-    log, entries = noted("#!/bin/sh\necho one\nsleep 0.3\nprintf 'two\\nthree\\n'\nsleep 0.2\necho four\n")
+    # It goes on when its words were noted: a busy machine would note those of half a second at once.
+    script = "#!/bin/sh\necho one\n{0} 4; sleep 0.3\nprintf 'two\\nthree\\n'\n{0} 14; sleep 0.2\necho four\n"
+    log, entries = noted(script.format("heard() { until [ $(wc -c <$LOG) = $1 ]; do sleep 0.01; done; }; heard"))
     assert log == b"one\ntwo\nthree\nfour\n"
     assert [at for at, _ in entries] == [0, 4, 14], "what is printed at once has one entry"
     first, second, third = (ms for _, ms in entries)

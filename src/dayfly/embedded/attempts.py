@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
+from dayfly.embedded.leaving import Leaving, opened, reaped
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
@@ -62,10 +63,12 @@ class Attempts:
         self.values: dict[Key, dict[str, bytes]] = {}
         self._starter = starter
         self._beginnings = Beginnings(place)
-        self.news: Callable[[str], None] = _nobody
+        self.news: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
         self._watched: dict[Key, Watched] = {}
+        self._children: dict[int, Key] = {}
+        self._leaving = Leaving()
         self._cancelled: set[Key] = set()
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
         self._unseen: set[Key] = set()
@@ -73,6 +76,7 @@ class Attempts:
         self._clearing: set[asyncio.Task[None]] = set()
         self._uncleared: set[Key] = set()
         self._fork_ended = asyncio.Event()
+        starter.tell(self._sealed)
 
     def facts(self, uid: str) -> dict[AttemptKey, Fact]:
         """The newest fact of each attempt of a run."""
@@ -117,7 +121,7 @@ class Attempts:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
-        self._watch(key, Watched(unit, record, child, _pidfd(child)))
+        self._watch(key, Watched(unit, record, child, opened(child)))
 
     def _await_start(self, key: Key) -> None:
         """Between the start of its container and its marker nobody tells us, so we look."""
@@ -203,6 +207,8 @@ class Attempts:
 
     def _sweep(self, key: Key) -> None:
         folder = self.at(key)
+        if not self._leaving.has_left(key, lambda: self._sweep(key)):
+            return
         if self._starter.slow and key in self._unseen:
             self._clear_beside(key, folder)
             return
@@ -273,10 +279,14 @@ class Attempts:
                 self._loop.remove_reader(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
+        self._children.clear()
+        self._leaving.close()
         self._beginnings.close()
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched
+        if watched.child:
+            self._children[watched.child] = key
         if not watched.is_kept:
             self.busy.add(key)
         if watched.pidfd is not None:
@@ -284,11 +294,20 @@ class Attempts:
         else:
             self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
 
+    def _sealed(self, child: int) -> None:
+        """The receipt is there, so nothing of the step lives: the kernel only takes down what the launcher stood in."""
+        key = self._children.get(child)
+        if key is None or (watched := self._watched[key]).pidfd is None:
+            return
+        self._loop.remove_reader(watched.pidfd)
+        self._leaving.add(key, watched.child, watched.pidfd)
+        self._conclude(key, watched)
+
     def _ended(self, key: Key) -> None:
         watched = self._watched.get(key)
         if watched is None:
             return
-        if watched.child and not _reaped(watched.child):
+        if watched.child and not reaped(watched.child):
             # It has no pidfd that could tell, and lives.
             self._watch(key, watched)
             return
@@ -301,6 +320,7 @@ class Attempts:
         """Whom we watched has ended: see what it has left."""
         if self._watched.pop(key, None) is None:
             return
+        self._children.pop(watched.child, None)
         try:
             self._look(key, watched)
         except OSError as error:
@@ -377,24 +397,3 @@ def _drop_older_logs(folder: run.Folder) -> None:
     except OSError as error:
         # It is only about room; a step need not wait for that.
         log.warning("older logs of %s are kept: %s", folder.path, error)
-
-
-def _pidfd(child: int) -> int | None:
-    """A descriptor that tells its end; None if there is none to be had."""
-    try:
-        return os.pidfd_open(child)
-    except OSError as error:
-        log.warning("cannot watch process %d, so we look: %s", child, error)
-        return None
-
-
-def _reaped(child: int) -> bool:
-    """Whether our child has ended; nobody waits for it."""
-    try:
-        return os.waitpid(child, os.WNOHANG)[0] == child
-    except ChildProcessError:
-        return True
-
-
-def _nobody(_run: str) -> None:
-    """Nobody has asked for news yet."""

@@ -5,12 +5,13 @@ thread for it. The launchers are children of this process, so it alone reaps the
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 # A runner that a careless parent made deaf to these would never hear of an end.
 DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -25,13 +26,17 @@ class UnansweredError(Exception):
 class Resident:
     """Begins the resident runner when it is first needed, and again should it have ended.
 
-    Steps inherit the environment that it is given.
+    Steps inherit the environment that it is given. `sealed` is called with the process id of a launcher whose receipt
+    is there, usually a moment before its end; that can be lost.
     """
 
     def __init__(self, runner: str, environment: Mapping[str, str]) -> None:
         self._runner = runner
         self._environment = environment
+        self.sealed: Callable[[int], None] = _nobody
         self._socket: socket.socket | None = None
+        # Not the same one: launchers that live on hold it, and its end would never be seen.
+        self._ears: socket.socket | None = None
         self._child = 0
         self._answers: deque[asyncio.Future[int]] = deque()
 
@@ -52,11 +57,12 @@ class Resident:
 
     def close(self) -> None:
         """Let the resident runner end. What it has forked lives on."""
-        if self._socket is None:
+        if self._socket is None or self._ears is None:
             return
-        asyncio.get_running_loop().remove_reader(self._socket)
-        self._socket.close()
-        self._socket = None
+        for each in (self._socket, self._ears):
+            asyncio.get_running_loop().remove_reader(each)
+            each.close()
+        self._socket = self._ears = None
         # It may be stopped, and has nothing that it could lose.
         os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
@@ -81,25 +87,25 @@ class Resident:
 
     def _opened(self) -> socket.socket:
         if self._socket is None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                try:
-                    self._child = self._begin(theirs.fileno())
-                except OSError:
-                    ours.close()
-                    raise
-            ours.setblocking(False)
+            with contextlib.ExitStack() as failed:
+                ours, theirs = _pair(failed)
+                ears, tellers = _pair(failed)
+                with theirs, tellers:
+                    self._child = self._begin(theirs.fileno(), tellers.fileno())
+                failed.pop_all()
             asyncio.get_running_loop().add_reader(ours, self._answered)
-            self._socket = ours
+            asyncio.get_running_loop().add_reader(ears, self._told)
+            self._socket, self._ears = ours, ears
         return self._socket
 
-    def _begin(self, channel: int) -> int:
+    def _begin(self, channel: int, tellers: int) -> int:
         return os.posix_spawn(
             self._runner,
             [self._runner, "serve"],
             self._environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, channel, 0),
+                (os.POSIX_SPAWN_DUP2, tellers, 3),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
@@ -108,6 +114,13 @@ class Resident:
             # What the terminal sends to our group is not for it.
             setsid=True,
         )
+
+    def _told(self) -> None:
+        """A launcher has sealed its receipt."""
+        assert self._ears is not None, "nobody else is listened to"
+        with contextlib.suppress(OSError):
+            word = self._ears.recv(4)
+            self.sealed(int.from_bytes(word, sys.byteorder))
 
     def _answered(self) -> None:
         """Answers come in the order of the requests."""
@@ -127,3 +140,15 @@ class Resident:
             answer.set_result(number)
         else:
             answer.set_exception(OSError(-number, os.strerror(-number), self._runner))
+
+
+def _pair(failed: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Ours, which does not block and which `failed` closes, and theirs."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    failed.callback(ours.close)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def _nobody(_launcher: int) -> None:
+    """Nobody has asked to be told."""

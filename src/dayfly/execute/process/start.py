@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +36,12 @@ class Starter(Protocol):
             UnansweredError: it may have been started.
         """
 
+    def tell(self, sealed: Callable[[int], None], /) -> None:
+        """Have `sealed` called with the process id of a child whose receipt is there, if that is known before its end.
+
+        Not every one is told of.
+        """
+
     def clear(self, folder: Folder) -> None:
         """Remove what an attempt whose end is certain may have left beside its folder.
 
@@ -61,6 +67,9 @@ class Processes:
 
     async def start(self, folder: Folder, _unit: Unit) -> int:
         return await self._resident.fork(folder.path, self.isolation)
+
+    def tell(self, sealed: Callable[[int], None]) -> None:
+        self._resident.sealed = sealed
 
     def clear(self, folder: Folder) -> None:
         pass
@@ -92,6 +101,9 @@ class Containers:
         if unit.exec is None:
             return await self._processes.start(folder, unit)
         return self._run(folder, unit.exec.image)
+
+    def tell(self, sealed: Callable[[int], None]) -> None:
+        self._processes.tell(sealed)
 
     def _run(self, folder: Folder, image: str) -> int:
         # An engine would make it root's.
