@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
 from xdist.scheduler import LoadFileScheduling
@@ -23,6 +24,21 @@ TOGETHER = (
 # Classes of tests that take minutes each, with a cluster that a worker has for all of its own.
 CLUSTERS = "tests/cluster/"
 MOST_CLUSTERS = 2
+# Whoever plays one of these has an API server that is good for all of them.
+SERVERS = (
+    "tests/deploy/test_access.py",
+    "tests/deploy/test_gateway_api.py",
+    "tests/deploy/test_istio.py",
+    "tests/policy/test_overlays.py",
+)
+
+
+class Need(enum.Enum):
+    """What a scope takes most of a minute of processor time to begin with."""
+
+    NOTHING = enum.auto()
+    SERVER = enum.auto()
+    CLUSTER = enum.auto()
 
 
 def scope(nodeid: str) -> str:
@@ -38,11 +54,18 @@ def scope(nodeid: str) -> str:
     return file
 
 
+def need(scope: str) -> Need:
+    """What the scope needs."""
+    if scope.startswith(CLUSTERS):
+        return Need.CLUSTER
+    return Need.SERVER if scope in SERVERS else Need.NOTHING
+
+
 class Scopes(LoadFileScheduling):
     """Gives whole scopes to workers, in the order of the tests.
 
-    Those of clusters go to a few workers alone, which begin with them if Kubernetes is built: a cluster takes most of
-    a minute of processor time before its first test, and its tests wait while the other workers compute.
+    Those of clusters go to a few workers alone, and those of an API server to one as long as there is other work: each
+    worker starts its own. Both begin with them if Kubernetes is built, for they wait while other workers compute.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -65,20 +88,28 @@ class Scopes(LoadFileScheduling):
     def _next(self, node: WorkerController) -> str | None:
         """The scope that this worker is to play now, or None if what is left is for others."""
         at_work = [each for each in self.nodes if not each.shutting_down]
-        has_cluster = node in at_work[:MOST_CLUSTERS]
-        return choose(self.workqueue, has_cluster=has_cluster, built=has_cluster and _has_kubernetes())
+        place = at_work.index(node) if node in at_work else MOST_CLUSTERS
+        return choose(self.workqueue, preferred(place, len(at_work), built=_has_kubernetes()))
 
 
-def choose(waiting: Iterable[str], *, has_cluster: bool, built: bool) -> str | None:
-    """The first of the waiting scopes that suits a worker; None if there is none for it.
+def preferred(place: int, workers: int, *, built: bool) -> tuple[Need, ...]:
+    """What the worker at a place among all takes first, and what then: what needs Kubernetes last until it is `built`."""
+    if place < MOST_CLUSTERS:
+        mine = (Need.CLUSTER,)
+        others: tuple[Need, ...] = (Need.SERVER,)
+    elif place == workers - 1:
+        mine, others = (Need.SERVER,), ()
+    else:
+        mine, others = (), (Need.SERVER,)
+    return (*mine, Need.NOTHING, *others) if built else (Need.NOTHING, *mine, *others)
 
-    A worker that may have a cluster takes scopes of clusters first once Kubernetes is `built`, and last before that.
-    """
-    kinds: dict[bool, str] = {}
+
+def choose(waiting: Iterable[str], needs: Iterable[Need]) -> str | None:
+    """The first of the waiting scopes with the first of these needs that there is; None if there is none."""
+    first: dict[Need, str] = {}
     for each in waiting:
-        kinds.setdefault(each.startswith(CLUSTERS), each)
-    preferred = (built, not built) if has_cluster else (False,)
-    return next((kinds[kind] for kind in preferred if kind in kinds), None)
+        first.setdefault(need(each), each)
+    return next((first[each] for each in needs if each in first), None)
 
 
 def _has_kubernetes() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,25 +35,58 @@ def test_what_one_worker_plays(one: str, other: str, together: bool):
     assert (scopes.scope(one) == scopes.scope(other)) is together
 
 
+def test_all_that_need_a_bare_server_are_known():
+    """Whoever asks for the fixture, by itself or through `installed` and `served`, is played by who has the server."""
+    asks = re.compile(r"^def \w+\(.*\b(api|installed|served)\b", re.MULTILINE)
+    files = [path for room in ("deploy", "policy") for path in (ROOT / "tests" / room).glob("test_*.py")]
+    named = {path.relative_to(ROOT).as_posix() for path in files if asks.search(path.read_text())}
+    assert {scopes.scope(f"{name}::test_a") for name in named} - {"tests/deploy/test_istiod.py"} == set(scopes.SERVERS)
+
+
 def test_every_file_that_is_named_is_there():
-    named = [*scopes.SPREAD, *(name for files in scopes.TOGETHER for name in files)]
+    named = [*scopes.SPREAD, *scopes.SERVERS, *(name for files in scopes.TOGETHER for name in files)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
+NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.CLUSTER
+
+
 @pytest.mark.parametrize(
-    ("waiting", "has_cluster", "built", "chosen"),
+    ("place", "built", "needs"),
     [
-        (["tests/spec/a.py", "tests/cluster/b.py", "tests/cluster/c.py"], True, True, "tests/cluster/b.py"),
-        (["tests/spec/a.py", "tests/cluster/b.py"], True, False, "tests/spec/a.py"),
-        (["tests/cluster/b.py"], True, False, "tests/cluster/b.py"),
-        (["tests/spec/a.py", "tests/spec/b.py"], True, True, "tests/spec/a.py"),
-        (["tests/cluster/b.py", "tests/spec/a.py"], False, True, "tests/spec/a.py"),
-        (["tests/cluster/b.py"], False, True, None),
-        ([], True, True, None),
+        (0, True, (CLUSTER, NOTHING, SERVER)),
+        (1, True, (CLUSTER, NOTHING, SERVER)),
+        (2, True, (NOTHING, SERVER)),
+        (3, True, (SERVER, NOTHING)),
+        (0, False, (NOTHING, CLUSTER, SERVER)),
+        (3, False, (NOTHING, SERVER)),
     ],
 )
-def test_who_plays_what_needs_a_cluster(waiting: list[str], has_cluster: bool, built: bool, chosen: str | None):
-    assert scopes.choose(waiting, has_cluster=has_cluster, built=built) == chosen
+def test_who_begins_with_what(place: int, built: bool, needs: tuple[scopes.Need, ...]):
+    """Of four workers two have clusters, and one has the API server until nobody has anything else to do."""
+    assert scopes.preferred(place, 4, built=built) == needs
+
+
+def test_of_two_workers_each_plays_everything():
+    assert {scopes.preferred(place, 2, built=True) for place in range(2)} == {(CLUSTER, NOTHING, SERVER)}
+
+
+A, B, C = "tests/spec/a.py", "tests/deploy/test_istio.py", "tests/cluster/c.py"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "needs", "chosen"),
+    [
+        ([A, B, C, "tests/cluster/d.py"], (CLUSTER, NOTHING), C),
+        ([C, B, A], (NOTHING, CLUSTER), A),
+        ([C, A, B], (SERVER, NOTHING), B),
+        ([C, A], (SERVER, NOTHING), A),
+        ([C], (NOTHING, SERVER), None),
+        ([], (NOTHING, SERVER, CLUSTER), None),
+    ],
+)
+def test_what_a_worker_plays_next(waiting: list[str], needs: tuple[scopes.Need, ...], chosen: str | None):
+    assert scopes.choose(waiting, needs) == chosen
 
 
 PROBE = """
