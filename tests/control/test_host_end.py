@@ -89,7 +89,7 @@ async def test_what_is_over_is_said_with_the_number_of_the_order(heard: Heard) -
     heard.said.clear()
     heard.host.end.remind()
     again, pulse = heard.said
-    assert (again.number, again.count, pulse) == (0, 2, wire.Pulse(session=1, count=2))
+    assert (again.number, again.count, pulse) == (0, 2, wire.Pulse(session=1, count=2, routes=False))
     await heard.told(wire.Acknowledge(session=1, number=3, uids=("u",)))
     assert heard.host.acknowledged == {"u"}
 

@@ -7,6 +7,7 @@ stands around them is here: whom a write names, whose an object is, what a stale
 from __future__ import annotations
 
 from mutation.guard import Guard, guard
+from mutation.guards_agents import AGENTS
 from mutation.guards_alone import ALONE
 from mutation.guards_cli import CLI
 from mutation.guards_control import CONTROL
@@ -415,6 +416,7 @@ GUARDS: tuple[Guard, ...] = (
     *ROUTESERVER,
     *SECRETS,
     *STATES,
+    *AGENTS,
     *TELLING,
     *GROUPS,
     *HOOKS,

@@ -127,7 +127,7 @@ CONTROL: tuple[Guard, ...] = (
     guard(
         "what an earlier session was told counts in the next",
         "control/host_sync.py",
-        "self._confirmed.get(uid) == link.session",
+        "self._confirmed.get(uid) == (link.session, link.place())",
         "uid in self._confirmed",
         "control/test_host_sync.py::test_a_host_that_has_begun_anew_is_told_everything_again",
     ),

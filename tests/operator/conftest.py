@@ -14,12 +14,12 @@ def story(tmp_path, monkeypatch):
     from rig import plane as planes
     from rig.world import live
 
-    from dayfly.control import host_sync, sandboxes
+    from dayfly.control import crowd, host_sync, route_groups, sandboxes
     from dayfly.control.agents import agents
 
-    def play(tell, *, dialling: bool = True):
+    def play(tell, *, dialling: bool = True, born=planes.world):
         async def told(world):
-            for module in (host_sync, sandboxes):
+            for module in (crowd, host_sync, route_groups, sandboxes):
                 monkeypatch.setattr(module, "_now", world.now)
             # One replica pokes itself.
             monkeypatch.setattr(agents, "LOOK_S", 30.0)
@@ -38,6 +38,6 @@ def story(tmp_path, monkeypatch):
                     await process.end()
                 await plane.end()
 
-        return live(planes.world, told)
+        return live(born, told)
 
     return play

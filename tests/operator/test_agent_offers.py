@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from rig import led
 from rig import plane as planes
 from rig.plane import Plane, wish
-from rig.served import begin, box, gone, ready, until
+from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
 from dayfly.operator.agent.objects import name_of
 from dayfly.spec import wire
-from dayfly.spec.lifecycle import Input, Origin, Target
+from dayfly.spec.identity import routing_key
+from dayfly.spec.lifecycle import Baseline, Input, Kind, Origin, Preview, Route, Target, Unit
 
 
 def evil(plane: Plane, change) -> None:
@@ -43,15 +45,15 @@ REFUSED = {
         lambda offer: msgspec.structs.replace(offer, uid="../../secrets/x"),
         "is not a UID",
     ),
-    "a route group": (
+    "what is neither a sandbox nor a route group": (
         lambda offer: msgspec.structs.replace(
             offer,
             documents=tuple(
-                msgspec.structs.replace(each, target=msgspec.structs.replace(each.target, kind="RouteGroup"))
+                msgspec.structs.replace(each, target=msgspec.structs.replace(each.target, kind="LifecycleHook"))
                 for each in offer.documents
             ),
         ),
-        "carries out sandboxes alone",
+        "carries out sandboxes and route groups, and nothing else",
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
@@ -130,3 +132,98 @@ def test_a_name_that_a_tenant_took_first_is_left_alone_and_said(story):
         await ready(world, plane)
 
     story(tell)
+
+
+def kept(*units: Unit):
+    """An offer that has these kept units, too."""
+    return lambda offer: msgspec.structs.replace(offer, forks=(*offer.forks, *units))
+
+
+def route(*keys: str) -> Unit:
+    return Unit(
+        name="web",
+        kind=Kind.ROUTE,
+        route=Route(baseline=Baseline(kind="Deployment", namespace="shop", name="web"), keys=keys),
+    )
+
+
+def preview(key: str, scheme: str = "http") -> Unit:
+    shown = Preview(scheme=scheme, host="web.shop.svc", port=80, key=key)
+    return Unit(name="site", kind=Kind.PREVIEW, preview=shown)
+
+
+LED = {
+    "a key that is a pattern": (lambda _: kept(route("ok", ".*")), 'route:shop/web: ".*" is not a routing key'),
+    "the key of a sandbox that was applied here": (
+        lambda theirs: kept(route(theirs)),
+        "is the routing key of a sandbox applied here",
+    ),
+    "an address that gives that key": (lambda theirs: kept(preview(theirs)), "is the routing key of a sandbox"),
+    "an address that gives a line of its own": (
+        lambda _: kept(preview("a\r\nauthorization: x")),
+        "is not a routing key",
+    ),
+    "an address by a scheme that is none": (
+        lambda _: kept(preview("ok", "javascript")),
+        'no key can stand in what is sent by "javascript"',
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LED)
+@pytest.mark.parametrize("when", ["at its birth", "once it lives"])
+def test_requests_that_are_not_its_own_are_not_led_to_it(story, what, when):
+    """Neither by a pattern that takes everybody's, nor by a key that somebody else has here."""
+    change, said = LED[what]
+
+    async def tell(world: World, plane: Plane) -> None:
+        theirs = routing_key(world.sandbox({"labels": {}}, name="theirs"))
+        await until(world, lambda: true(world.status("theirs").get("ready")), "theirs is there")
+        if when == "once it lives":
+            await plane.must("PUT", "sandboxes/shop", led.forking())
+            await ready(world, plane)
+        evil(plane, change(theirs))
+        await plane.must("PUT", "sandboxes/shop", led.forking(labels={"x": "y"}))
+
+        async def refused() -> bool:
+            return said in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
+
+        await until(world, refused, "it is refused")
+        await world.rest(60)
+        assert world.gateways.leads(theirs) == world.gateways.leads() == "web"
+
+    story(tell, born=led.world)
+
+
+def test_a_route_without_its_fork_stands_in_no_namespace_that_has_not_let_it(story):
+    async def tell(world: World, plane: Plane) -> None:
+        evil(plane, kept(route("mine")))
+        await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
+        await world.rest(120)
+        assert not world.gateways.ours()
+        assert world.gateways.leads("mine") == "web"
+
+    story(tell, born=lambda: led.world(grants=False))
+
+
+def test_an_address_that_no_browser_should_follow_is_not_shown(story):
+    """Whoever has a cluster may say what he likes of where an endpoint answers."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await plane.must(
+            "PUT", "sandboxes/shop", led.forking(defaultRouteGroup=led.previewed(site="http://web.shop.svc:80"))
+        )
+
+        async def addressed() -> bool:
+            return bool((await led.urls(plane))["site"])
+
+        await until(world, addressed, "it has an address")
+        uid = (await plane.must("GET", "sandboxes/shop/report"))["uid"]
+        picture = plane.app.state.sync._links.of(planes.ORG, "east").picture
+        last = picture.last(uid)
+        for number, changes in enumerate(({"scheme": "javascript"}, {"host": 'x" onclick="y'}, {"port": 0}), 1):
+            bad = tuple(msgspec.structs.replace(each, **changes) for each in last.endpoints)
+            picture.stands(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
+            assert await led.urls(plane) == {"site": ""}
+
+    story(tell, born=led.world)

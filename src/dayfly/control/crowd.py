@@ -106,7 +106,11 @@ class Crowd:
         link, seen = self._links.of(self._org, member.scope), self._seen.get(uid)
         last = link.picture.last(uid) if link is not None else None
         is_closed = last is not None and last.report is not None and last.report.phase is not Phase.OPEN
-        return is_closed or seen is None or seen.has_expired(time.time_ns() // 1_000_000)
+        return is_closed or seen is None or seen.has_expired(_now())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _seen(row: Any, spec: SandboxSpec) -> _Seen:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import Baseline, fork_id, preview_id
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from dayfly.spec.sandbox import SandboxSpec
     from dayfly.spec.wire import Endpoint
+
+_HOST: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?|\[[0-9a-f:.]{2,39}\]")
+_USUAL: Final = {"http": 80, "https": 443}
 
 
 def describe(spec: SandboxSpec, found: Iterable[Endpoint], *, routes: bool = False) -> list[dict[str, Any]]:
@@ -62,5 +66,17 @@ def _describe(name: str, scheme: str, host: str, port: int, found: Endpoint | No
         "host": host,
         "port": port,
         "protocol": scheme,
-        "url": f"{scheme}://{found.host}:{found.port}" if found else "",
+        "url": url(found, scheme) if found else "",
     }
+
+
+def url(found: Endpoint, scheme: str) -> str:
+    """Where one answers that is asked by `scheme` if it does not say otherwise; empty for what is no such place.
+
+    It comes from a cluster, and people follow it.
+    """
+    scheme, port = found.scheme or scheme, found.port
+    if found.scheme not in ("", *_USUAL) or not _HOST.fullmatch(found.host) or not 0 < port < 1 << 16:
+        return ""
+    usual = found.scheme and _USUAL.get(scheme) == port
+    return f"{scheme}://{found.host}" if usual else f"{scheme}://{found.host}:{port}"

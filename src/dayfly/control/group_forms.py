@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.control import lifetimes
+from dayfly.control.endpoints import url as address
 from dayfly.control.exchange import rfc3339
 from dayfly.plan import route_groups as groups
 from dayfly.plan.status import limited
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.lives import Told
     from dayfly.plan.route_groups import Standing
+    from dayfly.spec.unserved import Leads
     from dayfly.spec.wire import Endpoint
 
 
-def wire(record: GroupRecord, told: Told, stands: Standing, end: int, *, routes: bool) -> dict[str, Any]:
+def wire(record: GroupRecord, told: Told, stands: Standing, end: int, leads: Leads | None) -> dict[str, Any]:
     """A route group as the API tells of it.
 
-    `end` is when its life is over as things stand, 0 for never; `routes`: whether its host routes by keys.
+    `end` is when its life is over as things stand, 0 for never; `leads` is where its key leads, None if nobody knows.
     """
-    report = spoken(record, told, stands, routes=routes)
+    report = spoken(record, told, stands, leads)
     status: dict[str, Any] = {
         "ready": report.ready,
         "reason": report.reason,
@@ -55,12 +57,11 @@ def wire(record: GroupRecord, told: Told, stands: Standing, end: int, *, routes:
     }
 
 
-def spoken(record: GroupRecord, told: Told, stands: Standing, *, routes: bool) -> Any:
+def spoken(record: GroupRecord, told: Told, stands: Standing, leads: Leads | None) -> Any:
     """The report of its run in the words of the group, and what nobody carries out for it."""
-    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message}
-    report = msgspec.structs.replace(told.report, **changes)
-    in_vain = group_unserved(documents.export(record.group)["spec"], routed=record.cluster if routes else "")
-    return limited(report, in_vain)
+    in_vain = group_unserved(documents.export(record.group)["spec"], leads) if leads else ()
+    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unserved": ()}
+    return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unserved, *in_vain))
 
 
 def _conditions(stands: Standing) -> list[dict[str, str]]:
@@ -77,11 +78,11 @@ def _conditions(stands: Standing) -> list[dict[str, str]]:
 
 def endpoints(record: GroupRecord, found: Iterable[Endpoint]) -> list[dict[str, Any]]:
     """As clients know them; `url` is empty as long as nothing answers there."""
-    where = {each.unit: f"{each.host}:{each.port}" for each in found}
+    where = {each.unit: each for each in found}
     told = []
     for each in record.spec.endpoints:
-        at = where.get(preview_id(each.name), "")
-        url = f"{split_target(each.target)[0]}://{at}" if at else ""
+        at = where.get(preview_id(each.name))
+        url = address(at, split_target(each.target)[0]) if at else ""
         in_cluster = {"cluster": each.cluster} if each.cluster else {}
         told.append({"name": each.name, "target": each.target, "url": url, **in_cluster})
     return told

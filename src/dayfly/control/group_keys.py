@@ -12,7 +12,7 @@ from dayfly.control import records
 from dayfly.plan.route_groups import routed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dayfly.control.crowd import Crowd
     from dayfly.control.group_records import GroupRecord
@@ -28,11 +28,14 @@ class _Led(NamedTuple):
 class GroupKeys:
     """As of the last `follow`, for each organisation."""
 
-    def __init__(self, store: Store, sync: HostSync) -> None:
+    def __init__(self, store: Store, sync: HostSync, crowd: Callable[[str], Crowd]) -> None:
+        """`crowd` finds that of an organisation."""
         self._store = store
         self._sync = sync
+        self._crowd = crowd
         self._led: dict[str, dict[str, _Led]] = {}
-        sync.routed = self.of
+        self._known: set[str] = set()
+        sync.routed, sync.grouped = self.of, self.known
 
     def orgs(self) -> set[str]:
         """Those in which some key leads somewhere."""
@@ -43,17 +46,35 @@ class GroupKeys:
         led = self._led.get(org, {}).get(uid)
         return led.keys if led else {}
 
-    async def follow(self, org: str, crowd: Crowd, groups: Sequence[GroupRecord]) -> None:
+    async def known(self, org: str) -> None:
+        """Return once it is known whom the keys of that organisation lead to.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        if org not in self._known:
+            crowd = self._crowd(org)
+            groups = await crowd.refresh()
+            if org not in self._known:  # nobody was faster
+                self._take_over(org, crowd, groups)
+
+    async def follow(self, org: str, groups: Sequence[GroupRecord]) -> None:
         """Have the keys of these groups lead to the forks of those sandboxes that they have now."""
-        members = [(group.routing_key, crowd.of(group)) for group in groups]
-        names = {uid: member.name for _, found in members for uid, member in found.items()}
-        now = {uid: _Led(names[uid], keys) for uid, keys in routed(members).items()}
-        before = self._led.pop(org, {})
-        if now:
-            self._led[org] = now
+        before = self._led.get(org, {})
+        now = self._take_over(org, self._crowd(org), groups)
         for uid, led in {**before, **now}.items():
             if before.get(uid) != now.get(uid):
                 await self._tell(org, uid, led.name)
+
+    def _take_over(self, org: str, crowd: Crowd, groups: Sequence[GroupRecord]) -> dict[str, _Led]:
+        members = [(group.routing_key, crowd.of(group)) for group in groups]
+        names = {uid: member.name for _, found in members for uid, member in found.items()}
+        now = {uid: _Led(names[uid], keys) for uid, keys in routed(members).items()}
+        self._known.add(org)
+        self._led.pop(org, None)
+        if now:
+            self._led[org] = now
+        return now
 
     async def _tell(self, org: str, uid: str, name: str) -> None:
         async with self._sync.lock(org, name):

@@ -2,7 +2,8 @@
 
 The store is written first, then the host is told. Whatever a host has not confirmed in its session is owed to it: to a
 new session everything, and the sweep pays. So a start, a crash at any point, lost messages and a host that was away are
-one case. A sandbox whose run is over leaves the store here.
+one case; a host that begins to lead requests, or ceases to, is another, for what it was told means other things since.
+A sandbox whose run is over leaves the store here.
 
 What this process remembers may be lost with it, and other servers do not know it: what a host has confirmed in its
 session, since when leases run, why a host does not know a wish, and the picture of what it has said. Each belongs to a
@@ -30,10 +31,11 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Link, Links
+    from dayfly.control.port import Place
     from dayfly.control.records import Entry
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
@@ -63,8 +65,8 @@ class HostSync:
         self._store = store
         self._links = links
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        # By uid the session in which the host has taken what the store says.
-        self._confirmed: dict[str, int] = {}
+        # By uid the session in which the host has taken what the store says, and for what place that was compiled.
+        self._confirmed: dict[str, tuple[int, Place]] = {}
         self._unmarked: set[str] = set()
         # Whom a host has taken over since this process began. A record may be older than its mark in the store.
         self._taken: set[str] = set()
@@ -75,6 +77,8 @@ class HostSync:
         self._leases: dict[str, int] = {}
         # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
         self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
+        # Called before that is asked, with the organisation: to leave a key out means to take its routes away.
+        self.grouped: Callable[[str], Awaitable[None]] = _nobody
         # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
         self.told = asyncio.Event()
         self._troubles: dict[str, str] = {}
@@ -91,12 +95,13 @@ class HostSync:
         """The link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
 
-    async def tell(self, record: Kept, compiled: Compiled | None = None) -> None:
+    async def tell(self, record: Kept, compiled: Compiled | None = None, place: Place | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
 
         Args:
             record: As it is stored.
             compiled: What it means, if the caller has it.
+            place: To which it means that. The host may have said since that it is another one.
         """
         self._confirmed.pop(record.uid, None)
         self.told.set()
@@ -105,7 +110,7 @@ class HostSync:
             if link is None:
                 self._note(record, f"no host serves the cluster {record.cluster} now; the sandbox waits until one does")
             else:
-                await self._give(record, link, compiled)
+                await self._give(record, link, compiled, place)
         except (HostUnavailableError, StoreError) as fault:
             self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
         except RefusedError as fault:
@@ -236,14 +241,17 @@ class HostSync:
         record = await self._store.of(entry.org).read(lambda rows: shelves.find(rows, entry.name))
         return record if record is not None and record.uid == entry.uid else None
 
-    async def _give(self, record: Kept, link: Link, compiled: Compiled | None) -> None:
-        """Order what the store says of a sandbox, all of it."""
-        session = link.session
-        answer = await link.order(await self._order(record, link, compiled))
+    async def _give(self, record: Kept, link: Link, compiled: Compiled | None, of: Place | None) -> None:
+        """Order what the store says of a sandbox, all of it.
+
+        First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
+        """
+        session, place = await link.meet()
+        answer = await link.order(await self._order(record, place, compiled if of == place else None))
         if isinstance(answer, Ended):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            self._confirmed[record.uid] = session
+            self._confirmed[record.uid] = session, place
             self._troubles.pop(record.uid, None)
             self._taken.add(record.uid)
             if not record.taken_over:
@@ -251,7 +259,7 @@ class HostSync:
         else:
             self._note(record, LOST)
 
-    async def _order(self, record: Kept, link: Link, compiled: Compiled | None) -> Order:
+    async def _order(self, record: Kept, place: Place, compiled: Compiled | None) -> Order:
         known = record.taken_over or record.uid in self._taken
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
@@ -261,8 +269,10 @@ class HostSync:
             # No host is known to have heard of it. Should one have, it ends; else it never begins.
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
+        if place.routes:
+            await self.grouped(record.org)
         if compiled is None:
-            place, keys = link.place(), self.routed(record.org, record.uid)
+            keys = self.routed(record.org, record.uid)
             compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, keys))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
@@ -281,7 +291,7 @@ class HostSync:
         )
 
     def _is_confirmed(self, uid: str, link: Link | None) -> bool:
-        return link is not None and self._confirmed.get(uid) == link.session
+        return link is not None and self._confirmed.get(uid) == (link.session, link.place())
 
     async def _archive(self, record: Kept) -> None:
         await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now()))
@@ -296,6 +306,10 @@ class HostSync:
         if self._troubles.get(record.uid) != trouble:
             log.warning("%s (%s): %s", subject(shelves.key_of(record)), record.uid, trouble)
             self._troubles[record.uid] = trouble
+
+
+async def _nobody(_org: str) -> None:
+    """There are no groups."""
 
 
 def _now() -> int:

@@ -64,6 +64,20 @@ class Link:
         """What its sandboxes are compiled for, as far as it has said."""
         return self._place()._replace(routes=self._routes)
 
+    @property
+    def has_met(self) -> bool:
+        """Whether the host has said anything at all of itself."""
+        return self._met.is_set()
+
+    async def meet(self) -> tuple[int, Place]:
+        """The session there is, and what is compiled for it: of a host that has said nothing nobody knows either.
+
+        Raises:
+            HostUnavailableError: it does not say.
+        """
+        await self._meet(ANSWER_S)
+        return self.session, self.place()
+
     # --- what comes ---------------------------------------------------------------------------------------------------
 
     def hear(self, message: wire.AnyToControl) -> None:
@@ -105,6 +119,7 @@ class Link:
                 self.picture.ends(message.run)
             case wire.Pulse():
                 self.picture.is_told(message.count)
+                self._routes = self._routes if message.routes is None else message.routes
                 return
         if message.count:
             self.picture.hears(message.count)

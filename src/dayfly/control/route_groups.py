@@ -17,6 +17,7 @@ from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, page, read_json, serve
 from dayfly.control.group_keys import GroupKeys
+from dayfly.control.group_leads import leads
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.lives import Told, abandonment, end_request, new_routing_key, retried, with_trouble
 from dayfly.control.port import HERE
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
     from dayfly.spec.run import Request as EndRequest
+    from dayfly.spec.unserved import Leads
 
 MOST_GROUPS = 1_000
 # Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
@@ -61,7 +63,7 @@ class RouteGroups:
         self._links = links
         self._sync = sync
         self._crowds: dict[str, Crowd] = {}
-        self._keys = GroupKeys(store, sync)
+        self._keys = GroupKeys(store, sync, self._crowd)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -166,14 +168,8 @@ class RouteGroups:
     async def told(self, records_: Sequence[GroupRecord]) -> dict[str, Told]:
         """What the groups' runs are doing, by uid, whom they match, and what is not carried out for them."""
         found = await self._standings(records_)
-        return {
-            record.uid: Told(
-                group_forms.spoken(record, *found[record.uid], routes=self._routes(record)),
-                found[record.uid][0].endpoints,
-                found[record.uid][0].version,
-            )
-            for record in records_
-        }
+        said = {each.uid: group_forms.spoken(each, *found[each.uid], self._leads(each)) for each in records_}
+        return {uid: found[uid][0]._replace(report=report) for uid, report in said.items()}
 
     # --- the server's own work ----------------------------------------------------------------------------------------
 
@@ -207,7 +203,7 @@ class RouteGroups:
         there = {entry.org for entry in await self._store.everywhere().read(group_records.roll)}
         for org in sorted(there | self._keys.orgs()):
             groups_ = await self._crowd(org).refresh()
-            await self._keys.follow(org, self._crowd(org), groups_)
+            await self._keys.follow(org, groups_)
             for record in groups_:
                 if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
                     await again(functools.partial(self._settle, org, record.name))
@@ -262,7 +258,7 @@ class RouteGroups:
         shelf, now = self._store.of(who.org), _now()
         added = await shelf.read(clusters.names)
         known = sorted(added | self._links.clusters(who.org))
-        cluster = wish.spec.cluster or (known[0] if known else "")
+        cluster = wish.spec.cluster or self._first_of(who.org, known)
         if cluster not in known:
             names = ", ".join(known) or "none yet"
             problem = f"no cluster {quote(cluster)}; this server has {names}; leave it out for sandboxes of any"
@@ -287,8 +283,13 @@ class RouteGroups:
         if link is not None:
             await link.admit(compiled.documents, compiled.forks)
         stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
-        await self._sync.tell(stored, compiled)
+        await self._sync.tell(stored, compiled, place)
         return await self._shown(stored)
+
+    def _first_of(self, org: str, known: list[str]) -> str:
+        """Where a group has its run that names no cluster: the first connected one, or else the first."""
+        met = [name for name in known if (link := self._links.of(org, name)) is not None and link.has_met]
+        return next(iter(met or known), "")
 
     async def _change(self, who: Who, record: GroupRecord, wish: RouteGroup) -> Any:
         refuse_changes(record.spec, wish.spec, MUTABLE, "route group")
@@ -378,13 +379,12 @@ class RouteGroups:
     async def _wires(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
         found = await self._standings(records_)
         return [
-            group_forms.wire(record, *found[record.uid], self._life(record)[1], routes=self._routes(record))
+            group_forms.wire(record, *found[record.uid], self._life(record)[1], self._leads(record))
             for record in records_
         ]
 
-    def _routes(self, record: GroupRecord) -> bool:
-        """Whether its host routes requests by their key."""
-        return (link := self._sync.link(record)) is not None and link.place().routes
+    def _leads(self, of: GroupRecord) -> Leads | None:
+        return leads(self._links, of, self._crowd(of.org).of(of).values())
 
     def _life(self, record: GroupRecord) -> tuple[int, int]:
         return record.life(_now(), matched=bool(self._crowd(record.org).of(record)))

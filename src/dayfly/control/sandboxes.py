@@ -199,8 +199,10 @@ class Sandboxes:
         report = standing.report if standing else None
         link = self._sync.link(record)
         place = link.place() if link is not None else HERE
-        routes, local = place.routes, place.leads_to_local
-        in_vain = unserved(documents.export(record.sandbox)["spec"], by_name=True, routes=routes, local=local)
+        # What nobody has said of itself yet may lead requests.
+        routes, local = place.routes or (link is not None and not link.has_met), place.leads_to_local
+        spec = documents.export(record.sandbox)["spec"]
+        in_vain = unserved(spec, by_name=place.declares, routes=routes, local=local)
         return Told(
             limited(lives.with_trouble(record, report, trouble), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else (), routes=routes),
@@ -262,7 +264,7 @@ class Sandboxes:
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
             await self._store.of(org).write(save)
-        await self._sync.tell(record, compiled)
+        await self._sync.tell(record, compiled, place)
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
     def _check_cluster(self, rows: Rows, cluster: str) -> None:
@@ -282,6 +284,8 @@ class Sandboxes:
 
             link = self._sync.link(record)
             place = link.place() if link is not None else HERE
+            if place.routes:
+                await self._sync.grouped(record.org)
 
             def understand(rows: Rows) -> Compiled:
                 if self._declares(rows, changed):
@@ -292,7 +296,7 @@ class Sandboxes:
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
             record = await self._store.of(changed.org).write(lambda rows: self._save(rows, who, changed))
-            await self._sync.tell(record, compiled)
+            await self._sync.tell(record, compiled, place)
             warnings = compiled.warnings
         if lease:
             await self._renew(who, record, lease)

@@ -204,7 +204,7 @@ class HostEnd(abc.ABC):
         """What comes of an order. Nothing is awaited before the host has it, so they keep their turns."""
         subject = f"{type(order).__name__} {getattr(order, 'uid', '')}"
         try:
-            verdict = await self._order(order)
+            verdict = await self.ordered(order)
         except HostUnavailableError as fault:
             return Verdict.UNAVAILABLE, str(fault)
         except RefusedError as fault:
@@ -218,7 +218,8 @@ class HostEnd(abc.ABC):
         self._failing.discard(subject)
         return verdict, ""
 
-    async def _order(self, order: wire.Order) -> Verdict:
+    async def ordered(self, order: wire.Order) -> Verdict:
+        """Have the host carry out an order. Those of one run come in their turns."""
         host = self._host
         match order:
             case wire.Offer():
@@ -305,7 +306,12 @@ class HostEnd(abc.ABC):
             return
         for uid in self._host.unacknowledged():
             self._say_end(uid)
-        self.say(wire.Pulse(session=self._session, count=self._count))
+        self.pulse()
+
+    def pulse(self) -> None:
+        """Say how much was said, and what may have changed since the inventory: whether the host leads requests."""
+        if self._session:
+            self.say(wire.Pulse(session=self._session, count=self._count, routes=self._host.routes))
 
     async def run(self) -> None:
         """Remind, now and then, until cancelled."""

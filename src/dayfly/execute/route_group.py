@@ -24,15 +24,18 @@ _NOTHING: Mapping[AttemptKey, Fact] = MappingProxyType({})
 
 
 def state(run: Run, documents: Iterable[Lifecycle], facts: Mapping[AttemptKey, Fact] = _NOTHING) -> TargetState | None:
-    """How far it has come; None for a run of another kind of target.
+    """How far it has come; None for a run of another kind of target. Arguments as of `progress`."""
+    return progress(run, documents, facts) if run.target.kind == KIND else None
+
+
+def progress(run: Run, documents: Iterable[Lifecycle], facts: Mapping[AttemptKey, Fact] = _NOTHING) -> TargetState:
+    """How far a route group has come, whatever object stands for it.
 
     Args:
         run: As the ledger has it.
         documents: Those that the run has sealed.
         facts: News of attempts, which the turn is about to record; without them another turn has to follow.
     """
-    if run.target.kind != KIND:
-        return None
     before = (unit_id(document.resource, unit.name) for document in documents for unit in document.pre_start)
     return TargetState(started=all(_is_done(run, name, facts) for name in before), stopped=True)
 

@@ -260,6 +260,7 @@ FIELDS: dict[type, Row] = {
         "uid": text("Its UID at the control plane.", 36),
         "org": text("The organisation that has it.", 253),
         "name": text("Its name there.", 30),
+        "kind": text("What it is there, Sandbox or RouteGroup; empty for a sandbox.", 63),
         "generation": text("The newest wish that was taken up.", minimum=0),
         "expires_at": text("When its time to live is over, " + _MILLISECONDS),
         "lease_until": text("Until when it was renewed, " + _MILLISECONDS),

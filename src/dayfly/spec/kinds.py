@@ -49,14 +49,16 @@ class Hooked(Struct, frozen=True, kw_only=True):
 
 
 class Offered(Struct, frozen=True, kw_only=True):
-    """A sandbox of a control plane that a run carries out: by its UID there, and what was ordered of it.
+    """A sandbox or route group of a control plane that a run carries out: by its UID there, and what was ordered of it.
 
-    Times are unix milliseconds, 0 for never. `generation` is that of the wish that was taken up last.
+    `kind` is empty where an operator wrote it that knew sandboxes alone. Times are unix milliseconds, 0 for never.
+    `generation` is that of the wish that was taken up last.
     """
 
     uid: str
     org: str = ""
     name: str = ""
+    kind: str = ""
     generation: int = 0
     expires_at: int = 0
     lease_until: int = 0

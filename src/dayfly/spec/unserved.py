@@ -4,7 +4,7 @@ It works on the form of the wire, which a host has of a wish that was checked lo
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dayfly.spec.errors import quote
 
@@ -37,13 +37,30 @@ def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, lo
     return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 
-def group_unserved(spec: Mapping[str, Any], *, routed: str = "") -> tuple[str, ...]:
-    """The same of a route group. Where something routes requests by their key, `routed` is the cluster that is."""
-    if routed:
-        return tuple(_elsewhere(spec, routed))
+class Leads(NamedTuple):
+    """Where a route group's key leads anywhere: whether it does at all, and in which clusters of its sandboxes not.
+
+    `addresses` is the cluster in which its endpoints have addresses of their own; empty where none of them has.
+    """
+
+    anywhere: bool = False
+    nowhere: tuple[str, ...] = ()
+    addresses: str = ""
+
+
+def group_unserved(spec: Mapping[str, Any], leads: Leads = Leads()) -> tuple[str, ...]:  # noqa: B008 - frozen
+    """The same of a route group."""
+    if leads.anywhere:
+        nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)
+        return (*nowhere, *(_elsewhere(spec, leads.addresses) if leads.addresses else _without_address(spec)))
     endpoints = [f"spec.endpoints[{index}]" for index in range(len(_list(spec.get("endpoints"))))]
     ways = " and ".join(["spec.match", *endpoints[:1]]) + (f" to [{len(endpoints) - 1}]" if endpoints[1:] else "")
     return (f"{ways} (no data plane routes requests by their key: they reach the baselines)",)
+
+
+def _without_address(spec: Mapping[str, Any]) -> Iterator[str]:
+    for index, _ in enumerate(_list(spec.get("endpoints"))):
+        yield f"spec.endpoints[{index}] (endpoints of a group get no address in a cluster)"
 
 
 def _elsewhere(spec: Mapping[str, Any], cluster: str) -> Iterator[str]:

@@ -30,11 +30,12 @@ class HostSilentError(HostUnavailableError):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a fork answers."""
+    """Where a fork or an endpoint answers. `scheme` is how to ask there; empty for that of the endpoint's target."""
 
     unit: str
     host: str
     port: int
+    scheme: str = ""
 
 
 class Value(Struct, frozen=True, kw_only=True):
@@ -254,7 +255,12 @@ class Ended(ToControl, frozen=True, kw_only=True):
 
 
 class Pulse(ToControl, frozen=True, kw_only=True):
-    """Nothing new: this `count` was the last. Whoever lacks something says hello again."""
+    """Nothing new: this `count` was the last. Whoever lacks something says hello again.
+
+    `routes` is the inventory's, as it is now: what leads requests may come to a cluster, and go. None says nothing.
+    """
+
+    routes: bool | None = None
 
 
 class Verdict(enum.StrEnum):

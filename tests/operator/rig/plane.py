@@ -7,8 +7,9 @@ import contextlib
 import enum
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,7 +24,7 @@ from kube.fake import Crash
 from rig.cloud import Object
 from rig.kubelet import Script
 from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
-from rig.world import Process, World
+from rig.world import Process, Unit, World
 
 KEY = "k"
 ORG = "acme"
@@ -242,10 +243,11 @@ async def call(
     return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def world(seed: int = 0) -> World:
-    """A cluster with room for an organisation's sandboxes, and no plugin of its own."""
-    scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in CHAIN_UNITS}
-    made = World(CHAIN_UNITS, scripts, seed=seed)
+def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> World:
+    """A cluster with room for an organisation's sandboxes, and no plugin of its own; `more` units may run there."""
+    units = {**CHAIN_UNITS, **more}
+    scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in units}
+    made = World(units, scripts, seed=seed)
     made.namespace("kube-system")
     made.namespace("dayfly-system")
     made.namespace("acme-sandboxes")

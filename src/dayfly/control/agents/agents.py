@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from dayfly.control import audit, auth, records, tokens
+from dayfly.control import audit, auth, shelves, tokens
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
@@ -244,7 +244,7 @@ class Agents:
             found = mailbox.frozen(rows, cluster)
             if found is None:
                 return {"frozen": False}
-            ours = {each.uid: each.name for each in records.living(rows) if each.cluster == cluster}
+            ours = {each.uid: each.name for each in shelves.roll(rows) if each.cluster == cluster}
             told = {"frozen": True, "why": found.why, "since": rfc3339(found.at), "compared": found.runs is not None}
             if found.runs is None:
                 return told

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, sandboxes
+from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
 from dayfly.spec import wire
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, Sent, Session, chained
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 # How long what a host has said waits for replicas that have not read it; who is slower asks for everything.
 KEEP_HEARD_MS = 60_000
+
+# What has a run of its own.
+_LIVING: Final = (sandboxes, route_groups)
 
 RESTORED: Final = (
     "it has seen messages that this server does not know to have sent, as after a restore of the server's database or "
@@ -246,7 +249,7 @@ def heard(rows: Rows, cluster: str, after: int) -> list[tuple[int, int, str]]:
 
 
 def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> list[str]:
-    """Those of the sandboxes that are to live, as a host asks before it lets anything of them start.
+    """Those of the sandboxes and route groups that are to live, as a host asks before it lets anything of them start.
 
     Raises:
         MailboxError: it asks in another session.
@@ -254,13 +257,18 @@ def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> 
     row = _in_session(rows, cluster, session)
     if row.frozen:
         raise FrozenError(_frozen(row).why)
-    query = rows.select(sandboxes.c.uid).where(
-        sandboxes.c.cluster == cluster,
-        sandboxes.c.uid.in_(uids[:MOST_MESSAGES]),
-        sandboxes.c.stop.is_(None),
-        sandboxes.c.abandon.is_(None),
-    )
-    return [each.uid for each in rows.execute(query)]
+    return [
+        each.uid
+        for table in _LIVING
+        for each in rows.execute(
+            rows.select(table.c.uid).where(
+                table.c.cluster == cluster,
+                table.c.uid.in_(uids[:MOST_MESSAGES]),
+                table.c.stop.is_(None),
+                table.c.abandon.is_(None),
+            )
+        )
+    ]
 
 
 def frozen(rows: Rows, cluster: str) -> Frozen | None:
@@ -278,8 +286,9 @@ def thaw(rows: Rows, cluster: str) -> bool:
     row = _locked(rows, cluster)
     if row is None or not row.frozen or (known := _frozen(row)).runs is None:
         return False
-    mine = sandboxes.c.cluster == cluster, sandboxes.c.created_at <= known.at
-    rows.execute(rows.update(sandboxes).where(*mine).values(taken_over=True))
+    for table in _LIVING:
+        mine = table.c.cluster == cluster, table.c.created_at <= known.at
+        rows.execute(rows.update(table).where(*mine).values(taken_over=True))
     rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row)))
     number = max(row.sent, known.number)
     _set(

@@ -61,6 +61,8 @@ class Agent:
         """Talk to the control plane, until cancelled."""
         while not self._uid:
             try:
+                # Or it would be told that nothing leads requests here, and would take all routes away.
+                await self._cluster.looked()
                 # Of all objects of a cluster this one is always there, and never made anew.
                 self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
             except errors.ApiError as fault:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from dayfly.execute import log_pieces
 from dayfly.execute.host_end import Host, HostEnd, OfKept
@@ -25,6 +27,14 @@ class ServedEnd(HostEnd):
         self._told = host
         self._cluster = cluster
         self._run = run
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def ordered(self, order: wire.Order) -> Verdict:
+        """Each takes several requests to the cluster: of two offers that come together the later one is to be left."""
+        if isinstance(order, wire.Baseline):
+            return await super().ordered(order)
+        async with self._turns.setdefault(order.uid, asyncio.Lock()):
+            return await super().ordered(order)
 
     def news(self, uid: str) -> wire.Standing:
         """With its report: whoever reads it at the control plane is not to wait for a question that goes back here."""

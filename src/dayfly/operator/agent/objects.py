@@ -1,4 +1,6 @@
-"""Sandboxes of a control plane as objects of this cluster: named from their UID there, and marked as its own.
+"""What a control plane has here, as Sandbox objects of this cluster: named from their UID there, and marked as its own.
+
+Its route groups are such objects, too: of what was never offered a UID is all that is known, and one name is enough.
 
 Such an object goes only once the control plane has noted its end: until then our finalizer `dayfly.dev/served` keeps
 it, so that under its name, and with it under its UID, nothing is begun anew. It holds no wish: what is to be done came
@@ -35,6 +37,7 @@ from dayfly.plan.status import describe
 from dayfly.plan.world import World
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
+from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Run, decode
 from dayfly.spec.wire import Offer, RefusedError
 
@@ -54,10 +57,12 @@ def name_of(uid: str) -> str:
 
 
 def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:
-    """The object for a sandbox; without an offer it is there to be deleted."""
+    """The object for a sandbox or route group; without an offer it is there to be deleted."""
     notes = {SERVED_FOR_ANNOTATION: org}
     if offer is not None:
-        notes |= {SERVED_NAME_ANNOTATION: offer.name, SERVED_KEY_ANNOTATION: offer.routing_key}
+        group = offer.documents[-1].target.kind == GROUP
+        name = f"{GROUP.lower()}/{offer.name}" if group else offer.name
+        notes |= {SERVED_NAME_ANNOTATION: name, SERVED_KEY_ANNOTATION: offer.routing_key}
     return {
         "apiVersion": SANDBOXES.api_version,
         "kind": SANDBOXES.kind,

@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.pod import names, trial
+from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.operator.agent import objects
+from dayfly.operator.agent import admission, objects
 from dayfly.operator.agent.end import ServedEnd
+from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.agent.spoken import Spoken
 from dayfly.operator.agent.trouble import unless_troubled
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import Cluster, finalized
@@ -33,20 +35,20 @@ from dayfly.operator.cluster.objects import (
 from dayfly.plan.actions import Decision
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe
+from dayfly.plan.status import describe, limited
 from dayfly.plan.world import World
 from dayfly.spec import wire
 from dayfly.spec.kinds import Offered, RunSpec
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Event, Lifecycle, Target, Unit
+from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
+from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
 
-VERSIONS_IN_A_SESSION = 1_000_000
 LOST = (
     "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
     "backup, or give the cleanup up with dayfly abandon"
@@ -68,20 +70,20 @@ class Served:
         self._admit = admit
         self.org = self.cluster_name = ""
         self.session = 0
-        self._first = 0
-        self._versions: dict[str, int] = {}
-        self._reports: dict[str, Report] = {}
+        self._spoken = Spoken()
+        self._foreign = ForeignKeys(cluster)
         self._keys: dict[str, Key] = {}
         self._over: set[str] = set()
         self.end = ServedEnd(self, cluster, self.seen_run)
         cluster.sandboxes.listen(self._heard)
         cluster.runs.listen(self._run_heard)
+        for kinds in (cluster.gateway, cluster.istio):
+            kinds.listen(self.end.pulse)
 
     def meet(self, session: Session) -> None:
         """The control plane knows us by these names."""
         self.org, self.cluster_name, self.session = session.org, session.cluster, session.session
-        # Numbers of reports rise over restarts: the session does.
-        self._first = self._first or self.session * VERSIONS_IN_A_SESSION
+        self._spoken.begin(session.session)
 
     @property
     def namespace(self) -> str:
@@ -105,7 +107,7 @@ class Served:
         return [uid for uid in self._keys if (seen := self._seen(uid)) is not None and self._is_over(seen)]
 
     def version(self, uid: str) -> int:
-        return self._versions.get(uid, self._first)
+        return self._spoken.version(uid)
 
     def has_ended(self, uid: str) -> bool:
         seen = self._seen(uid)
@@ -115,20 +117,21 @@ class Served:
         seen = self._seen(uid)
         if seen is None:
             return None
-        run = self._run(seen)
+        run, endpoints = self._run(seen), self._spoken.endpoints(uid)
         if objects.has_ended(seen, run=run is not None):
-            report = objects.last_word(seen, uid)
+            report, endpoints = objects.last_word(seen, uid), ()
         elif run is None and finalized(seen.metadata, TARGET_FINALIZER):
             report = _frozen(uid)
-        elif run is not None and uid not in self._reports:
+        elif (said := self._spoken.report(uid)) is not None:
+            report = said
+        elif run is not None:
             # Of whatever was there before us, and had no turn yet.
             report = describe(seal(()), World(run=run.ledger), Decision(), self._cluster.now())
             report = msgspec.structs.replace(report, ready=False, reason=Reason.RESOURCES_PENDING)
-        elif uid in self._reports:
-            report = self._reports[uid]
         else:
             return None
-        return wire.Standing(uid=uid, seq=self.version(uid), report=msgspec.structs.replace(report, uid=uid))
+        report = msgspec.structs.replace(report, uid=uid)
+        return wire.Standing(uid=uid, seq=self.version(uid), report=report, endpoints=endpoints)
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         if not self.namespace:
@@ -136,18 +139,9 @@ class Served:
                 f"no namespace of the cluster {self.cluster_name} is bound to the organisation {self.org}: its "
                 f"administrator can have the operator begin with --agent-namespace {self.org}=NAMESPACE"
             )
-        if not documents or sum(len(each.units(event)) for each in documents for event in Event) > MAX_UNITS_PER_RUN:
-            raise RefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
-        if any(document.target.kind != SANDBOXES.kind for document in documents):
-            raise RefusedError("its operator carries out sandboxes alone, and no route groups")
-        for document in documents:
-            # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
-            if not document.origin.inline and document.origin.publisher != self.org:
-                raise RefusedError(f"the plugin {document.origin.name} is not one of {self.org}")
+        admission.check_documents(documents, self.org)
         self._admit(documents, forks)
-        for document in documents:
-            if found := trial.objections(document):
-                raise RefusedError(found[0])
+        admission.check_kept(forks, group=documents[-1].target.kind == GROUP, foreign=self._foreign)
 
     async def baseline(self, workload: Workload) -> None:
         """Forks derive from what the cluster has."""
@@ -173,7 +167,8 @@ class Served:
         elif finalized(seen.metadata, TARGET_FINALIZER) or not offer.birth:
             return Verdict.UNKNOWN
         else:
-            run = await self._seal(seen, offer)
+            # Somebody else may have sealed it meanwhile, with what was offered before.
+            await self._revise(run := await self._seal(seen, offer), offer)
         self._keys.setdefault(offer.uid, Key.of(seen))
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
@@ -253,10 +248,10 @@ class Served:
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid or not (uid := is_served(seen.metadata)):
             return
-        before = self._reports.get(uid)
-        self._reports[uid] = report
-        if before is None or msgspec.structs.replace(report, born_at=before.born_at) != before:
-            self._versions[uid] = self.version(uid) + 1
+        urls = self._cluster.urls.get(names.run_name(target.name, target.uid), {})
+        # On the wire a report is whole, as every host's is: its Sandbox here says what is lacking by itself.
+        bare = msgspec.structs.replace(report, unserved=())
+        if self._spoken.note(uid, limited(bare, report.unserved), urls):
             self.end.changed(uid)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
@@ -264,8 +259,8 @@ class Served:
             self._keys[uid] = change.key
             self._may_be_over(change.new, uid)
         elif change.new is None and change.old is not None and (uid := is_served(change.old.metadata)):
-            for known in (self._keys, self._versions, self._reports):
-                known.pop(uid, None)
+            self._keys.pop(uid, None)
+            self._spoken.forget(uid)
             self._over.discard(uid)
 
     def _run_heard(self, change: Change[RunObject]) -> None:
@@ -293,7 +288,7 @@ class Served:
     def _ends(self, uid: str) -> Verdict:
         if uid not in self._over:
             self._over.add(uid)
-            self._versions[uid] = self.version(uid) + 1
+            self._spoken.advance(uid)
             self.end.ended(uid)
         return Verdict.OVER
 
@@ -327,7 +322,7 @@ class Served:
         return await self._cluster.ledger.fresh(names.run_name(seen.metadata.name, seen.metadata.uid))
 
     async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
-        """Whatever the control plane calls it: here the target of its run is that very object."""
+        """Whatever the control plane calls it, or has: here the target of its run is that very object."""
         meta = seen.metadata
         target = Target(
             api_version=SANDBOXES.api_version,
@@ -341,6 +336,7 @@ class Served:
             uid=offer.uid,
             org=self.org,
             name=offer.name,
+            kind=offer.documents[-1].target.kind,
             generation=offer.generation,
             expires_at=offer.expires_at,
             lease_until=offer.lease_until,
@@ -351,6 +347,7 @@ class Served:
         offered = run.spec.offered
         if offered is None or offer.generation < offered.generation or run.ledger.closed is not None:
             return
+        admission.check_kept(offer.forks, group=offered.kind == GROUP, foreign=self._foreign)
         newest = msgspec.structs.replace(offered, generation=offer.generation, expires_at=offer.expires_at)
         spec = msgspec.structs.replace(run.spec, forks=offer.forks, offered=newest)
         await self._write(run, spec)

@@ -26,7 +26,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import Conflict, Standing
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
-from dayfly.spec.unserved import SERVED, group_unserved
+from dayfly.spec.unserved import SERVED, Leads, group_unserved
 
 AGAIN_S = 1.0
 # So many are listed; all of them are counted.
@@ -92,7 +92,7 @@ class GroupStatus:
         report = about[1] if about else None
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
-        lacking = _addresses(seen.spec) if self._cluster.routed else group_unserved(seen.spec)
+        lacking = group_unserved(seen.spec, Leads(anywhere=self._cluster.routed))
         message = f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
         units = report.units if report else ()
@@ -189,12 +189,3 @@ def _since(seen: RouteGroupObject, type_: str, status: str) -> str:
     spoken = seen.status.conditions if seen.status else ()
     found = [each.last_transition_time for each in spoken if each.type == type_ and each.status == status]
     return found[0] if found else ""
-
-
-def _addresses(spec: dict[str, Any]) -> tuple[str, ...]:
-    """Its endpoints, where its key leads to forks."""
-    given = spec.get("endpoints")
-    count = len(given) if isinstance(given, list) else 0
-    return tuple(
-        f"spec.endpoints[{index}] (endpoints of a group get no address in a cluster)" for index in range(count)
-    )

@@ -2,24 +2,21 @@
 
 from collections.abc import Callable
 
-from dayfly.execute import route_group
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import DOCUMENTS, GROUPS, RouteGroupObject, RunObject
+from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
 from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
+from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
 from dayfly.operator.targets.sandbox import counts_updates, only_ours
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, GroupTtl
 from dayfly.work.pace import Urgency
-
-AT_ONCE_S = 0.001
 
 
 class RouteGroupTarget(Plain):
@@ -70,22 +67,11 @@ class RouteGroupTarget(Plain):
         return Times(expires_at=until)
 
     async def state(self, run: RunObject) -> TargetState | None:
-        documents: list[Lifecycle] = []
-        for pin in run.spec.documents:
-            found = self._cluster.documents.get(pin.name)
-            if found is None:
-                found = await self._cluster.client.find(DOCUMENTS, pin.name)
-            if found is None:
-                return TargetState(stopped=True, message=f"its document {pin.name} is gone")
-            documents.append(found.spec)
-        return route_group.state(run.ledger, documents)
+        return await group_state(self._cluster, run)
 
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
         after = await self._speaker.tell(scene, report, hindrance=hindrance)
-        state = route_group.state(scene.world.run, scene.plan.documents)
-        # What this turn has recorded was the last before its start: nobody else has news of that.
-        begins = state is not None and state.started and scene.plan.documents and not scene.world.run.started_at
-        return AT_ONCE_S if begins and not scene.world.run.ended_at else after
+        return AT_ONCE_S if group_begins(scene) else after
 
     async def freeze(self, run: RunObject, why: FrozenError) -> None:
         await self._speaker.freeze(run, why)

@@ -21,9 +21,12 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
+from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
+from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
+from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Request, encode
 from dayfly.spec.sandbox import ttl_seconds
 from dayfly.work.pace import Urgency
@@ -94,6 +97,9 @@ class SandboxTarget(Plain):
             return True
         return await self._server.permits(run) if self._server is not None else None
 
+    async def state(self, run: RunObject) -> TargetState | None:
+        return await group_state(self._cluster, run) if _is_group(run) else None
+
     async def stays(self, run: RunObject) -> bool:
         """Its Sandbox stays instead, with how it ended, until its control plane has noted that."""
         if run.spec.offered is not None:
@@ -106,12 +112,20 @@ class SandboxTarget(Plain):
         return False
 
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+        target = scene.world.run.target
         if self._server is not None:
-            self._server.heard(scene.world.run.target, report)
-        return await self._speaker.tell(scene, report, hindrance=hindrance)
+            self._server.heard(target, report)
+        after = await self._speaker.tell(scene, report, hindrance=hindrance)
+        run = self._cluster.ledger.get(names.run_name(target.name, target.uid))
+        return AT_ONCE_S if run is not None and _is_group(run) and group_begins(scene) else after
 
     async def freeze(self, run: RunObject, why: FrozenError) -> None:
         await self._speaker.freeze(run, why)
+
+
+def _is_group(run: RunObject) -> bool:
+    """Whether it is a route group of a control plane, which starts as route groups do and has no forks."""
+    return run.spec.offered is not None and run.spec.offered.kind == GROUP
 
 
 def counts_updates(spec: dict[str, Any]) -> bool:

@@ -1,0 +1,66 @@
+"""What of an offer is refused, whatever the executors here could do: a control plane is a tenant of its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dayfly.execute.pod import trial
+from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Event, Kind, Lifecycle, Unit, kept_id
+from dayfly.spec.route_group import KIND as GROUP
+from dayfly.spec.routing import check_key
+from dayfly.spec.unserved import PREVIEWED
+from dayfly.spec.wire import RefusedError
+
+
+def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
+    """Refuse documents that no sandbox or route group of that organisation has.
+
+    Raises:
+        RefusedError: the first thing that is refused.
+    """
+    if not documents or sum(len(each.units(event)) for each in documents for event in Event) > MAX_UNITS_PER_RUN:
+        raise RefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
+    kinds = {document.target.kind for document in documents}
+    if kinds not in ({SANDBOXES.kind}, {GROUP}):
+        raise RefusedError("its operator carries out sandboxes and route groups, and nothing else")
+    for document in documents:
+        # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
+        if not document.origin.inline and document.origin.publisher != org:
+            raise RefusedError(f"the plugin {document.origin.name} is not one of {org}")
+        if found := trial.objections(document):
+            raise RefusedError(found[0])
+
+
+def check_kept(forks: Iterable[Unit], *, group: bool, foreign: ForeignKeys) -> None:
+    """Refuse what would lead requests in a way that no compiler has said, or those of somebody else.
+
+    Args:
+        forks: The kept units of a run.
+        group: Whether that is a route group's, which has no forks of its own.
+        foreign: Whose keys are not the control plane's.
+
+    Raises:
+        RefusedError: the first thing that is refused.
+    """
+    for unit in forks:
+        if group and unit.kind is not Kind.PREVIEW:
+            raise RefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
+        for key in _keys(unit):
+            try:
+                check_key(key)
+            except SpecError as fault:
+                raise RefusedError(f"{kept_id(unit)}: {fault}") from None
+            if foreign.has(key):
+                raise RefusedError(f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied here")
+        if unit.preview is not None and unit.preview.scheme not in PREVIEWED:
+            raise RefusedError(f"{kept_id(unit)}: no key can stand in what is sent by {quote(unit.preview.scheme)}")
+
+
+def _keys(unit: Unit) -> Iterator[str]:
+    if unit.route is not None:
+        yield from unit.route.keys
+    if unit.preview is not None:
+        yield unit.preview.key

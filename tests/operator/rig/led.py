@@ -1,0 +1,51 @@
+"""Clusters of a control plane in which requests are led to forks by their keys."""
+
+from __future__ import annotations
+
+from dayfly.execute.gateway.preview import Edge
+from dayfly.operator.cluster.route_kinds import Routing
+from rig import plane as planes
+from rig.plane import Plane
+from rig.scenes import fork
+from rig.world import Unit, World
+
+EDGE = Edge("edges", "edge", "preview.example.com", "https")
+HOOKS = {"before": True, "warm": True, "drain": False, "report": False}
+"""The hooks of a group by name, and whether they come before its life."""
+
+
+def world(*, edge: Edge | None = EDGE, installed: bool = True, grants: bool = True) -> World:
+    """Baselines `web` and `page` in `shop`, which lets the organisation's sandboxes fork, and a Gateway."""
+    made = planes.world(more={name: Unit(creates=creates) for name, creates in HOOKS.items()})
+    made.routing = Routing(edge=edge)
+    if grants:
+        made.grant("shop", annotations={"dayfly.dev/sandboxes-from": "acme-sandboxes"})
+    for name in ("web", "page"):
+        made.forks.baseline(name)
+    if installed:
+        made.gateways.install()
+        made.gateways.route()
+    return made
+
+
+def forking(*names: str, cluster: str = "east", **more) -> dict:
+    """A sandbox with forks and without resources."""
+    plain = [{"forkOf": fork(name)["forkOf"]} for name in names or ("web",)]
+    return {"spec": {"cluster": cluster, "forks": plain, **more}}
+
+
+def previewed(**targets: str) -> dict:
+    return {"endpoints": [{"name": name, "target": target} for name, target in targets.items()]}
+
+
+async def urls(plane: Plane, what: str = "sandboxes/shop") -> dict[str, str]:
+    """Addresses as the control plane tells them."""
+    return {each["name"]: each["url"] for each in (await plane.must("GET", what))["endpoints"]}
+
+
+async def key(plane: Plane, what: str = "sandboxes/shop") -> str:
+    return (await plane.must("GET", what))["routingKey"]
+
+
+async def status(plane: Plane, what: str = "sandboxes/shop") -> dict:
+    return (await plane.must("GET", what))["status"]

@@ -1,0 +1,260 @@
+"""Route groups of a control plane in a cluster whose operator dials it: their keys, their hooks, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from rig import led
+from rig.led import HOOKS, forking, key, previewed, status, urls
+from rig.plane import Fate, Plane
+from rig.served import box, left, lost_there, ready, true, until
+from rig.world import World
+
+from dayfly.control.route_groups import RouteGroups
+from share import SHARE
+
+AT = "routegroups/pay"
+MATCH = {"label": {"key": "team", "value": "pay*"}}
+STEPS = dict(zip(("preStart", "postStart", "preStop", "postStop"), HOOKS, strict=True))
+WITH_HOOKS = {
+    "runner": {"image": "busybox:1"},
+    "hooks": {event: [{"name": name, "script": "#!/bin/sh\n"}] for event, name in STEPS.items()},
+}
+
+
+def play(story, tell, **how):
+    return story(tell, born=lambda: led.world(**how))
+
+
+def group(cluster: str = "east", **more) -> dict:
+    return {"spec": {"cluster": cluster, "match": MATCH, **more}}
+
+
+async def begin(world: World, plane: Plane, **more) -> str:
+    """A group that is ready; its key."""
+    await plane.must("PUT", AT, group(**more))
+
+    async def so() -> bool:
+        return (await status(plane, AT))["ready"]
+
+    await until(world, so, f"the group is ready: {await status(plane, AT)}")
+    return await key(plane, AT)
+
+
+async def member(world: World, plane: Plane, name: str, *baselines: str) -> str:
+    """A sandbox that the group matches, with its forks; the name of the first of them."""
+    await plane.must("PUT", f"sandboxes/{name}", forking(*baselines, labels={"team": "payments"}))
+    await ready(world, plane, name)
+    own = await key(plane, f"sandboxes/{name}")
+    await until(world, lambda: true(world.gateways.leads(own).startswith("f-")), "its own key leads to it")
+    return world.gateways.leads(own)
+
+
+async def led_to(world: World, key: str, fork: str) -> None:
+    await until(world, lambda: true(world.gateways.leads(key) == fork), f"its key leads to {fork}")
+
+
+async def ended(world: World, plane: Plane) -> None:
+    """All is deleted, and nothing is left of it."""
+    for each in await plane.must("GET", "sandboxes"):
+        await plane.must("DELETE", f"sandboxes/{each['name']}")
+    await plane.ask("DELETE", AT)
+
+    async def so() -> bool:
+        none = not await plane.must("GET", "sandboxes") and (await plane.ask("GET", AT))[0] == 404
+        return none and not left(world)
+
+    await until(world, so, "nothing is left")
+
+
+def started(world: World) -> list[str]:
+    return [each.unit for each in world.cloud.log if each.what == "start" and each.unit in HOOKS]
+
+
+def test_all_four_hooks_run_in_the_cluster_that_it_names(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, **WITH_HOOKS)
+        assert started(world) == ["before", "warm"]
+        seen = box(world)
+        assert seen["metadata"]["namespace"] == "acme-sandboxes"
+        assert seen["metadata"]["annotations"]["served.dayfly.dev/name"] == "routegroup/pay"
+        [document] = world.cluster.objects("objectlifecyclemethods")
+        env = document["spec"]["preStart"][0]["exec"]["env"]
+        assert env["DAYFLY_ROUTE_GROUP_NAME"] == "pay"
+        assert env["DAYFLY_ROUTE_GROUP_NAMESPACE"] == "acme-sandboxes"
+        assert env["DAYFLY_ROUTE_GROUP_ROUTING_KEY"] == await key(plane, AT)
+        assert [each["move"] for each in await plane.must("GET", f"{AT}/history")].count("Claim") == 2
+        await plane.must("DELETE", AT)
+        await until(world, lambda: gone(plane), "it is gone there")
+        await until(world, lambda: true(not left(world)), "nothing is left here")
+        assert started(world) == list(HOOKS)
+
+    play(story, tell)
+
+
+async def gone(plane: Plane) -> bool:
+    return (await plane.ask("GET", AT))[0] == 404
+
+
+@pytest.mark.parametrize("cluster", ["east", ""], ids=["its cluster", "all clusters"])
+def test_its_key_leads_to_the_forks_of_whom_it_has_now(story, cluster):
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane, cluster=cluster)
+        assert world.gateways.leads(found) == "web"
+        first = await member(world, plane, "one")
+        await led_to(world, found, first)
+        await world.rest(5)
+        second = await member(world, plane, "two")
+        await world.rest(60)
+        assert world.gateways.leads(found) == first, "the older one answers"
+        stands = await status(plane, AT)
+        assert stands["matchedSandboxes"] == ["one", "two"]
+        assert stands["conflicts"] == [{"baseline": "shop/web", "sandbox": "one", "others": ["two"]}]
+        assert "unserved" not in stands
+        await plane.must("PUT", "sandboxes/one", forking())
+        await led_to(world, found, second)
+        await plane.must("DELETE", "sandboxes/two")
+        await led_to(world, found, "web")
+        await until(world, lambda: lost_there(plane, "two"), "two is gone")
+        assert (await status(plane, AT))["matchedSandboxes"] == []
+        await ended(world, plane)
+
+    play(story, tell)
+
+
+def test_a_group_that_nothing_can_lead_for_says_so(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
+        stands = await status(plane, AT)
+        assert "spec.match and spec.endpoints[0] (no data plane routes requests by their key" in stands["message"]
+        assert await urls(plane, AT) == {"site": ""}
+        world.gateways.install()
+        world.gateways.route()
+
+        async def leads() -> bool:
+            said = await status(plane, AT)
+            return said.get("unserved") == ["spec.endpoints[0] (endpoints of a group get no address in a cluster)"]
+
+        await until(world, leads, "its key leads now")
+        await led_to(world, await key(plane, AT), await member(world, plane, "one"))
+        await ended(world, plane)
+
+    play(story, tell, installed=False)
+
+
+def test_a_group_whose_last_sandbox_has_left_lives_as_long_as_its_ttl_says(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, ttl={"duration": "10m"}, **WITH_HOOKS)
+        await member(world, plane, "one")
+        await world.rest(900)
+        assert (await status(plane, AT))["ready"]
+        await plane.must("DELETE", "sandboxes/one")
+        await until(world, lambda: lost_there(plane, "one"), "one is gone")
+        await world.rest(500)
+        assert (await status(plane, AT))["ready"]
+        await world.rest(120)
+        await until(world, lambda: gone(plane), "it is over")
+        assert started(world) == list(HOOKS)
+        await until(world, lambda: true(not left(world)), "nothing is left")
+
+    play(story, tell)
+
+
+def test_its_time_to_live_ends_it_while_the_control_plane_is_away(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, ttl={"duration": "10m", "offsetFrom": "createdAt"}, **WITH_HOOKS)
+        plane.off = True
+        await world.rest(900)
+        assert started(world) == list(HOOKS)
+        plane.off = False
+        await until(world, lambda: gone(plane), "its end is noted")
+        await until(world, lambda: true(not left(world)), "nothing is left")
+
+    play(story, tell)
+
+
+def test_its_key_leads_on_while_server_and_operator_begin_anew(story):
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane)
+        fork = await member(world, plane, "one")
+        await led_to(world, found, fork)
+        for what in ("server", "agent", "both"):
+            if what != "agent":
+                await plane.restart()
+            if what != "server":
+                for process in world.processes:
+                    process.transport.dead = True
+            for _ in range(60):
+                await world.rest(2)
+                assert world.gateways.leads(found) == fork, what
+        await ended(world, plane)
+
+    play(story, tell)
+
+
+def test_a_server_that_begins_knows_whom_keys_lead_to_before_it_tells_any_cluster(story, monkeypatch):
+    """Else all keys of groups would lead to baselines until it has looked at the groups."""
+
+    async def never(_self) -> None:
+        await asyncio.Event().wait()
+
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane)
+        fork = await member(world, plane, "one")
+        await led_to(world, found, fork)
+        with monkeypatch.context() as patched:
+            patched.setattr(RouteGroups, "run", never)
+            await plane.restart()
+            for _ in range(60):
+                await world.rest(2)
+                assert world.gateways.leads(found) == fork
+        await plane.restart()
+        await ended(world, plane)
+
+    play(story, tell)
+
+
+def test_a_restored_server_begins_no_group_anew(story, tmp_path):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, **WITH_HOOKS)
+        await plane.back_up(tmp_path / "backup.db")
+        await plane.must("DELETE", AT)
+        await until(world, lambda: gone(plane), "it is gone there")
+        await until(world, lambda: true(not left(world)), "its end is noted")
+        await plane.restore(tmp_path / "backup.db")
+
+        async def frozen() -> bool:
+            return (await plane.must("GET", "clusters/east/thaw")).get("compared", False)
+
+        await until(world, frozen, "it is frozen")
+        assert (await plane.must("GET", "clusters/east/thaw"))["onlyHere"] == ["routegroup/pay"]
+        await plane.must("POST", "clusters/east/thaw", {})
+
+        async def lost() -> bool:
+            return "no longer knows" in (await status(plane, AT))["message"]
+
+        await until(world, lost, "its ledger is said to be lost")
+        assert started(world) == list(HOOKS)
+
+    play(story, tell)
+
+
+REQUESTS = 40
+CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
+
+
+@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about route groups"))
+def test_whatever_becomes_of_one_request_each_hook_runs_once_and_the_key_leads_to_the_fork(story, number, fate):
+    async def tell(world: World, plane: Plane) -> None:
+        plane.hook = lambda now, _what: fate if now == number else None
+        found = await begin(world, plane, **WITH_HOOKS)
+        fork = await member(world, plane, "one")
+        await led_to(world, found, fork)
+        await ended(world, plane)
+        await world.rest(400)
+        assert started(world) == list(HOOKS)
+        assert world.gateways.leads(found) == "web"
+        assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
+
+    play(story, tell)

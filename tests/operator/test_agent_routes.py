@@ -1,0 +1,218 @@
+"""Requests with the key of a control plane's sandbox reach its forks in the cluster, where something leads them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from rig import led
+from rig.led import forking, key, previewed, status, urls
+from rig.plane import Fate, Plane
+from rig.served import gone, ready, true, until
+from rig.world import World
+
+from dayfly.execute.gateway.preview import Edge
+from kube.fake import Call, Fault, Harm
+from share import SHARE
+
+SITE = "http://web.shop.svc:80"
+
+
+def play(story, tell, **how):
+    return story(tell, born=lambda: led.world(**how))
+
+
+async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
+    """A sandbox with a fork, to which its key leads."""
+    await plane.must("PUT", f"sandboxes/{name}", forking(**more))
+    await ready(world, plane, name)
+    found = await key(plane, f"sandboxes/{name}")
+    await until(world, lambda: leads(world, found), "its key leads to its fork")
+    return found
+
+
+async def leads(world: World, key: str) -> bool:
+    return world.gateways.leads(key).startswith("f-")
+
+
+def test_its_key_leads_to_its_fork_and_its_endpoint_has_an_address_that_gives_it(story):
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE, page="http://page.shop.svc:80"))
+        assert world.gateways.leads() == "web"
+
+        async def addressed() -> bool:
+            return all((await urls(plane)).values())
+
+        await until(world, addressed, "its endpoints have addresses")
+        for name, answers in (("site", world.gateways.leads(found)), ("page", "page")):
+            host = (await urls(plane))[name].removeprefix("https://")
+            assert host.endswith(".preview.example.com")
+            by, given = world.gateways.asked(host)
+            assert (by, found in str(given)) == (answers, True)
+        assert "unserved" not in await status(plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        assert world.gateways.leads(found) == "web"
+
+    play(story, tell)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"installed": False}, "neither the Gateway API nor Istio leads requests here"),
+        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"edge": Edge("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
+    ],
+    ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
+)
+def test_what_is_not_led_is_said_by_a_sandbox_that_is_ready(story, how, said):
+    async def tell(world: World, plane: Plane) -> None:
+        await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
+        await ready(world, plane)
+
+        async def so() -> bool:
+            stands = await status(plane)
+            return stands["ready"] and said in stands["message"] and said in str(stands["unserved"])
+
+        await until(world, so, "it is said")
+        assert await urls(plane) == {"site": ""}
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell, **how)
+
+
+def test_a_namespace_that_does_not_let_it_is_neither_forked_nor_led(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
+
+        async def refused() -> bool:
+            return "may not be forked by sandboxes of acme-sandboxes" in (await status(plane))["message"]
+
+        await until(world, refused, "it is refused")
+        await world.rest(120)
+        assert not world.gateways.ours()
+        assert not world.forks.all()
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell, grants=False)
+
+
+def test_of_two_offers_that_come_together_the_newer_is_left(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await world.rest(5)
+        plane.hook = lambda _number, what: Fate.LOST if what == "GET messages" else None
+        asked = [asyncio.ensure_future(plane.must("PUT", "sandboxes/shop", forking()))]
+        await world.rest(60)
+        asked.append(asyncio.ensure_future(plane.must("PUT", "sandboxes/shop", forking("web", "page"))))
+        await world.rest(60)
+        plane.hook = lambda _number, _what: None
+        await asyncio.gather(*asked)
+        await until(world, lambda: true(len(world.forks.all()) == 2), "both forks are there")
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell)
+
+
+def test_what_leads_requests_may_come_later_and_go_again(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await plane.must("PUT", "sandboxes/shop", forking())
+        await ready(world, plane)
+        found = await key(plane)
+        assert "neither the Gateway API nor Istio leads requests here" in (await status(plane))["message"]
+        world.gateways.install()
+        world.gateways.route()
+        await until(world, lambda: leads(world, found), "its key leads to its fork")
+
+        async def quiet() -> bool:
+            stands = await status(plane)
+            return stands["ready"] and "unserved" not in stands
+
+        await until(world, quiet, "nothing is lacking")
+        world.gateways.remove()
+
+        async def lacking() -> bool:
+            return "neither the Gateway API nor Istio leads requests here" in (await status(plane))["message"]
+
+        await until(world, lacking, "it is said again")
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell, installed=False)
+
+
+def test_no_request_is_led_elsewhere_while_server_and_operator_begin_anew(story):
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
+        fork = world.gateways.leads(found)
+        before = sorted(each["metadata"]["uid"] for each in world.gateways.ours())
+        for what in ("server", "agent", "both"):
+            if what != "agent":
+                await plane.restart()
+            if what != "server":
+                for process in world.processes:
+                    process.transport.dead = True
+            for _ in range(60):
+                await world.rest(2)
+                assert world.gateways.leads(found) == fork, what
+        assert sorted(each["metadata"]["uid"] for each in world.gateways.ours()) == before
+        await ready(world, plane)
+        assert (await urls(plane))["site"]
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell)
+
+
+def test_an_operator_that_cannot_see_what_leads_requests_does_not_say_that_nothing_does(story):
+    async def tell(world: World, plane: Plane) -> None:
+        found = await begin(world, plane)
+        fork = world.gateways.leads(found)
+        asked = []
+
+        def blind(_number, call: Call) -> Fault | None:
+            if call.request.path != "/apis/gateway.networking.k8s.io/v1":
+                return None
+            asked.append(call)
+            return Fault(Harm.TROUBLE_BEFORE)
+
+        world.hook = blind
+        for process in world.processes:
+            process.transport.dead = True
+        await world.rest(120)
+        assert asked
+        world.hook = lambda _number, _call: None
+        for _ in range(60):
+            await world.rest(2)
+            assert world.gateways.leads(found) == fork
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    play(story, tell)
+
+
+REQUESTS = 40
+CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
+
+
+@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about routes"))
+def test_whatever_becomes_of_one_request_its_key_leads_to_its_fork_and_then_nowhere(story, number, fate):
+    async def tell(world: World, plane: Plane) -> None:
+        plane.hook = lambda now, _what: fate if now == number else None
+        found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
+
+        async def addressed() -> bool:
+            return bool((await urls(plane))["site"])
+
+        await until(world, addressed, "its endpoint has an address")
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        await world.rest(400)
+        assert not world.gateways.ours()
+        assert world.gateways.leads(found) == "web"
+        assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
+
+    play(story, tell)
