@@ -65,6 +65,21 @@ class TestGet:
         assert (found["name"], found["phase"], found["done"], found["total"]) == ("box", "Ready", 2, 2)
         assert {unit["id"]: unit["state"] for unit in found["units"]}["db/make"] == "succeeded"
 
+    def test_sandbox_get_and_list_say_what_they_say_of_a_server(self, stage: Stage):
+        asked = stage(FAILING, failing)
+        header, row = asked("sandbox", "list").out.splitlines()
+        assert header.split() == ["NAME", "ROUTING", "KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS"]
+        [found] = json.loads(asked("sandbox", "list", "-o", "json").out)
+        assert row.split()[:2] == ["box", found["routingKey"]]
+        assert row.split()[-1] == found["status"]["reason"] == "ResourceFailed"
+        assert asked("sb", "list", "-l", "!none").out.splitlines()[1] == row
+        assert asked("sb", "list", "-l", "none").err == "No sandbox has matching labels.\n"
+        one = asked("sandbox", "get", "box")
+        assert one.out.splitlines()[:2] == ["Name:          box", f"Cluster:       {found['spec']['cluster']}"]
+        assert "Message:       db/seed: ExitCode: exit code 1" in one.out.splitlines()
+        assert json.loads(asked("sandbox", "get", "box", "-o", "json").out) == found
+        refused(asked("sandbox", "get", "bxo"), 3, 'did you mean "box"?', "dayfly get sandboxes --context kind -n shop")
+
     def test_one_that_cannot_be_read_keeps_no_other_from_being_shown(self, stage: Stage):
         """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cli.clusters import FLAGS, Asked, Stage, stage
@@ -108,6 +110,9 @@ def test_a_route_group_too(stage: Stage):
         world.ask("POST", f"/apis/{API}/namespaces/shop/routegroups", body)
 
     asked = stage(LIFE, group)
+    [listed] = json.loads(asked("routegroup", "list", "-o", "json").out)
+    assert asked("routegroup", "list").out.splitlines()[1].split()[:2] == ["all", listed["routingKey"]]
+    assert json.loads(asked("rg", "get", "all", "-o", "json").out) == listed
     done = asked("routegroup", "delete", "all")
     assert done.code == 0
     assert done.err.endswith('Route group "all" is gone.\n')

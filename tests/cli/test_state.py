@@ -86,6 +86,11 @@ def test_a_home_without_states_has_none(cli: Cli):
     assert not cli.home.exists()
 
 
+def test_a_namespace_and_a_server_have_none_of_this_homes(home: Cli):
+    refused(home("state", "list", "-n", "shop"), 2, "a namespace is part of a cluster", "--context NAME")
+    refused(home("state", "list", "--server", "work"), 2, "in the server's clusters", "--context NAME")
+
+
 def test_who_abandons_is_told_of_what_is_kept(home: Cli, monkeypatch):
     monkeypatch.setenv("DAYFLY_HOME", str(home.home))
     served = hosts.Served(Client(Address("http://localhost:1", "a key")))  # nobody asks the server

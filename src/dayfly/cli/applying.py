@@ -82,7 +82,7 @@ def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
         stored = client.put(*at, body={**documents.export(wished.wish), **more})
     except ApiError as fault:
         if fault.status == _CONFLICT:
-            raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}") from None
+            raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
         raise
     done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
     where = f'in cluster "{cluster}"' if cluster else "of every cluster"

@@ -58,9 +58,9 @@ def unknown(client: Client, name: str) -> CliError:
     plural, bare = subject.at(name)
     with contextlib.suppress(CliError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):
-            see = f"see: dayfly get {subject.verb(name)} {bare}"
+            see = f"see: dayfly get {subject.verb(name)} {bare}{client.flags}"
             return CliError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
     known: list[str] = []
     with contextlib.suppress(CliError):
         known = [each["name"] for each in client.get(plural)]
-    return not_there(f"no {subject.title(name)}", bare, known, f"dayfly {subject.verb(name)} list")
+    return not_there(f"no {subject.title(name)}", bare, known, f"dayfly {subject.verb(name)} list{client.flags}")

@@ -30,17 +30,23 @@ class Borrowed(NamedTuple):
         of: What its name tells.
         baselines: To be declared before it.
         aliases: More names for outputs: the output that is meant, by variable.
+        is_sandbox: Whether a sandbox's file says where it lives.
     """
 
     body: dict[str, Any]
     of: str
     baselines: tuple[reading.Wished, ...]
     aliases: dict[str, str]
+    is_sandbox: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether it names no plugin that only the server has."""
         return all("spec" in resource for resource in self.body["spec"].get("resources", ()))
+
+    def placed(self, cluster: str) -> Borrowed:
+        """The same in that cluster."""
+        return self._replace(body={**self.body, "spec": {**self.body["spec"], "cluster": cluster}})
 
     def name(self) -> str:
         """One that nobody has."""
@@ -75,7 +81,8 @@ def read(
             raise wished.document.error(f"is a {wished.kind}, which is not made for one command: {wished.way}")
     plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
     given = [*_pairs("-p", params), *_contents(param_files)]
-    if any(wished.kind == "sandbox" for wished in found):
+    is_sandbox = any(wished.kind == "sandbox" for wished in found)
+    if is_sandbox:
         if given:
             raise CliError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
         body = temporary.of_sandbox(found)
@@ -87,7 +94,7 @@ def read(
         body = temporary.of_plugins(plugins, temporary.given(plugins, given), "dayfly with")
         of = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
-    return Borrowed(body, of, baselines, _aliases(body, plugins, renames))
+    return Borrowed(body, of, baselines, _aliases(body, plugins, renames), is_sandbox)
 
 
 def params_of(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:

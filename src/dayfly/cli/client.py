@@ -62,6 +62,11 @@ class Client:
         """Of the server."""
         return self._connection.address
 
+    @property
+    def flags(self) -> str:
+        """What a command needs behind it to mean this server, empty or with a space in front."""
+        return f" --server {self.address.name}" if self.address.name else ""
+
     def turn_to(self, address: Address) -> None:
         """Speak with a server at another address from now on."""
         there = _connection(address, self._timeout)

@@ -48,7 +48,11 @@ class Cluster:
             CliError: there is no such context, or it gives no credentials.
         """
         loop = asyncio.Runner()
-        client, where = loop.run(connected(context, namespace))
+        try:
+            client, where = loop.run(connected(context, namespace))
+        except BaseException:
+            loop.close()
+            raise
         return cls(loop, client, where, flags_of(context, namespace))
 
     def close(self) -> None:

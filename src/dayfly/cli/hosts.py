@@ -68,7 +68,7 @@ class Served:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.flags = f" --server {client.address.name}" if client.address.name else ""
+        self.flags = client.flags
 
     def sandboxes(self) -> list[Standing]:
         return [self._standing(each, each["name"]) for each in self._client.get("sandboxes")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dayfly.cli import asking, extending, options, sandbox, show
+from dayfly.cli import extending, of_cluster, options, sandbox, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
 from dayfly.client import subject
@@ -40,21 +40,21 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
 
 
 @command.command("get")
-@options.server
+@options.cluster
 @options.named("name", "routegroups")
 @options.output
-def get(name: str, output: str | None) -> None:
+def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one route group, and which sandboxes it has now."""
-    _print(asking.find(Client.open(), subject.group(name)), output)
+    _print(of_cluster.one(subject.group(name), context, namespace), output)
 
 
 @command.command("list")
-@options.server
+@options.cluster
 @options.labels
 @options.output
-def list_(labels: tuple[str, ...], output: str | None) -> None:
+def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
     """List all route groups, or those whose labels match."""
-    found = Client.open().get("routegroups", label=",".join(labels) or None)
+    found = of_cluster.every("routegroups", labels, context, namespace)
     if output:
         show.emit(found, output)
     elif found:

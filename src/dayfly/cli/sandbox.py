@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import asking, extending, options, show
+from dayfly.cli import extending, of_cluster, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
 
@@ -55,21 +55,21 @@ def apply(
 
 
 @command.command("get")
-@options.server
+@options.cluster
 @options.named("name", "sandboxes")
 @options.output
-def get(name: str, output: str | None) -> None:
+def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one sandbox."""
-    _print(asking.find(Client.open(), name), output)
+    _print(of_cluster.one(name, context, namespace), output)
 
 
 @command.command("list")
-@options.server
+@options.cluster
 @options.labels
 @options.output
-def list_(labels: tuple[str, ...], output: str | None) -> None:
+def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
     """List all sandboxes, or those whose labels match."""
-    found = Client.open().get("sandboxes", label=",".join(labels) or None)
+    found = of_cluster.every("sandboxes", labels, context, namespace)
     if output:
         show.emit(found, output)
     elif found:

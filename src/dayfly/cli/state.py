@@ -48,11 +48,11 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("sandbox", required=False, default="")
-@options.cluster
+@options.within
 def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
     """List the versions that are kept of all states, or of those of SANDBOX; the last one of each is the newest."""
     rows = []
-    for head in kept(context).heads().values():
+    for head in kept(context, namespace).heads().values():
         if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
             rows += [_row(head, version) for version in head.versions]
     if not rows:
@@ -64,12 +64,12 @@ def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
 @click.argument("sandbox")
 @click.argument("resource")
 @click.option("--version", "number", type=click.IntRange(min=1), help="Print this version, not the newest.")
-@options.cluster
+@options.within
 def show_(sandbox: str, resource: str, number: int | None, context: str | None, namespace: str | None) -> None:
     """Print a state to standard output, as `terraform state pull` does. It may contain secrets."""
     from dayfly.execute.state.seal import SpoiledError, unseal
 
-    states = kept(context)
+    states = kept(context, namespace)
     named = {
         place: head
         for place, head in states.heads().items()
@@ -101,12 +101,18 @@ def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
     return sorted(head.resource for head in mine)
 
 
-def kept(context: str | None) -> Kept:
-    """The states of this home; with a context, of that cluster."""
-    if context is None:
-        return _OfHome(Home.find())
+def kept(context: str | None, namespace: str | None = None) -> Kept:
+    """The states of this home; with a context, of that cluster.
+
+    Raises:
+        CliError: there is a namespace, and no cluster that it is part of.
+    """
     from dayfly.cli import hosts
 
+    if context is None:
+        if namespace is not None:
+            raise hosts.no_cluster()
+        return _OfHome(Home.find())
     return kept_by(hosts.find(context, None))
 
 

@@ -178,6 +178,8 @@ def _fault(fault: Exception) -> int:
             for line in fault.lines():
                 _say(line, Exit.USAGE)
             return Exit.USAGE
+        case click.NoSuchOption() if words := _instead(fault):
+            return _say(words, Exit.USAGE)
         case click.UsageError():
             path = fault.ctx.command_path if fault.ctx else PROGRAM
             message = " ".join(fault.format_message().split()).rstrip(".")
@@ -192,6 +194,13 @@ def _fault(fault: Exception) -> int:
             return _say(f"{_words(fault)}; fix that and try again", Exit.FAILED)
         case _:
             return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
+
+
+def _instead(fault: click.NoSuchOption) -> str:
+    """What to type at a place that this verb does not ask."""
+    from dayfly.cli import instead
+
+    return instead.words(fault.option_name, fault.ctx)
 
 
 def _words(fault: OSError) -> str:

@@ -46,7 +46,8 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
         for report in _reports(client, name, seconds, shown.pause):
             if report["uid"] != (uid := uid or report["uid"]):
                 message = f"{name} was deleted, and the sandbox of that name that exists now is another one"
-                raise CliError(Exit.FAILED, message, f"see: dayfly {subject.verb(name)} get {subject.bare(name)}")
+                see = f"see: dayfly {subject.verb(name)} get {subject.bare(name)}{client.flags}"
+                raise CliError(Exit.FAILED, message, see)
             shown.show(report)
             if report.get("ready"):
                 return report
@@ -55,11 +56,12 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
             closed = report.get("closed") or {}
             if closed or report["phase"] != "open":
                 why = closed.get("message") or closed.get("reason") or report["message"]
-                raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}")
+                advice = f"follow it with: dayfly why {name}{client.flags}"
+                raise CliError(Exit.FAILED, f"{name} is being deleted: {why}", advice)
         else:
             still = f"{name} is not ready after {seconds:g} s, and is still being worked on"
             message = f"{still}: {report['reason']}: {report['message']}"
-            raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
+            raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}{client.flags}")
     raise _failure(client, name, report, first)
 
 
@@ -126,7 +128,7 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
             return str(last["phase"]) if last.get("phase") in ends else "cleaned"
     because = f": {last['reason']}: {last['message']}" if last else ""
     message = f"{name} is still being deleted after {seconds:g} s{because}"
-    raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}")
+    raise CliError(Exit.TIMED_OUT, message, f"see: dayfly why {name}{client.flags}")
 
 
 def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterator[Report]:
@@ -170,13 +172,13 @@ def _failure(client: Client, name: str, report: Report, first: str) -> CliError:
     failed = next((unit for unit in report["units"] if unit["state"] == "failed"), None)
     message = f"{name}: {report['reason']}: {report['message']}"
     if failed is None:
-        return CliError(Exit.FAILED, message, f"read: {first}dayfly logs {name}")
+        return CliError(Exit.FAILED, message, f"read: {first}dayfly logs {name}{client.flags}")
     lines = _last_lines(client, name, failed)
     if lines is None:
         return CliError(Exit.FAILED, message, "it printed nothing")
     for line in lines:
         talk(f"{failed['id']} | {line}")
-    advice = f"read: {first}dayfly logs {name} {failed['id'].replace('/', ' ', 1)}"
+    advice = f"read: {first}dayfly logs {name} {failed['id'].replace('/', ' ', 1)}{client.flags}"
     return CliError(Exit.FAILED, message, advice)
 
 

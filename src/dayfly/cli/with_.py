@@ -18,7 +18,7 @@ import click
 
 from dayfly.cli import applying, asking, borrowing, lock, options, outputs, secret_files, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.client import ApiError, Client, find
+from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client.home import Home
 
@@ -43,6 +43,10 @@ _NO_MORE = (404, 409)
 
 
 @click.command("with", context_settings={"allow_interspersed_args": False})
+@options.server
+@click.option(
+    "--cluster", metavar="NAME", help="The cluster for plugins' files; by default the server's only one, or local."
+)
 @options.files()
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
@@ -64,6 +68,7 @@ def command(
     param_files: tuple[str, ...],
     renames: tuple[str, ...],
     *,
+    cluster: str | None,
     secrets_file: str | None,
     keep: bool,
     reuse: bool,
@@ -76,6 +81,8 @@ def command(
     Cleanup comes in any case, also after Ctrl-C. Where no server runs, one is started and stopped again.
     """
     borrowed = borrowing.read(files, sets, params, param_files, renames)
+    if cluster and borrowed.is_sandbox:
+        raise CliError(Exit.USAGE, "a sandbox's file names its cluster", "leave --cluster out")
     if keep and reuse:
         raise CliError(Exit.USAGE, "--reuse keeps it in any case, --keep after a failure", "give one of them")
     if shutil.which(program := command_line[0]) is None:
@@ -90,14 +97,42 @@ def command(
         ending = Ending.REUSE if reuse else Ending.KEEP if keep else Ending.REMOVE
         if secrets is None:
             secrets = given(server_.client)
-        name = borrowed.same_name(server_.client.address.key, secrets) if reuse else borrowed.name()
-        for baseline in borrowed.baselines:
-            applying.hand_over(server_.client, baseline)
-        body = {**borrowed.body, "name": name, "lease": {"seconds": LEASE_S}}
-        if secrets:
-            secret_files.refuse_elsewhere(server_.client.address.url)
-            body["secrets"] = secrets
+        body = _wish(server_.client, borrowed, cluster, secrets, reuse=reuse)
         return _use(server_, signals, body, borrowed.aliases, command_line, seconds=timeout, ending=ending)
+
+
+def _wish(client: Client, borrowed: borrowing.Borrowed, cluster: str | None, secrets: Any, *, reuse: bool) -> Any:
+    """The sandbox for this server, whose baselines it has by then.
+
+    Raises:
+        CliError: it cannot be had there.
+    """
+    if not borrowed.is_sandbox:
+        borrowed = borrowed.placed(_cluster(client, cluster))
+    name = borrowed.same_name(client.address.key, secrets) if reuse else borrowed.name()
+    body = {**borrowed.body, "name": name, "lease": {"seconds": LEASE_S}}
+    if secrets:
+        secret_files.refuse_elsewhere(client.address.url)
+        body["secrets"] = secrets
+    for baseline in borrowed.baselines:
+        applying.hand_over(client, baseline)
+    return body
+
+
+def _cluster(client: Client, named: str | None) -> str:
+    """Where plugins run that come without a sandbox.
+
+    Raises:
+        CliError: the server has several clusters, and none is named.
+    """
+    if named or not is_elsewhere():
+        return named or CLUSTER
+    known = [each["name"] for each in client.get("clusters")]
+    if CLUSTER in known or not known:
+        return CLUSTER
+    if len(known) > 1:
+        raise CliError(Exit.USAGE, f"{client.address.url} has the clusters {', '.join(known)}", "give --cluster NAME")
+    return str(known[0])
 
 
 class Ending(enum.Enum):
@@ -178,7 +213,8 @@ def _keep(client: Client, signals: Signals, name: str, ending: Ending) -> int:
         client.put("sandboxes", name, "lease", body={"seconds": seconds})
     except CliError as fault:
         return _left(name, str(fault), fault.code)
-    show.talk(f"{name} is kept for {for_}; see: dayfly get sandbox {name}; end it with: dayfly sandbox delete {name}")
+    where = f"{name}{client.flags}"
+    show.talk(f"{name} is kept for {for_}; see: dayfly get sandbox {where}; end it with: dayfly sandbox delete {where}")
     return Exit.OK
 
 
@@ -210,7 +246,12 @@ def _left(name: str, message: str, code: int) -> int:
 
 
 def _look_where_it_is(client: Client) -> None:
-    """Turn to where the home's server listens now: one that was started again may be elsewhere (`--port 0`)."""
+    """Turn to where the home's server listens now: one that was started again may be elsewhere (`--port 0`).
+
+    One that `--server` names stays where it is; a thread has no command line to ask for that name.
+    """
+    if client.address.name:
+        return
     with contextlib.suppress(CliError):
         address = find(Home.find())
         if address is not None and address.url != client.address.url:
@@ -295,10 +336,10 @@ def _reach(home: Home) -> tuple[Client, int | None]:
     try:
         client = Client.open(home)
         client.health()
-        if os.environ.get("DAYFLY_URL") or not lock.is_left_behind(home):
+        if is_elsewhere() or not lock.is_left_behind(home):
             return client, None
     except CliError as fault:
-        if fault.code != Exit.NO_SERVER or os.environ.get("DAYFLY_URL"):
+        if fault.code != Exit.NO_SERVER or is_elsewhere():
             raise
     try:
         client = server.start(home, ["--port", "0"])
