@@ -63,8 +63,8 @@ bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's
 operator-setup:
 	@scripts/setup.sh operator
 
-cluster: operator-setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go)
-	$(PY) deploy/trial.py up
+cluster: operator-setup  ## try it for real: a Kubernetes of its own with Dayfly and an example (Linux, root, Go); SERVER=1: and a server
+	$(PY) deploy/trial.py up $(if $(SERVER),--server)
 
 image: operator-setup  ## the image, as an OCI archive in dist/ (deploy/Dockerfile: with a registry's base image)
 	@mkdir -p dist

@@ -2,6 +2,7 @@
 """Dayfly on a real Kubernetes of its own, on this machine, to try it: `make cluster`, and `make uninstall` to end it.
 
     deploy/trial.py up       # start the cluster if it is not there, install this checkout, apply deploy/example
+    deploy/trial.py up --server     # and a server, to which the cluster is connected (deploy/trial_server.py)
     deploy/trial.py down     # drain and uninstall, then end the cluster
 
 `up` again brings the checkout as it is now to the same cluster. `down` leaves everything as it is where a sandbox's
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 
 import image  # from this folder; it makes testcluster importable
+import trial_server
 from testcluster import build, cluster, stand_ins
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,16 +44,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("up", "down"))
     parser.add_argument("--record", type=Path, default=RECORD, help="the file that says where the cluster is")
+    parser.add_argument("--server", action="store_true", help="with `up`: have a server in it too")
     chosen = parser.parse_args()
     try:
-        (up if chosen.what == "up" else down)(chosen.record)
+        if chosen.what == "up":
+            up(chosen.record, server=chosen.server)
+        else:
+            down(chosen.record)
     except (build.UnavailableError, cluster.StartError, cluster.CommandError, TimeoutError) as problem:
         sys.exit(f"dayfly: {problem}")
     except subprocess.CalledProcessError as problem:
         sys.exit(f"dayfly: {' '.join(map(str, problem.cmd))} ended with {problem.returncode}; see above")
 
 
-def up(record: Path) -> None:
+def up(record: Path, *, server: bool) -> None:
     """Start or find the cluster, and bring it what this checkout holds."""
     here = _found(record)
     fresh = here is None
@@ -77,7 +83,11 @@ def up(record: Path) -> None:
     here.kubectl("rollout", "status", *deployment, "--timeout=180s")
     _say("applying deploy/example")
     _run(here, DEPLOY / "example" / "apply.sh")
-    sys.stdout.write(HOW.format(kubeconfig=here.kubeconfig, bin=here.folder / "bin"))
+    how = HOW.format(kubeconfig=here.kubeconfig, bin=here.folder / "bin")
+    if server:
+        _say("installing deploy/server.yaml, and connecting the cluster to it")
+        how += trial_server.bring(here, again=not fresh)
+    sys.stdout.write(how)
 
 
 def down(record: Path) -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def certificate(folder):
+def certificate(folder, called="cert"):
     """The files of a certificate for 127.0.0.1, signed by itself, and of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dayfly")])
@@ -28,7 +28,7 @@ def certificate(folder):
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    chain, secret = folder / "cert.pem", folder / "key.pem"
+    chain, secret = folder / f"{called}.pem", folder / f"{called}-key.pem"
     chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8
     secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
@@ -64,6 +64,11 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         assert done.code == 0, done.err
         assert 'organisation "acme", role admin' in done.err
         assert key not in done.err + done.out
+        assert cli("login", url, "--name", "own", "--ca", chain, stdin=key).code == 0
+        assert cli("sandbox", "list", "--server", "own").code == 0, "it is kept with the server"
+        assert cli("login", url, "--name", "own", "--ca", secret, stdin=key).err.count("contains no certificates") == 1
+        other, _ = certificate(tmp_path, "other")
+        assert cli("login", url, "--name", "own", "--ca", other, stdin=key, **trusting).code == 6, "these alone"
         assert (cli.home / "servers").stat().st_mode & 0o777 == 0o600
         made = json.loads(
             cli("key", "create", "eyes", "--role", "viewer", "-o", "json", "--server", "work", **trusting).out

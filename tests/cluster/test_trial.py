@@ -20,6 +20,22 @@ from cluster.people import STEERS
 from cluster.registry import registry
 from docs.transcript import differences, follow
 
+SERVED = "trial-sandboxes"
+SERVERS = ("namespace/dayfly-server", "namespace/dayfly-db")
+"""What is not the operator's to take out; it goes with the cluster."""
+GREETING = """
+name: greeting
+spec:
+  runner: {image: "busybox:stable"}
+  create:
+  - name: make
+    outputs:
+    - {name: word, valueFromPath: /tmp/word}
+    script: |
+      #!/bin/sh
+      printf 'hello from %.13s' "$DAYFLY_SANDBOX_NAME" >/tmp/word
+"""
+BORROWED = "./dayfly with --server trial -f p.yaml -- sh -c 'echo \"$GREETING_MAKE_WORD\"; exit 7'"
 PSQL = ["exec", "-n", "notes", "deployment/database", "--", "sh", "-c"]
 
 
@@ -37,10 +53,10 @@ class Newcomer(NamedTuple):
     def record(self) -> Path:
         return self.checkout / ".cache" / "cluster"
 
-    def make(self, target: str) -> str:
+    def make(self, target: str, *variables: str) -> str:
         """What it says, all of it."""
         ended = subprocess.run(
-            ["make", target],
+            ["make", target, *variables],
             cwd=self.checkout,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -159,6 +175,36 @@ class TestTrial:
             assert server.asked_from == {tried.own.network.host}
         assert kubectl("logs", "pulled", *here) == "here\n"
 
+    @pytest.mark.proof
+    def test_it_can_have_a_server_too(self, tried):
+        """`make cluster SERVER=1`, once more at the same cluster; what is said can be typed, and `with` works there."""
+        ada = tried.newcomer
+        said = ada.make("cluster", "SERVER=1").rpartition("It also has a server")[2]
+        (ada.checkout / "p.yaml").write_text(GREETING)
+        typed = [*re.findall(r"^    (\S.*)$", said, re.MULTILINE), BORROWED]
+        ended = subprocess.run(
+            ["sh", "-ec", "\n".join(typed)],
+            cwd=ada.checkout,
+            env=ada.environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert ended.returncode == 7, ended.stderr
+        assert re.search(r"^trial +\S+ +0\.", ended.stdout, re.MULTILINE), "its operator is connected"
+        assert ended.stdout.splitlines()[-1] == "hello from with-greeting"
+        assert f"{SERVED}/" not in tried.own.kubectl("get", "dfs", "-A"), "the resource is gone with its command"
+        wish = '{"name": "stays", "spec": {"cluster": "trial", "resources": []}}'
+        subprocess.run(
+            ["./dayfly", "apply", "--server", "trial", "-f", "-"],
+            cwd=ada.checkout,
+            env=ada.environment,
+            input=wish,
+            text=True,
+            check=True,
+            timeout=100,
+        )
+
     def test_uninstall_drains_a_living_sandbox(self, tried):
         """The sandbox's database goes before Dayfly does; nothing of Dayfly stays but what others were given."""
         own = tried.own
@@ -173,11 +219,12 @@ class TestTrial:
             timeout=200,
         )
         assert ended.returncode == 0, ended.stderr
-        assert "waiting for their cleanup, at most 15m: notes/notes-demo" in ended.stderr
+        assert re.search(r"waiting for their cleanup, at most 15m: .*\bnotes/notes-demo", ended.stderr)
         assert databases(own) == []
         kinds = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,namespace"
         left = own.kubectl("get", kinds, "-o", "name").split()
-        assert [name for name in left if "dayfly" in name] == [], f"after {time.monotonic() - began:.0f} s"
+        left = [name for name in left if "dayfly" in name and name not in SERVERS]
+        assert left == [], f"after {time.monotonic() - began:.0f} s"
 
     def test_down_ends_the_cluster(self, tried):
         own = tried.own

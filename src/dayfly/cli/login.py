@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -20,8 +21,11 @@ _LONGEST = 63
 @click.command("login")
 @click.argument("url")
 @click.option("--name", help="What to call it; the server's own name by default.")
+@click.option(
+    "--ca", metavar="FILE", help="Trust its certificate by these alone (PEM), as of a company's own authority."
+)
 @click.option("--insecure", is_flag=True, help="Send the key readable to a server without TLS.")
-def command(url: str, name: str | None, insecure: bool) -> None:
+def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
     """Store a server's address and key, for --server NAME.
 
     The command asks for the key, or reads it from standard input, and tries it before storing it.
@@ -37,11 +41,28 @@ def command(url: str, name: str | None, insecure: bool) -> None:
     name = name or host
     if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
         raise CliError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
+    trusted = _authorities(ca) if ca else ""
     key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
-    address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name)
+    address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name, ca=trusted)
     client = Client(address)
     found = client.request("GET", "/api/v2/orgs", {})
     client.close()
     org, role = found["orgs"][0]["name"], found["user"].get("role", "")
-    servers.put(Home.find(), name, servers.Server(address.url, org, address.key))
+    servers.put(Home.find(), name, servers.Server(address.url, org, address.key, trusted))
     show.talk(f'Logged in to {address.url} (organisation "{org}", role {role}); ask it with: --server {name}')
+
+
+def _authorities(path: str) -> str:
+    """The certificates in a file, which are kept as they are now.
+
+    Raises:
+        CliError: there are none.
+    """
+    import ssl
+
+    try:
+        text = Path(path).read_text(encoding="ascii")
+        ssl.create_default_context(cadata=text)
+    except (UnicodeDecodeError, ssl.SSLError):
+        raise CliError(Exit.USAGE, f"{path}: contains no certificates", "name a file of certificates (PEM)") from None
+    return text

@@ -15,21 +15,26 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Address(NamedTuple):
-    """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own."""
+    """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own.
+
+    `ca` are the certificates (PEM) that its own is trusted by; empty for the machine's.
+    """
 
     url: str
     key: str
     org: str = ORGANISATION
     name: str = ""
+    ca: str = ""
 
 
 class Place(NamedTuple):
-    """An address as a connection is made to it; `host` is as it stands in requests."""
+    """An address as a connection is made to it; `host` is as it stands in requests, `ca` as in `Address`."""
 
     name: str
     port: int
     tls: bool
     host: str
+    ca: str = ""
 
 
 def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -> Address | None:
@@ -45,7 +50,7 @@ def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -
         from dayfly.client import servers
 
         known = servers.get(home, server)
-        return Address(known.url, known.key, known.org, server)
+        return Address(known.url, known.key, known.org, server, known.ca)
     said = {} if of_home else os.environ
     url = said.get("DAYFLY_URL") or home.read(home.url)
     if not url:
@@ -77,6 +82,5 @@ def place(address: Address) -> Place:
     if port == 0:
         raise DayflyError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port")
     written = f"[{name}]" if ":" in name else name
-    return Place(
-        name, port or _PORTS[parts.scheme], parts.scheme == "https", written if port is None else f"{written}:{port}"
-    )
+    host = written if port is None else f"{written}:{port}"
+    return Place(name, port or _PORTS[parts.scheme], parts.scheme == "https", host, address.ca)

@@ -52,7 +52,7 @@ class BlockingIo:
                 if self._tls is None:
                     import ssl
 
-                    self._tls = ssl.create_default_context()
+                    self._tls = ssl.create_default_context(cadata=to.ca or None)
                 connected = self._tls.wrap_socket(connected, server_hostname=to.name)
         except BaseException:
             connected.close()

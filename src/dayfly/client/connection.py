@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LONGEST_HEAD = 65_536
+_AUTHORITY = "name its authority's file in SSL_CERT_FILE, or with: dayfly login URL --ca FILE"
 _GREETING = b"HTTP/"
 
 
@@ -173,7 +174,7 @@ class Connection:
         except OSError as fault:
             if problem := getattr(fault, "verify_message", ""):
                 message = f"the certificate of {self.address.url} is not trusted ({problem})"
-                raise UnreachableError(message, "name your authority's file in SSL_CERT_FILE") from None
+                raise UnreachableError(message, _AUTHORITY) from None
             reason = (fault.strerror or str(fault)).lower()
             start = "ask whoever runs it" if self.address.name else START
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", start) from None

@@ -42,7 +42,7 @@ class LoopIo:
 
     async def connect(self, to: Place, timeout: float) -> LoopPipe:
         if to.tls and self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = ssl.create_default_context(cadata=to.ca or None)
         async with asyncio.timeout(timeout):
             pair = await asyncio.open_connection(to.name, to.port, ssl=self._tls if to.tls else None)
         return LoopPipe(*pair)

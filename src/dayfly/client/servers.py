@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 class Server(NamedTuple):
-    """Where a server is, whose key it is, and the key."""
+    """Where a server is, whose key it is, the key, and the certificates that its own is trusted by, as in `Address`."""
 
     url: str
     org: str
     key: str
+    ca: str = ""
 
 
 def get(home: Home, name: str) -> Server:
@@ -30,14 +31,14 @@ def get(home: Home, name: str) -> Server:
     found = known.get(name)
     if found is None:
         raise not_there(f'no server "{name}" is known here', name, known, "dayfly login URL --name NAME")
-    return Server(found["url"], found["org"], found["key"])
+    return Server(found["url"], found["org"], found["key"], found.get("ca", ""))
 
 
 def put(home: Home, name: str, server: Server) -> None:
     """Keep a server by its name, for its owner's eyes alone; one of that name is replaced."""
     home.make()
     known = _read(home)
-    known[name] = server._asdict()
+    known[name] = {field: value for field, value in server._asdict().items() if value}
     fresh = home.servers.with_suffix(f".{os.getpid()}")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
