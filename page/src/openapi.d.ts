@@ -678,6 +678,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/routegroups/{name}/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** What a route group does, unit by unit. */
+        get: operations["get-orgs-org-routegroups-name-plan"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/routegroups/{name}/reveal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** One output, for the record. */
+        post: operations["post-orgs-org-routegroups-name-reveal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/routegroups/{name}": {
         parameters: {
             query?: never;
@@ -780,6 +820,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/routegroups/{name}/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Live changes of a route group. */
+        get: operations["get-orgs-org-routegroups-name-changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/changes": {
         parameters: {
             query?: never;
@@ -789,7 +849,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Live changes of all sandboxes. */
+        /** Live changes of all sandboxes and route groups. */
         get: operations["get-orgs-org-changes"];
         put?: never;
         post?: never;
@@ -1210,7 +1270,9 @@ export interface components {
         };
         /**
          * Concern
-         * @description Something that needs somebody. At `until` time alone settles it; `next` is what can be done.
+         * @description Something that needs somebody, of a `sandbox` or a route `group` or neither.
+         *
+         *         At `until` time alone settles it; `next` is what can be done.
          */
         Concern: {
             /** @enum {unknown} */
@@ -1220,6 +1282,8 @@ export interface components {
             message: string;
             /** @default  */
             sandbox?: string;
+            /** @default  */
+            group?: string;
             /** @default 0 */
             since?: number;
             /** @default 0 */
@@ -1789,7 +1853,10 @@ export interface components {
             unit: string;
             attempt: number;
         };
-        /** RouteGroup */
+        /**
+         * RouteGroup
+         * @description `namespace` as in `Sandbox`.
+         */
         RouteGroup: {
             name: string;
             routingKey: string;
@@ -1798,13 +1865,20 @@ export interface components {
             spec: Record<string, never>;
             endpoints: Record<string, never>[];
             status: components["schemas"]["RouteGroupStatus"];
+            progress: components["schemas"]["Progress"];
+            /** @default  */
+            namespace?: string;
         };
-        /** RouteGroupStatus */
+        /**
+         * RouteGroupStatus
+         * @description `matched` counts its sandboxes. A stream of changes names the first 256 of them alone, as does a cluster.
+         */
         RouteGroupStatus: {
             ready: boolean;
             reason: string;
             message: string;
             matchedSandboxes: string[];
+            matched: number;
             conditions: Record<string, never>[];
             /** @default [] */
             conflicts?: Record<string, never>[];
@@ -1812,6 +1886,16 @@ export interface components {
             unserved?: string[];
             /** @default  */
             scheduledDeleteTime?: string;
+        };
+        /**
+         * Progress
+         * @description `done` of `total` units of the `phase` that it is in; `tone` says how its reason stands.
+         */
+        Progress: {
+            phase: string;
+            done: number;
+            total: number;
+            tone: string;
         };
         /** RoutingRules */
         RoutingRules: {
@@ -1897,16 +1981,6 @@ export interface components {
             scheduledDeleteTime?: string;
             /** @default [] */
             conditions?: Record<string, never>[];
-        };
-        /**
-         * Progress
-         * @description `done` of `total` units of the `phase` that it is in; `tone` says how its reason stands.
-         */
-        Progress: {
-            phase: string;
-            done: number;
-            total: number;
-            tone: string;
         };
         /**
          * Session
@@ -3527,6 +3601,7 @@ export interface operations {
         parameters: {
             query?: {
                 label?: string;
+                sandbox?: string;
                 after?: string;
                 limit?: number;
             };
@@ -3545,6 +3620,74 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RouteGroup"][];
+                };
+            };
+            /** @description Refused. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-orgs-org-routegroups-name-plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            /** @description Refused. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "post-orgs-org-routegroups-name-reveal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OutputName"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Output"];
                 };
             };
             /** @description Refused. */
@@ -3769,6 +3912,38 @@ export interface operations {
         };
     };
     "get-orgs-org-sandboxes-name-changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                org: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Refused. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-orgs-org-routegroups-name-changes": {
         parameters: {
             query?: never;
             header?: never;

@@ -10,7 +10,7 @@ import pytest
 
 from control import wishes
 from control.client import KEY, ORG
-from dayfly.control import changes, exchange
+from dayfly.control import changes, exchange, group_forms
 from dayfly.plan.reasons import Reason
 
 
@@ -66,6 +66,7 @@ def test_everything_and_then_each_change(client, host):
     with listening(client) as listener:
         _, kind, data = listener.next()
         assert (kind, data["name"], data["status"]["ready"]) == ("changed", "sb1", True)
+        assert listener.next()[1:] == ("group-synced", {})
         assert listener.next()[1:] == ("synced", {})
         client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
         _, _, data = listener.until("changed")
@@ -113,7 +114,62 @@ def test_a_stream_ends_once_its_key_is_revoked(client, monkeypatch):
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
     with listening(client, key=made["key"]) as listener:
-        assert listener.next()[1] == "synced"
+        assert listener.until("synced")
         client.delete(f"keys/{made['id']}")
         with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
             assert listener.next() is None
+
+
+def group(value="a", **more):
+    return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": value}}, **more}}
+
+
+def test_route_groups_stand_beside_with_words_of_their_own(client, host):
+    client.put("sandboxes/sb1", wishes.empty(labels={"team": "a"}))
+    client.put("routegroups/sb1", group())
+    with listening(client) as listener:
+        said = [listener.next()[1] for _ in range(4)]
+        assert (said[2:], set(said[:2])) == (["group-synced", "synced"], {"changed", "group-changed"})
+    with listening(client, "sandboxes/sb1/changes") as listener:
+        assert [listener.next()[1] for _ in range(2)] == ["changed", "synced"]
+    assert client.call("GET", "routegroups/none/changes").status == 404
+    with listening(client, "routegroups/sb1/changes") as listener:
+        last, _, data = listener.until("group-changed")
+        assert (last, data["status"]["matchedSandboxes"]) == ("", ["sb1"]), "the end alone has an id"
+        assert data == client.get("routegroups/sb1")
+        last, *_ = listener.until("synced")
+        # Nobody has changed the group: its sandboxes come and go, and stand otherwise.
+        client.put("sandboxes/sb2", wishes.empty(labels={"team": "a"}))
+        matched = []
+        while matched != ["sb1", "sb2"]:
+            matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
+        host.say(uid_of(host, "sb2"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        while "not ready: sb2" not in listener.until("group-changed")[2]["status"]["message"]:
+            pass
+        client.put("sandboxes/sb2", wishes.empty(labels={"team": "b"}))
+        while matched != ["sb1"]:
+            matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
+        uid = client.get("routegroups/sb1/report")["uid"]
+        client.delete("routegroups/sb1")
+        host.finish(uid)
+        client.call("GET", "routegroups/sb1")
+        assert listener.until("group-deleted")[2] == {"name": "sb1"}
+
+
+def test_of_many_sandboxes_a_stream_names_the_first_and_counts_all(client, monkeypatch):
+    monkeypatch.setattr(group_forms, "LISTED", 2)
+    client.put("routegroups/all", group())
+    for n in range(3):
+        client.put(f"sandboxes/sb{n}", wishes.empty(labels={"team": "a"}))
+    with listening(client) as listener:
+        status = listener.until("group-changed")[2]["status"]
+    assert (status["matchedSandboxes"], status["matched"]) == (["sb0", "sb1"], 3)
+    assert len(client.get("routegroups/all")["status"]["matchedSandboxes"]) == 3
+
+
+def test_whom_the_beginning_did_not_reach_whole_begins_anew(client):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as listener:
+        last, _, data = listener.next()
+        assert (last, data["name"]) == ("", "sb1"), "with an id it would never be told of sb2"

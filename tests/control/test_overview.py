@@ -139,3 +139,55 @@ def test_what_has_ended_is_listed_the_last_first(client, host):
     assert [each["name"] for each in found] == ["two", "one"]
     assert [each["name"] for each in client.get("ended-sandboxes?limit=1")] == ["two"]
     assert client.call("GET", "ended-sandboxes?before=1").json == []
+
+
+def grouped(**more):
+    return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "a"}}, **more}}
+
+
+HOOK = {"name": "announce", "script": "#!/bin/sh\necho hi", "outputs": [{"name": "at", "valueFromPath": "/tmp/at"}]}
+
+
+def test_of_route_groups_too_with_commands_that_mean_them():
+    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    told = report(phase=Phase.CLOSED, ready=False, reason="CleanupStuck", message="m", about="bye", closed=stop)
+    bye = unit("bye", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
+    boxes = [
+        box("routegroup/late", report(), NOW - 3_600_000, NOW + 1000),
+        box("routegroup/stuck", msgspec.structs.replace(told, units=(bye,))),
+    ]
+    stuck, late = attention.concerns(boxes, (), (), NOW)
+    assert (stuck.kind, stuck.group, stuck.sandbox, stuck.subject) == ("stuck", "stuck", "", "route group stuck")
+    assert "`dayfly retry routegroup/stuck`" in stuck.next
+    assert (late.kind, late.group, late.sandbox, late.until) == ("expiring", "late", "", NOW + 1000)
+    assert "`dayfly routegroup extend late --for 2h`" in late.next
+
+
+def test_the_server_gathers_it_of_route_groups(db, host):
+    db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}, ttl={"duration": "1m"}))
+    uid = db.get("routegroups/pay/report")["uid"]
+    host.say(uid, ready=False, reason="HookFailed", message="announce: exit 1")
+    found = db.get("attention")
+    assert {(each["kind"], each["group"], each["reason"]) for each in found} == {
+        ("failed", "pay", "HookFailed"),
+        ("ignored", "pay", "Unserved"),
+    }
+    asked = Request(at=NOW, reason="Abandoned", message="it is gone", by="ann")
+    host.over[uid] = msgspec.structs.replace(host.reports[uid], phase=Phase.ABANDONED, abandon=asked)
+    db.call("POST", "routegroups/pay/abandon", {"reason": "it is gone"})
+    assert db.call("GET", "routegroups/pay").status == 404
+    (found,) = db.get("attention")
+    assert (found["kind"], found["group"], found["sandbox"]) == ("abandoned", "pay", "")
+    assert found["message"] == "it is gone (ann)"
+
+
+def test_a_route_groups_plan_and_outputs_are_asked_for_as_a_sandboxs(db, host):
+    db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}))
+    plan = db.get("routegroups/pay/plan")
+    assert [step["id"] for event in plan["events"] for wave in event["waves"] for step in wave] == ["announce"]
+    assert db.call("GET", "routegroups/none/plan").status == 404
+    uid = db.get("routegroups/pay/report")["uid"]
+    host.outputs[uid] = (Value(unit="announce", output="at", value=b"here", sensitive=True),)
+    assert db.call("POST", "routegroups/pay/reveal", {"unit": "announce", "output": "at"}).json["value"] == "here"
+    assert db.get("audit")["entries"][-1]["object"] == "routegroups/pay/outputs/announce.at"
+    assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404

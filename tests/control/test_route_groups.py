@@ -367,3 +367,15 @@ def test_a_group_that_waits_for_its_last_sandbox_has_nothing_to_extend(client, h
     client.put(GROUP, group(ttl={"duration": "1h"}))
     answer = client.call("POST", f"{GROUP}/extend", {"seconds": 60})
     assert (answer.status, "ends 1h after its last sandbox, and it has sandboxes" in answer.error) == (409, True)
+
+
+def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
+    client.put("sandboxes/sb1", labelled(team="pay", feature="x"))
+    client.put(GROUP, group())
+    client.put("routegroups/x", group(match={"label": {"key": "feature", "value": "x"}}))
+    client.put("routegroups/y", group(match={"label": {"key": "feature", "value": "y"}}))
+    assert [each["name"] for each in client.get("routegroups?sandbox=sb1")] == ["pay", "x"]
+    assert client.get("routegroups?sandbox=sb") == []
+    client.put("sandboxes/sb1", labelled(feature="y"))
+    assert [each["name"] for each in client.get("routegroups?sandbox=sb1")] == ["y"]
+    assert [each["name"] for each in client.get("routegroups?sandbox=sb1&after=y")] == []

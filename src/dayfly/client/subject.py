@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dayfly.spec import names
 
-PREFIX = "routegroup/"
+PREFIX = names.GROUP
+
 _SHORT = "rg/"
 
 

@@ -76,9 +76,10 @@ class Sandbox(_Form, frozen=True, kw_only=True):
 
 
 class RouteGroupStatus(Status, frozen=True, kw_only=True):
-    """How a route group stands, and which sandboxes it has."""
+    """How a route group stands, and which sandboxes it has; `matched` counts them."""
 
     matched_sandboxes: tuple[str, ...]
+    matched: int = 0
     conflicts: tuple[dict[str, Any], ...] = ()
 
 
@@ -92,6 +93,8 @@ class RouteGroup(_Form, frozen=True, kw_only=True):
     spec: dict[str, Any]
     endpoints: tuple[Endpoint, ...]
     status: RouteGroupStatus
+    progress: Progress = Progress()
+    namespace: str = ""
 
 
 class Plugin(_Form, frozen=True, kw_only=True):

@@ -137,8 +137,8 @@ def _living_routes(
     """Of sandboxes and route groups, and how they stand."""
     yield from RoutingRules(store, links, sync).routes()
     yield from sandboxes.routes()
-    yield from Overview(store, links, sandboxes).routes()
-    yield from Changes(store, links, sandboxes, closing).routes()
+    yield from Overview(store, links, sandboxes, groups).routes()
+    yield from Changes(store, links, sandboxes, groups, closing).routes()
     yield from groups.routes()
     for family in _families(sandboxes, groups):
         yield from Reports(store, links, family, closing).routes()

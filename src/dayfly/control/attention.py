@@ -5,7 +5,7 @@ A pure function over rows: `overview` gathers them. The worst comes first, and o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
 from dayfly.plan.catalogue import CATALOGUE, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import why
-from dayfly.spec import ttl
+from dayfly.spec import names, ttl
 from dayfly.spec.lifecycle import CREATING, Event, workload_of
 from dayfly.spec.run import Phase
 
@@ -38,6 +38,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str
     message: str
     sandbox: str = ""
+    group: str = ""
     since: int = 0
     until: int = 0
     next: str = ""
@@ -45,7 +46,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Box(NamedTuple):
-    """A living sandbox, how it stands, and from when to when it lives (unix milliseconds; 0: without an end)."""
+    """A living sandbox, or `routegroup/NAME`: how it stands, and from when to when it lives (unix ms; 0: no end)."""
 
     name: str
     report: Report
@@ -97,17 +98,17 @@ def tone(report: Report) -> Tone:
 
 def _of(box: Box, now: int) -> Iterator[Concern]:
     name, report, begins_at, expires_at = box
-    subject = f"sandbox {name}"
+    about = _about(name)
+    subject = about["subject"]
     if report.abandon is not None:
         yield given_up(name, report)
     elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Tone.FAILED:
         root = _root(why(report, name))
         yield Concern(
+            **about,
             kind="stuck" if report.closed else "failed",
-            subject=subject,
             reason=report.reason,
             message=report.message,
-            sandbox=name,
             since=(report.closed.at if report.closed else 0) or report.born_at,
             next=root.next if root else "",
             units=(report.about,) if report.about else (),
@@ -115,11 +116,10 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
     for unit in report.units:
         if unit.state == "unknown":
             yield Concern(
+                **{**about, "subject": f"{unit.id} of {subject}"},
                 kind="unknown",
-                subject=f"{unit.id} of {subject}",
                 reason=unit.reason,
                 message=unit.message,
-                sandbox=name,
                 since=unit.since,
                 until=unit.until,
                 units=(unit.id,),
@@ -128,29 +128,27 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
         message = words.unserved(report.unserved)
         to_do = catalogue.advice(Reason.UNSERVED)
         yield Concern(
+            **about,
             kind="ignored",
-            subject=subject,
             reason=Reason.UNSERVED,
             message=message,
-            sandbox=name,
             since=report.born_at,
             next=to_do,
         )
     if expires_at and report.closed is None and now >= (warned := ttl.warns_at(begins_at, expires_at)):
         yield Concern(
+            **about,
             kind="expiring",
-            subject=subject,
             reason=Reason.EXPIRES_SOON,
             message="Its time to live is nearly over.",
-            sandbox=name,
             since=warned,
             until=expires_at,
-            next=catalogue.advice(Reason.EXPIRES_SOON).format(sandbox=name),
+            next=_keep(name),
         )
 
 
 def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = ()) -> Concern:
-    """A sandbox whose cleanup was given up, and which of its units may have left something.
+    """A sandbox, or `routegroup/NAME`, whose cleanup was given up, and which of its units may have left something.
 
     The report of one that has ended has no units any more; then its `history` has them.
     """
@@ -158,15 +156,28 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = ()) ->
     assert asked is not None, "asked for by the caller"
     left = left_over(report) or left_by(history)
     return Concern(
+        **_about(name),
         kind="abandoned",
-        subject=f"sandbox {name}",
         reason=Reason.ABANDONED,
         message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
-        sandbox=name,
         since=asked.at,
         next="see whether anything of these is left, and remove it by hand" if left else "",
         units=left,
     )
+
+
+def _about(name: str) -> dict[str, Any]:
+    """What of a concern says whose it is."""
+    if name.startswith(names.GROUP):
+        group = name.removeprefix(names.GROUP)
+        return {"subject": f"route group {group}", "group": group}
+    return {"subject": f"sandbox {name}", "sandbox": name}
+
+
+def _keep(name: str) -> str:
+    """How to let it live longer."""
+    said = catalogue.advice(Reason.EXPIRES_SOON).format(sandbox=name)
+    return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
 
 
 def left_over(report: Report) -> tuple[str, ...]:

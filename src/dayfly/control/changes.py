@@ -1,4 +1,4 @@
-"""Live changes of sandboxes as server-sent events: for all of an organisation, and for one.
+"""Live changes of sandboxes and route groups as server-sent events: for all of an organisation, and for one.
 
 What a stream says, and to whom who comes back, is the `Feed`'s matter; here it is looked for changes.
 """
@@ -13,9 +13,10 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from dayfly.control import auth, records
-from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import serve
-from dayfly.control.feed import Feed
+from dayfly.control.feed import GROUP, Feed
+from dayfly.control.group_changes import GroupChanges
 from dayfly.control.store import StoreError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.link import Links
+    from dayfly.control.route_groups import RouteGroups
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.store import Store
 
@@ -39,8 +41,9 @@ log = logging.getLogger(__name__)
 class Stream(Feed):
     """The changes of one organisation, watched as long as somebody listens."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, org: str) -> None:
+    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups, org: str) -> None:
         super().__init__()
+        self._groups = GroupChanges(groups, links, org)
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
         self._seen: dict[str, tuple[str, int, int]] = {}
@@ -51,23 +54,26 @@ class Stream(Feed):
         """Find what has changed since the last look."""
         async with self._looking:
             stamp = await self._stamp()
-            if stamp == self._stamped:
-                return
-            found = await self._shelf.read(records.revisions)
-            versions = {
-                each.name: (each.uid, revision, self._version(each.org, each.cluster, each.uid))
-                for each, revision in found
-            }
-            changed = {name for name, version in versions.items() if self._seen.get(name) != version}
-            if changed:
-                all_ = await self._shelf.read(records.living)
-                for name, shown in (
-                    await self._sandboxes.shown([each for each in all_ if each.name in changed])
-                ).items():
-                    self.tell(name, "changed", msgspec.json.encode(shown))
-            for name in self._seen.keys() - versions.keys():
-                self.tell(name, "deleted", msgspec.json.encode({"name": name}))
-            self._seen, self._stamped = versions, stamp
+            if stamp != self._stamped:
+                await self._look_for_sandboxes()
+                self._stamped = stamp
+            async for name, data in self._groups.look(stamp):
+                gone = msgspec.json.encode({"name": name})
+                self.tell(f"{GROUP}{name}", "changed" if data else "deleted", data or gone)
+
+    async def _look_for_sandboxes(self) -> None:
+        found = await self._shelf.read(records.revisions)
+        versions = {
+            each.name: (each.uid, revision, self._version(each.org, each.cluster, each.uid)) for each, revision in found
+        }
+        changed = {name for name, version in versions.items() if self._seen.get(name) != version}
+        if changed:
+            all_ = await self._shelf.read(records.living)
+            for name, shown in (await self._sandboxes.shown([each for each in all_ if each.name in changed])).items():
+                self.tell(name, "changed", msgspec.json.encode(shown))
+        for name in self._seen.keys() - versions.keys():
+            self.tell(name, "deleted", msgspec.json.encode({"name": name}))
+        self._seen = versions
 
     async def _stamp(self) -> tuple[object, ...]:
         """Stays as it is as long as nothing can have changed."""
@@ -83,8 +89,10 @@ class Stream(Feed):
 class Changes:
     """The addresses `/changes`."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, closing: asyncio.Event) -> None:
-        self._store, self._links, self._sandboxes = store, links, sandboxes
+    def __init__(
+        self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups, closing: asyncio.Event
+    ) -> None:
+        self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._closing = closing
         self._streams: dict[str, Stream] = {}
 
@@ -93,6 +101,7 @@ class Changes:
         return [
             serve("/orgs/{org}/changes", GET=self.all),
             serve("/orgs/{org}/sandboxes/{name}/changes", GET=self.one),
+            serve("/orgs/{org}/routegroups/{name}/changes", GET=self.group),
         ]
 
     async def all(self, request: Request) -> Any:
@@ -104,11 +113,17 @@ class Changes:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return await self._open(request, name)
 
+    async def group(self, request: Request) -> Any:
+        org, name = auth.caller(request).org, request.path_params["name"]
+        if await self._groups.find(org, name) is None:
+            raise ApiError(404, GROUP_NOT_FOUND)
+        return await self._open(request, f"{GROUP}{name}")
+
     async def _open(self, request: Request, name: str) -> Any:
         org = auth.caller(request).org
         if sum(stream.listeners for stream in self._streams.values()) >= MOST_STREAMS:
             raise ApiError(503, f"{MOST_STREAMS} listen to changes already; ask again later", {"Retry-After": "10"})
-        stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, org))
+        stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, self._groups, org))
         await stream.look()
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(

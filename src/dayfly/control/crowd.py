@@ -15,6 +15,8 @@ from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import SandboxSpec, Ttl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
@@ -57,6 +59,10 @@ class Crowd:
         """
         found = self._members.of(record.uid) if record.stop is None else {}
         return {uid: member for uid, member in found.items() if not self._is_leaving(uid, member)}
+
+    def having(self, sandbox: str, records: Iterable[GroupRecord]) -> list[GroupRecord]:
+        """Those of the groups that have the sandbox of that name now."""
+        return [each for each in records if any(member.name == sandbox for member in self.of(each).values())]
 
     async def refresh(self) -> list[GroupRecord]:
         """Take over what the store holds now; all living groups."""

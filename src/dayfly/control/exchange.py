@@ -19,7 +19,8 @@ from dayfly.control.errors import ApiError, explain
 from dayfly.control.routes import API, ROUTES
 from dayfly.control.store import StoreError
 from dayfly.page import files
-from dayfly.spec.errors import quote
+from dayfly.spec import labels
+from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -325,6 +326,18 @@ def page(request: Request, found: list[T]) -> list[T]:
     """
     limit = whole_number(request, "limit", 0)
     return found[:limit] if limit else found
+
+
+def labels_asked(request: Request) -> tuple[labels.Term, ...]:
+    """What `label` in the query demands of labels.
+
+    Raises:
+        ApiError: something else than conditions.
+    """
+    try:
+        return labels.selector(request.query_params.getlist("label"))
+    except SpecError as fault:
+        raise ApiError(400, f"query parameter label: {fault}") from None
 
 
 def wait_seconds(request: Request) -> float:

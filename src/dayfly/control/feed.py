@@ -3,6 +3,9 @@
 A stream begins with everything as it stands. Then comes each change, in its newest form: what changes twice while
 nobody looks comes once. Each event has a number of this process; who comes back with the last that it has seen
 (`Last-Event-ID`) is given what came later, and where nobody knows that any more, everything behind an event `reset`.
+
+Sandboxes and route groups (`routegroup/NAME`) stand in one feed. Events of groups have words of their own, which who
+asks for sandboxes alone passes over: `group-changed`, `group-deleted`, and `group-synced` once all have been said.
 """
 
 from __future__ import annotations
@@ -11,7 +14,11 @@ import collections
 import secrets
 from typing import NamedTuple
 
+from dayfly.spec import names
+
+GROUP = names.GROUP
 KEPT = 1000
+GROUPS_SYNCED = b"event: group-synced\ndata: {}\n\n"
 
 
 class Event(NamedTuple):
@@ -31,6 +38,11 @@ class Feed:
         self.events: collections.deque[Event] = collections.deque(maxlen=KEPT)
         self.number = 0
         self.now: dict[str, bytes] = {}
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether all route groups that there are have been told."""
+        return True
 
     def tell(self, name: str, kind: str, data: bytes) -> None:
         """That something is `changed` or `deleted`; what is as before is not told."""
@@ -54,15 +66,23 @@ class Feed:
         return [event for event in self.events if event.number > int(number)] if int(number) >= oldest - 1 else None
 
     def everything(self, name: str = "", *, again: bool) -> bytes:
-        """All as it stands, or one alone, and that this is all."""
+        """All as it stands, or one alone, and that this is all.
+
+        Its last event alone has a number: whom the rest has not reached begins anew.
+        """
         said = [b"event: reset\ndata: {}\n\n"] if again else []
         for each, data in sorted(self.now.items()):
             if name in ("", each):
-                said.append(self.encoded(Event(self.number, each, "changed", data)))
+                said.append(_words(each, "changed") + data + b"\n\n")
+        if self.has_groups and (not name or name.startswith(GROUP)):
+            said.append(GROUPS_SYNCED)
         said.append(self.encoded(Event(self.number, "", "synced", b"{}")))
         return b"".join(said)  # at once: of 10,000 each piece would copy all before it
 
     def encoded(self, event: Event) -> bytes:
         """One event on the wire."""
-        head = f"id: {self.id}-{event.number}\nevent: {event.kind}\ndata: ".encode()
-        return head + event.data + b"\n\n"
+        return f"id: {self.id}-{event.number}\n".encode() + _words(event.name, event.kind) + event.data + b"\n\n"
+
+
+def _words(name: str, kind: str) -> bytes:
+    return f"event: {'group-' if name.startswith(GROUP) else ''}{kind}\ndata: ".encode()

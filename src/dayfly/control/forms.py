@@ -231,10 +231,13 @@ class NewRouteGroup(Form):
 
 
 class RouteGroupStatus(Form):
+    """`matched` counts its sandboxes. A stream of changes names the first 256 of them alone, as does a cluster."""
+
     ready: bool
     reason: str
     message: str
     matched_sandboxes: list[str]
+    matched: int
     conditions: list[dict[str, Any]]
     conflicts: list[dict[str, Any]] = []
     unserved: list[str] = []
@@ -242,6 +245,8 @@ class RouteGroupStatus(Form):
 
 
 class RouteGroup(Form):
+    """`namespace` as in `Sandbox`."""
+
     name: str
     routing_key: str
     created_at: Time
@@ -249,6 +254,8 @@ class RouteGroup(Form):
     spec: dict[str, Any]
     endpoints: list[dict[str, Any]]
     status: RouteGroupStatus
+    progress: Progress
+    namespace: str = ""
 
 
 class WhyAbandon(Form):

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import lifetimes
+from dayfly.control import attention, lifetimes
 from dayfly.control.endpoints import url as address
 from dayfly.control.exchange import rfc3339
 from dayfly.plan import route_groups as groups
+from dayfly.plan.catalogue import Tone
 from dayfly.plan.status import limited
 from dayfly.spec import documents
 from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.unserved import group_unserved
+
+# Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
+ASKED = 16
+# So many sandboxes and conflicts are told of in a list of many groups; all sandboxes are counted.
+LISTED = 256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.lives import Told
     from dayfly.plan.route_groups import Standing
+    from dayfly.spec.report import Report
     from dayfly.spec.unserved import Leads
     from dayfly.spec.wire import Endpoint
 
@@ -37,6 +44,7 @@ def wire(record: GroupRecord, told: Told, stands: Standing, end: int, leads: Lea
         "reason": report.reason,
         "message": report.message,
         "matchedSandboxes": list(stands.matched),
+        "matched": len(stands.matched),
         "conditions": _conditions(stands),
     }
     if report.unserved:
@@ -54,7 +62,29 @@ def wire(record: GroupRecord, told: Told, stands: Standing, end: int, leads: Lea
         "spec": documents.export(record.group)["spec"],
         "endpoints": told.endpoints,
         "status": status,
+        "progress": {
+            "phase": report.phase.value,
+            "done": report.done,
+            "total": report.total,
+            "tone": tone(report, conflict=bool(stands.conflicts)),
+        },
     }
+
+
+def tone(report: Report, *, conflict: bool) -> str:
+    """How a group stands in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
+    return max(attention.tone(report), Tone.WARNING if conflict else Tone.PROGRESS).name.lower()
+
+
+def listed(wire: dict[str, Any]) -> dict[str, Any]:
+    """A route group where many are told of: it names the first of its sandboxes alone, and of its conflicts."""
+    status = {**wire["status"], "matchedSandboxes": wire["status"]["matchedSandboxes"][:LISTED]}
+    if found := status.get("conflicts"):
+        status["conflicts"] = [
+            {"baseline": each.baseline, "sandbox": each.sandbox, "others": each.others[:ASKED]}
+            for each in found[:LISTED]
+        ]
+    return {**wire, "status": status}
 
 
 def spoken(record: GroupRecord, told: Told, stands: Standing, leads: Leads | None) -> Any:

@@ -5,6 +5,7 @@ Each is an address like any other, for whoever has the role.
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +15,29 @@ import sqlalchemy as sa
 from dayfly import compile as compiler
 from dayfly.control import attention, audit, auth, records, shelves
 from dayfly.control.attention import Box, Concern, Quiet
-from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
 from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
-from dayfly.control.tables import agents, ended_sandboxes
+from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import Request
     from starlette.routing import Route
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Links
-    from dayfly.control.records import Record
+    from dayfly.control.reports import Living
+    from dayfly.control.route_groups import RouteGroups
     from dayfly.control.rows import Rows
     from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
+
+    Find = Callable[[Request], Awaitable[Kept]]
 
 PAGE = 200
 # An agent asks at least every half a minute.
@@ -42,50 +49,61 @@ LOOKED_AT = 200
 class Overview:
     """The addresses."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes) -> None:
-        self._store, self._links, self._sandboxes = store, links, sandboxes
+    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups) -> None:
+        self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         # By uid what is to be said of one that has ended: that does not change any more.
         self._over: dict[str, Concern | None] = {}
 
     def routes(self) -> list[Route]:
         """All of them."""
         at = "/orgs/{org}"
-        one = at + "/sandboxes/{name}"
-        return [
+        families: dict[str, tuple[Living, str]] = {
+            "sandboxes": (self._sandboxes, SANDBOX_NOT_FOUND),
+            "routegroups": (self._groups, GROUP_NOT_FOUND),
+        }
+        found = [
             serve(at + "/attention", GET=self.attention),
             serve(at + "/ended-sandboxes", GET=self.ended),
-            serve(one + "/plan", GET=self.plan),
-            serve(one + "/reveal", POST=self.reveal),
         ]
+        for plural, (living, missing) in families.items():
+            one, find = f"{at}/{plural}/{{name}}", functools.partial(_found, living, missing)
+            found.append(serve(one + "/plan", GET=functools.partial(self.plan, find)))
+            found.append(serve(one + "/reveal", POST=functools.partial(self.reveal, find, plural)))
+        return found
 
     async def attention(self, request: Request) -> Any:
         """What needs somebody, the worst first."""
         org, now = auth.caller(request).org, time.time_ns() // 1_000_000
         living, over, quiet = await self._store.of(org).read(
-            lambda rows: (records.living(rows), _ended(rows, 0, LOOKED_AT), _quiet(rows, now))
+            lambda rows: (records.living(rows), _given_up(rows), _quiet(rows, now))
         )
         told = await self._sandboxes.told(living)
         boxes = [Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at) for each in living]
+        crowd, groups = await self._groups.crowd(org)
+        told = await self._groups.told(groups)
+        for group in groups:
+            life = group.life(now, matched=bool(crowd.of(group)))
+            boxes.append(Box(f"{shelves.GROUP}{group.name}", told[group.uid].report, *life))
         found = attention.concerns(boxes, (), quiet, now)
         return found + await self._given_up(org, over)
 
-    async def _given_up(self, org: str, over: list[Any]) -> list[Concern]:
+    async def _given_up(self, org: str, over: list[tuple[str, Any]]) -> list[Concern]:
         """What was given up of those that have ended, as far as their hosts still know."""
-        by_cluster: dict[str, list[Any]] = {}
-        for row in over:
+        by_cluster: dict[str, list[tuple[str, Any]]] = {}
+        for name, row in over:
             if row.uid not in self._over:
-                by_cluster.setdefault(row.cluster, []).append(row)
-        looked = await self._links.look({(org, of): [row.uid for row in rows] for of, rows in by_cluster.items()})
+                by_cluster.setdefault(row.cluster, []).append((name, row))
+        looked = await self._links.look({(org, of): [row.uid for _, row in rows] for of, rows in by_cluster.items()})
         for cluster, rows in by_cluster.items():
             if (link := self._links.of(org, cluster)) is None:
                 continue
             standings, _ = looked[org, cluster]
-            for row in rows:
+            for name, row in rows:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
                     history = await link.history(row.uid) if report.abandon else ()
-                    self._over[row.uid] = attention.given_up(row.name, report, history) if report.abandon else None
-        known = [self._over.get(row.uid) for row in over]
+                    self._over[row.uid] = attention.given_up(name, report, history) if report.abandon else None
+        known = [self._over.get(row.uid) for _, row in over]
         if len(self._over) > 10 * LOOKED_AT:
             self._over.clear()
         return [each for each in known if each is not None]
@@ -94,7 +112,7 @@ class Overview:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
         before, limit = whole_number(request, "before", 0), whole_number(request, "limit", PAGE)
         found = await self._store.of(auth.caller(request).org).read(
-            lambda rows: _ended(rows, before, min(limit or PAGE, 5 * PAGE))
+            lambda rows: _ended(rows, ended_sandboxes, before, min(limit or PAGE, 5 * PAGE))
         )
         return [
             {
@@ -108,34 +126,35 @@ class Overview:
             for row in found
         ]
 
-    async def plan(self, request: Request) -> Any:
-        """The units of a living sandbox, as `dayfly plan` has them."""
-        record = await self._record(request)
+    async def plan(self, find: Find, request: Request) -> Any:
+        """The units of one that lives, as `dayfly plan` has them."""
+        record = await find(request)
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
         return shown_plan(await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, {})))
 
-    async def reveal(self, request: Request) -> Any:
+    async def reveal(self, find: Find, plural: str, request: Request) -> Any:
         """One output, sensitive or not. That somebody has looked is written down before it is shown."""
-        record, body = await self._record(request), await read_json(request)
+        record, body = await find(request), await read_json(request)
         unit, output = output_in(body)
         link = self._links.of(record.org, record.cluster)
         values = await link.values(record.uid) if link is not None else ()
         value = next((each for each in values if each.unit == unit and each.output == output), None)
         if value is None:
-            raise ApiError(404, f"sandbox {quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
-        what = f"sandboxes/{record.name}/outputs/{unit}.{output}"
+            raise ApiError(404, f"{quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
+        what = f"{plural}/{record.name}/outputs/{unit}.{output}"
         await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
         resource, _, step = unit.rpartition("/")
         text, encoding = text_of(value.value)
         found = {"resource": resource, "step": step, "output": output, "value": text, "encoding": encoding}
         return {**found, "sensitive": value.sensitive}
 
-    async def _record(self, request: Request) -> Record:
-        record = await self._sandboxes.find(auth.caller(request).org, request.path_params["name"])
-        if record is None:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
-        return record
+
+async def _found(living: Living, missing: str, request: Request) -> Kept:
+    record: Kept | None = await living.find(auth.caller(request).org, request.path_params["name"])
+    if record is None:
+        raise ApiError(404, missing)
+    return record
 
 
 def shown_plan(compiled: Compiled) -> dict[str, Any]:
@@ -152,11 +171,17 @@ def output_in(body: Any) -> tuple[str, str]:
     return unit, output
 
 
-def _ended(rows: Rows, before: int, limit: int) -> list[Any]:
-    query = rows.select(ended_sandboxes).order_by(ended_sandboxes.c.ended_at.desc(), ended_sandboxes.c.uid)
+def _ended(rows: Rows, table: sa.Table, before: int, limit: int) -> list[Any]:
+    query = rows.select(table).order_by(table.c.ended_at.desc(), table.c.uid)
     if before:
-        query = query.where(ended_sandboxes.c.ended_at < before)
+        query = query.where(table.c.ended_at < before)
     return list(rows.execute(query.limit(limit)))
+
+
+def _given_up(rows: Rows) -> list[tuple[str, Any]]:
+    """What has ended last, sandboxes and route groups, by what it is called."""
+    boxes = [(row.name, row) for row in _ended(rows, ended_sandboxes, 0, LOOKED_AT)]
+    return boxes + [(f"{shelves.GROUP}{row.name}", row) for row in _ended(rows, ended_route_groups, 0, LOOKED_AT)]
 
 
 def _quiet(rows: Rows, now: int) -> list[Quiet]:

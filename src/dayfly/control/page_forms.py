@@ -59,13 +59,17 @@ class Ended(Form):
 
 
 class Concern(Form):
-    """Something that needs somebody. At `until` time alone settles it; `next` is what can be done."""
+    """Something that needs somebody, of a `sandbox` or a route `group` or neither.
+
+    At `until` time alone settles it; `next` is what can be done.
+    """
 
     kind: Literal["stuck", "failed", "unknown", "silent", "expiring", "abandoned", "ignored"]
     subject: str
     reason: str
     message: str
     sandbox: str = ""
+    group: str = ""
     since: int = 0
     until: int = 0
     next: str = ""

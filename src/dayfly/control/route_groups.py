@@ -15,7 +15,7 @@ import msgspec
 from dayfly.control import audit, auth, clusters, group_forms, group_records, lifetimes, shelves
 from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, page, read_json, serve
+from dayfly.control.exchange import flag, labels_asked, page, read_json, serve
 from dayfly.control.group_keys import GroupKeys
 from dayfly.control.group_leads import leads
 from dayfly.control.group_records import GroupRecord
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from dayfly.spec.unserved import Leads
 
 MOST_GROUPS = 1_000
-# Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
-ASKED = 16
 SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
 SOON_PER_WORK = 9
 MUTABLE = {"labels": "labels", "match": "match", "ttl": "ttl", "endpoints": "endpoints"}
@@ -78,15 +76,14 @@ class RouteGroups:
         ]
 
     async def list_all(self, request: Request) -> Any:
-        """All, or with `label` in the query those whose labels fulfil it."""
-        try:
-            terms = labels.selector(request.query_params.getlist("label"))
-        except SpecError as fault:
-            raise ApiError(400, f"query parameter label: {fault}") from None
-        after = request.query_params.get("after", "")
-        found = await self._store.of(auth.caller(request).org).read(lambda rows: group_records.living(rows, after))
+        """All, or with `label` those whose labels fulfil it, with `sandbox` those that have that sandbox now."""
+        terms, after = labels_asked(request), request.query_params.get("after", "")
+        org, has = auth.caller(request).org, request.query_params.get("sandbox", "")
+        found = await self._store.of(org).read(lambda rows: group_records.living(rows, after))
         shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
-        return await self._wires(page(request, shown))
+        if has:
+            shown = (await self.crowd(org))[0].having(has, shown)
+        return await self.shown(page(request, shown))
 
     async def get(self, request: Request) -> Any:
         return await self._shown(await self._get(request))
@@ -170,6 +167,10 @@ class RouteGroups:
         found = await self._standings(records_)
         said = {each.uid: group_forms.spoken(each, *found[each.uid], self._leads(each)) for each in records_}
         return {uid: found[uid][0]._replace(report=report) for uid, report in said.items()}
+
+    async def crowd(self, org: str) -> tuple[Crowd, list[GroupRecord]]:
+        """Whom the route groups of an organisation have now, and all of them that live."""
+        return self._crowd(org), await self._crowd(org).refresh()
 
     # --- the server's own work ----------------------------------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class RouteGroups:
         for org in {record.org for record in records_}:
             await self._crowd(org).refresh()
         members = {record.uid: self._crowd(record.org).of(record) for record in records_}
-        asked = {record.uid: dict(list(members[record.uid].items())[:ASKED]) for record in records_}
+        asked = {record.uid: dict(list(members[record.uid].items())[: group_forms.ASKED]) for record in records_}
         by_cluster: dict[tuple[str, str], set[str]] = {}
         for record in records_:
             by_cluster.setdefault((record.org, record.cluster), set()).add(record.uid)
@@ -373,10 +374,10 @@ class RouteGroups:
         return said
 
     async def _shown(self, record: GroupRecord) -> dict[str, Any]:
-        (wire,) = await self._wires([record])
-        return wire
+        return (await self.shown([record]))[0]
 
-    async def _wires(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
+    async def shown(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
+        """Route groups as clients know them."""
         found = await self._standings(records_)
         return [
             group_forms.wire(record, *found[record.uid], self._life(record)[1], self._leads(record))

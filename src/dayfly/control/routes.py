@@ -136,7 +136,13 @@ ROUTES: dict[str, dict[str, Operation]] = {
     },
     _SANDBOX + "/extend": {"POST": Operation(MEMBER, "Let a sandbox live longer.", forms.Sandbox, body=forms.Extend)},
     _ORG + "/routegroups": {
-        "GET": Operation(VIEWER, "All route groups.", [forms.RouteGroup], {"label": "string", **_PAGE})
+        "GET": Operation(
+            VIEWER, "All route groups.", [forms.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
+        )
+    },
+    _GROUP + "/plan": {"GET": Operation(VIEWER, "What a route group does, unit by unit.", page_forms.Plan)},
+    _GROUP + "/reveal": {
+        "POST": Operation(MEMBER, "One output, for the record.", forms.Output, body=page_forms.OutputName)
     },
     _GROUP: {
         "GET": Operation(VIEWER, "A route group, and whom it has now.", forms.RouteGroup),
@@ -151,7 +157,8 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "POST": Operation(MEMBER, "Let a route group live longer.", forms.RouteGroup, body=forms.Extend)
     },
     _SANDBOX + "/changes": {"GET": Operation(VIEWER, "Live changes of a sandbox.", forms.Events)},
-    _ORG + "/changes": {"GET": Operation(VIEWER, "Live changes of all sandboxes.", forms.Events)},
+    _GROUP + "/changes": {"GET": Operation(VIEWER, "Live changes of a route group.", forms.Events)},
+    _ORG + "/changes": {"GET": Operation(VIEWER, "Live changes of all sandboxes and route groups.", forms.Events)},
     _SANDBOX + "/status/explain": {"GET": Operation(VIEWER, "Not here.")},
     _SANDBOX + "/report": {
         "GET": Operation(

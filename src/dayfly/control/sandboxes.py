@@ -11,7 +11,7 @@ import msgspec
 from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, vault, wishes
 from dayfly.control.attention import tone
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, page, read_json, rfc3339, serve
+from dayfly.control.exchange import flag, labels_asked, page, read_json, rfc3339, serve
 from dayfly.control.lives import Told
 from dayfly.control.port import HERE, Place
 from dayfly.control.records import Record
@@ -66,11 +66,7 @@ class Sandboxes:
 
     async def list_all(self, request: Request) -> Any:
         """All, or with `label` in the query those whose labels fulfil it."""
-        try:
-            terms = labels.selector(request.query_params.getlist("label"))
-        except SpecError as fault:
-            raise ApiError(400, f"query parameter label: {fault}") from None
-        after = request.query_params.get("after", "")
+        terms, after = labels_asked(request), request.query_params.get("after", "")
         found = await self._store.of(auth.caller(request).org).read(lambda rows: records.living(rows, after))
         shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
         return list((await self.shown(page(request, shown))).values())

@@ -11,6 +11,7 @@ from dayfly.compile import Compiled, compile_group, group_previews
 from dayfly.control import group_records, records, wishes
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
+from dayfly.spec import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Kept: TypeAlias = Record | GroupRecord
 
-GROUP = "routegroup/"
+GROUP = names.GROUP
 
 
 def key_of(record: Kept) -> str:

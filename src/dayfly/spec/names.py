@@ -17,6 +17,9 @@ LIMITS = {
 }
 """The most characters a name of each kind may have. All are ASCII, so characters are bytes."""
 
+GROUP = "routegroup/"
+"""What stands before the name of a route group where that of a sandbox might stand as well."""
+
 LONGEST_PATH = 4095
 LONGEST_PART = 255
 

@@ -1,0 +1,66 @@
+"""Which route groups of an organisation have changed since somebody last looked, and how they stand now."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.control import group_forms
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dayfly.control.crowd import Crowd
+    from dayfly.control.group_records import GroupRecord
+    from dayfly.control.link import Links
+    from dayfly.control.route_groups import RouteGroups
+
+# A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
+PAUSE_PER_WORK, LONGEST_PAUSE_S = 9, 5.0
+# So many are told of at once; then others have their turn.
+AT_ONCE = 50
+
+
+class GroupChanges:
+    """Of one organisation."""
+
+    def __init__(self, groups: RouteGroups, links: Links, org: str) -> None:
+        self._groups, self._links, self._org = groups, links, org
+        self._seen: dict[str, tuple[Any, ...]] = {}
+        self._stamped: object = None
+        self._again_at = 0.0
+
+    async def look(self, stamp: object) -> AsyncIterator[tuple[str, bytes]]:
+        """By name those that stand otherwise than at the last look, as clients know them; empty for one that is gone.
+
+        Args:
+            stamp: Another one where anything may have changed since.
+        """
+        now = asyncio.get_running_loop().time()
+        if stamp == self._stamped or now < self._again_at:
+            return
+        began = time.thread_time()
+        crowd, living = await self._groups.crowd(self._org)
+        places = frozenset((id(link), link.place()) for link in self._links.each(self._org))
+        versions = {record.name: (record.uid, self._version(crowd, record), places) for record in living}
+        changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
+        for start in range(0, len(changed), AT_ONCE):
+            for each in await self._groups.shown(changed[start : start + AT_ONCE]):
+                yield each["name"], msgspec.json.encode(group_forms.listed(each))
+        for name in self._seen.keys() - versions.keys():
+            yield name, b""
+        self._seen, self._stamped = versions, stamp
+        self._again_at = now + min(LONGEST_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
+
+    def _version(self, crowd: Crowd, record: GroupRecord) -> tuple[Any, ...]:
+        """What is said of a group stays as it is as long as this does."""
+        members = crowd.of(record)
+        asked = [(self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.ASKED]]
+        return record.revision, self._run(record.cluster, record.uid), asked, hash(frozenset(members))
+
+    def _run(self, cluster: str, uid: str) -> int:
+        link = self._links.of(self._org, cluster)
+        return link.picture.version(uid) if link is not None else 0
