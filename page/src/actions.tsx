@@ -1,21 +1,25 @@
-/** What can be done to a sandbox, and asked first. Only what the role allows is there; the server checks it again. */
+/** What can be done to a sandbox or route group, and asked first. Only what the role allows is there; the server checks it again. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { below, get, may, place, request } from "./api";
+import { get, may, place, request } from "./api";
 import { spec } from "./filter";
 import { shellWord } from "./text";
-import type { Report, Sandbox } from "./types";
+import type { Subject } from "./run";
+import type { Living, Report } from "./types";
 import { Ask, Copy, Text } from "./ui";
 
 type Asked = "" | "delete" | "extend" | "retry" | "abandon";
 
 interface Props {
-  name: string;
+  subject: Subject;
+  /** Its address. */
+  at: string;
   report: Report;
-  sandbox: Sandbox | null;
+  found: Living | null;
 }
 
-export function Actions({ name, report, sandbox }: Props): JSX.Element {
+export function Actions({ subject, at, report, found }: Props): JSX.Element {
+  const { kind, name } = subject;
   const [asked, setAsked] = useState<Asked>("");
   const done = (): void => setAsked("");
   const open = report.phase === "open" && !report.closed;
@@ -24,13 +28,12 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
   const member = may("member") && !over;
   const denied = report.denied ?? {};
   const allows = (what: Asked): boolean => member && !denied[what];
-  const at = (what: string): string => below("sandboxes", name, what);
   return (
     <div class="actions" role="group" aria-label="What can be done">
-      {sandbox && (
+      {found && (
         <>
-          <Copy text={() => yaml(name)}>Copy as YAML</Copy>
-          <Copy text={() => command(name)}>Copy as command</Copy>
+          <Copy text={() => yaml(at, kind)}>Copy as YAML</Copy>
+          <Copy text={() => command(at, kind)}>Copy as command</Copy>
         </>
       )}
       {allows("retry") && retrying.length > 0 && (
@@ -38,7 +41,7 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
           Retry
         </button>
       )}
-      {allows("extend") && open && sandbox && spec(sandbox).ttl && (
+      {allows("extend") && open && found && spec(found).ttl && (
         <button type="button" onClick={() => setAsked("extend")}>
           Extend
         </button>
@@ -55,16 +58,21 @@ export function Actions({ name, report, sandbox }: Props): JSX.Element {
       )}
       {!over && <Denied denied={denied} />}
       {asked === "delete" && (
-        <Ask title={`Delete ${name}?`} verb="Delete" danger onClose={done} act={() => request("DELETE", below("sandboxes", name))}>
-          <p>Its forks stop, then its delete steps run. This cannot be taken back.</p>
+        <Ask title={`Delete ${name}?`} verb="Delete" danger onClose={done} act={() => request("DELETE", at)}>
+          <p>{ENDS[kind]} This cannot be taken back.</p>
         </Ask>
       )}
-      {asked === "extend" && <Extend name={name} onClose={done} />}
-      {asked === "retry" && <Retry at={at("retry")} units={retrying} onClose={done} />}
-      {asked === "abandon" && <Abandon name={name} at={at("abandon")} onClose={done} />}
+      {asked === "extend" && <Extend name={name} at={at} onClose={done} />}
+      {asked === "retry" && <Retry at={`${at}/retry`} units={retrying} onClose={done} />}
+      {asked === "abandon" && <Abandon name={name} at={`${at}/abandon`} onClose={done} />}
     </div>
   );
 }
+
+const ENDS = {
+  sandbox: "Its forks stop, then its delete steps run.",
+  "route group": "Its key leads to no fork any more, then its hooks run. Its sandboxes stay.",
+};
 
 const WHAT: [Asked, string][] = [
   ["delete", "delete"],
@@ -97,9 +105,9 @@ const HOURS: [number, string][] = [
   [168, "1 week"],
 ];
 
-function Extend({ name, onClose }: { name: string; onClose: () => void }): JSX.Element {
+function Extend({ name, at, onClose }: { name: string; at: string; onClose: () => void }): JSX.Element {
   const [hours, setHours] = useState(4);
-  const act = (): Promise<unknown> => request("POST", below("sandboxes", name, "extend"), { seconds: hours * 3600 });
+  const act = (): Promise<unknown> => request("POST", `${at}/extend`, { seconds: hours * 3600 });
   return (
     <Ask title={`Let ${name} live longer`} verb="Extend" onClose={onClose} act={act}>
       <label>
@@ -149,23 +157,24 @@ function Abandon({ name, at, onClose }: { name: string; at: string; onClose: () 
   );
 }
 
-/** The sandbox as the file that would make it. */
-export async function yaml(name: string): Promise<string> {
-  const [found, { stringify }] = await Promise.all([get<Sandbox>(below("sandboxes", name)), import("yaml")]);
-  return stringify(place() ? manifest(found) : { name: found.name, spec: found.spec }, { lineWidth: 0 });
+/** The file that would make it. */
+async function yaml(at: string, kind: Subject["kind"]): Promise<string> {
+  const [found, { stringify }] = await Promise.all([get<Living>(at), import("yaml")]);
+  // Most readers of YAML take `no` and `on` for booleans: what looks like one to them is quoted.
+  return stringify(place() ? manifest(found, kind) : { name: found.name, spec: found.spec }, { lineWidth: 0, version: "1.1" });
 }
 
-function manifest({ name, namespace = "", spec }: Sandbox): object {
+function manifest({ name, namespace = "", spec }: Living, kind: Subject["kind"]): object {
   const metadata = { name: name.slice(name.indexOf(":") + 1), namespace };
-  return { apiVersion: "dayfly.dev/v1alpha1", kind: "Sandbox", metadata, spec };
+  return { apiVersion: "dayfly.dev/v1alpha1", kind: kind === "sandbox" ? "Sandbox" : "RouteGroup", metadata, spec };
 }
 
-async function command(name: string): Promise<string> {
-  const written = await yaml(name);
+async function command(at: string, kind: Subject["kind"]): Promise<string> {
+  const written = await yaml(at, kind);
   let end = "YAML";
   while (written.split("\n").includes(end)) end += "_";
-  const at = place();
-  const apply = at ? `kubectl --context ${shellWord(at.context)} apply` : "dayfly apply";
+  const where = place();
+  const apply = where ? `kubectl --context ${shellWord(where.context)} apply` : "dayfly apply";
   return `${apply} -f - <<'${end}'\n${written}${end}\n`;
 }
 

@@ -21,7 +21,7 @@ const AGAIN_MS = 10_000;
 
 export function Attention({ live }: { live: Live }): JSX.Element {
   const now = useNow();
-  const { found, fault } = useAsked<Concern[]>(below("attention"), live.all.size, AGAIN_MS);
+  const { found, fault } = useAsked<Concern[]>(below("attention"), live.all.size + live.groups.all.size, AGAIN_MS);
   return (
     <>
       <div class="head">
@@ -50,8 +50,8 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
     <>
       <p class="what">
         <State state={state}>{title}</State>{" "}
-        {concern.sandbox ? (
-          <a href={href(["sandboxes", concern.sandbox], { unit })}>
+        {concern.sandbox || concern.group ? (
+          <a href={href(concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""], { unit })}>
             <Text>{concern.subject}</Text>
           </a>
         ) : (

@@ -1,50 +1,93 @@
-/** All sandboxes: as many rows as are seen are there, whatever their number. */
+/** All sandboxes, or all of another kind: as many rows as are seen are there, whatever their number. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { place as cluster } from "./api";
 import { hostOf, parse, sorted, spec, takes, toneOf, type Order } from "./filter";
-import { useNow, type Live } from "./live";
+import { useNow, type Kind, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
 import { duration, roughly } from "./text";
-import type { Sandbox } from "./types";
+import type { Living, Sandbox } from "./types";
 import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
 const ROW = 45;
 const BEYOND = 12;
-const columns = (): [Order | "", string, string][] => [
-  ["name", "Name", ""],
-  ["state", "State", ""],
-  ["", "Reason", "reason"],
-  ["", "Progress", "progress"],
-  ["age", "Age", "age"],
-  ["left", "Time left", "left"],
-  ["", "Labels", "labels"],
-  ["", cluster() ? "Namespace" : "Host", "host"],
+/** A column between State and Age. */
+export interface Column<T> {
+  title: string;
+  kind: string;
+  cell: (each: T) => JSX.Element | string;
+  tip?: (each: T) => string;
+}
+
+const COLUMNS: Column<Sandbox>[] = [
+  { title: "Reason", kind: "reason", cell: (each) => <Text>{each.status.reason}</Text>, tip: (each) => each.status.message },
+  { title: "Progress", kind: "progress", cell: (each) => <Progress sandbox={each} /> },
 ];
 
+const LABELS: Column<Sandbox>[] = [{ title: "Labels", kind: "labels", cell: (each) => <Labels labels={spec(each).labels ?? {}} /> }];
+
 export function List({ live, place }: { live: Live; place: Place }): JSX.Element {
+  return (
+    <Listing
+      title="Sandboxes"
+      one="sandbox"
+      plural="sandboxes"
+      known={live}
+      place={place}
+      columns={COLUMNS}
+      after={LABELS}
+      wider=""
+      help=""
+      begin={<Begin />}
+    />
+  );
+}
+
+interface ListingProps<T extends Living> {
+  title: string;
+  /** One of them in a sentence. */
+  one: string;
+  /** As in their addresses. */
+  plural: string;
+  known: Kind<T>;
+  place: Place;
+  columns: Column<T>[];
+  /** Columns behind the time left. */
+  after?: Column<T>[];
+  /** What its filter takes beside what all take, and how that is said at length. */
+  wider: string;
+  help: string;
+  /** What stands there while there are none. */
+  begin: JSX.Element;
+}
+
+const NO_COLUMNS: Column<Living>[] = [];
+
+export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
+  const { title, one, plural, known, place, columns, after = NO_COLUMNS, wider, help, begin } = props;
   const query = place.query.get("q") ?? "";
   const order = (place.query.get("by") ?? "name") as Order;
-  const all = useMemo(() => [...live.all.values()], [live.all]);
+  const all = useMemo(() => [...known.all.values()], [known.all]);
+  const many = all.length === 1 ? one : one === "sandbox" ? "sandboxes" : `${one}s`;
   const found = useMemo(() => {
     const terms = parse(query);
-    const known: Order = ["name", "age", "state", "left"].includes(order) ? order : "name";
+    const by: Order = ["name", "age", "state", "left"].includes(order) ? order : "name";
     return sorted(
       all.filter((each) => takes(terms, each)),
-      known,
+      by,
     );
   }, [all, query, order]);
   return (
     <>
       <div class="head">
-        <Heading title="Sandboxes">Sandboxes</Heading>
+        <Heading title={title}>{title}</Heading>
         <form role="search" onSubmit={(event) => event.preventDefault()}>
           <input
             id="search"
             type="search"
-            aria-label="Filter sandboxes"
+            aria-label={`Filter ${title.toLowerCase()}`}
             aria-describedby="filter-help"
-            placeholder={`name, label=value, is:failed, on:${cluster() ? "namespace" : "host"}`}
+            placeholder={["name, label=value, is:failed", wider, `on:${cluster() ? "namespace" : "host"}`].filter(Boolean).join(", ")}
             value={query}
             spellcheck={false}
             autocomplete="off"
@@ -52,31 +95,43 @@ export function List({ live, place }: { live: Live; place: Place }): JSX.Element
           />
           <span id="filter-help" class="offstage">
             Words look in names, reasons, hosts and labels. key=value finds a label, is:ready, is:working, is:trouble,
-            is:warning or is:failed a state, on:name a host or namespace.
+            is:warning or is:failed a state, on:name a host or namespace. {help}
           </span>
         </form>
         <p class="count" role="status">
-          {live.synced ? count(found.length, all.length) : live.fault ? "Not known" : "Loading…"}
+          {known.synced ? count(found.length, all.length, many) : known.fault ? "Not known" : "Loading…"}
         </p>
       </div>
-      <Rows found={found} order={order} synced={live.synced} none={!all.length} />
+      <Rows
+        title={title}
+        plural={plural}
+        found={found}
+        order={order}
+        synced={known.synced}
+        columns={columns}
+        after={after}
+        nothing={all.length ? `No ${one} fits that filter.` : begin}
+      />
     </>
   );
 }
 
-function count(found: number, all: number): string {
-  const many = all === 1 ? "1 sandbox" : `${all} sandboxes`;
-  return found === all ? many : `${found} of ${many}`;
+function count(found: number, all: number, many: string): string {
+  return found === all ? `${all} ${many}` : `${found} of ${all} ${many}`;
 }
 
-interface RowsProps {
-  found: Sandbox[];
+interface RowsProps<T> {
+  title: string;
+  plural: string;
+  found: T[];
   order: Order;
   synced: boolean;
-  none: boolean;
+  columns: Column<T>[];
+  after: Column<T>[];
+  nothing: JSX.Element | string;
 }
 
-function Rows({ found, order, synced, none }: RowsProps): JSX.Element {
+function Rows<T extends Living>({ title, plural, found, order, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
   const now = useNow();
   const frame = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 900 });
@@ -123,26 +178,36 @@ function Rows({ found, order, synced, none }: RowsProps): JSX.Element {
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
   }, [found, first]);
-  if (synced && !found.length) return <p class="nothing">{none ? <Begin /> : "No sandbox fits that filter."}</p>;
+  if (synced && !found.length) return <p class="nothing">{nothing}</p>;
+  const bare = (each: Column<T>): [Order | "", string, string] => ["", each.title, each.kind];
+  const heads: [Order | "", string, string][] = [
+    ["name", "Name", ""],
+    ["state", "State", ""],
+    ...columns.map(bare),
+    ["age", "Age", "age"],
+    ["left", "Time left", "left"],
+    ...after.map(bare),
+    ["", cluster() ? "Namespace" : "Host", "host"],
+  ];
   return (
     <div ref={frame} class="rows">
       <table aria-rowcount={found.length + 1} class={synced ? "" : "unsynced"}>
-        <caption class="offstage">Sandboxes, live</caption>
+        <caption class="offstage">{title}, live</caption>
         <thead>
           <tr aria-rowindex={1}>
-            {columns().map(([by, title, kind]) => (
-              <th key={title} scope="col" class={kind} aria-sort={by && by === order ? "ascending" : undefined}>
-                {by ? <a href={withQuery({ by: by === "name" ? "" : by })}>{title}</a> : title}
+            {heads.map(([by, head, kind]) => (
+              <th key={head} scope="col" class={kind} aria-sort={by && by === order ? "ascending" : undefined}>
+                {by ? <a href={withQuery({ by: by === "name" ? "" : by })}>{head}</a> : head}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {first > 0 && <Space rows={first} />}
+          {first > 0 && <Space rows={first} columns={heads.length} />}
           {found.slice(first, last).map((each, index) => (
-            <Row key={each.name} sandbox={each} row={first + index} now={now} />
+            <Row key={each.name} plural={plural} of={each} row={first + index} now={now} columns={columns} after={after} />
           ))}
-          {last < found.length && <Space rows={found.length - last} />}
+          {last < found.length && <Space rows={found.length - last} columns={heads.length} />}
         </tbody>
       </table>
     </div>
@@ -159,55 +224,64 @@ function Begin(): JSX.Element {
 }
 
 /** What stands for rows that nobody sees. */
-function Space({ rows }: { rows: number }): JSX.Element {
+function Space({ rows, columns }: { rows: number; columns: number }): JSX.Element {
   return (
     <tr aria-hidden="true" class="space" style={{ height: `${rows * ROW}px` }}>
-      <td colSpan={columns().length} />
+      <td colSpan={columns} />
     </tr>
   );
 }
 
-function Row({ sandbox, row, now }: { sandbox: Sandbox; row: number; now: number }): JSX.Element {
-  const tone = toneOf(sandbox);
-  const { labels = {} } = spec(sandbox);
-  const end = sandbox.status.scheduledDeleteTime;
-  const { done, total } = sandbox.progress;
+interface RowProps<T> {
+  plural: string;
+  of: T;
+  row: number;
+  now: number;
+  columns: Column<T>[];
+  after: Column<T>[];
+}
+
+function Row<T extends Living>({ plural, of, row, now, columns, after }: RowProps<T>): JSX.Element {
+  const tone = toneOf(of);
+  const end = of.status.scheduledDeleteTime;
+  const cell = (each: Column<T>): JSX.Element => (
+    <td key={each.title} class={each.kind} title={each.tip?.(of)}>
+      {each.cell(of)}
+    </td>
+  );
   return (
     <tr aria-rowindex={row + 2}>
       <th scope="row">
-        <a href={href(["sandboxes", sandbox.name])} data-row={row}>
-          <Text>{sandbox.name}</Text>
+        <a href={href([plural, of.name])} data-row={row}>
+          <Text>{of.name}</Text>
         </a>
       </th>
       <td>
         <State state={tone}>{TONE_WORDS[tone]}</State>
       </td>
-      <td class="reason" title={sandbox.status.message}>
-        <Text>{sandbox.status.reason}</Text>
-      </td>
-      <td class="progress">
-        {total ? (
-          <>
-            <span class="bar" aria-hidden="true">
-              <span style={{ width: `${(100 * done) / total}%` }} class={tone} />
-            </span>
-            <span class="figures">
-              {done}/{total}
-            </span>
-          </>
-        ) : (
-          "–"
-        )}
-      </td>
-      <td class="age">{roughly(now - Date.parse(sandbox.createdAt))}</td>
+      {columns.map(cell)}
+      <td class="age">{roughly(now - Date.parse(of.createdAt))}</td>
       <td class="left">{end ? duration(Date.parse(end) - now).split(" ").slice(0, 2).join(" ") : "–"}</td>
-      <td class="labels">
-        <Labels labels={labels} />
-      </td>
+      {after.map(cell)}
       <td class="host">
-        <Text>{hostOf(sandbox)}</Text>
+        <Text>{hostOf(of) || "all"}</Text>
       </td>
     </tr>
+  );
+}
+
+function Progress({ sandbox }: { sandbox: Sandbox }): JSX.Element {
+  const { done, total } = sandbox.progress;
+  if (!total) return <>–</>;
+  return (
+    <>
+      <span class="bar" aria-hidden="true">
+        <span style={{ width: `${(100 * done) / total}%` }} class={toneOf(sandbox)} />
+      </span>
+      <span class="figures">
+        {done}/{total}
+      </span>
+    </>
   );
 }
 

@@ -1,7 +1,7 @@
-/** What lives on the server, kept up to date while somebody looks: the list of sandboxes, and one sandbox's report. */
+/** What lives on the server, kept up to date while somebody looks: all sandboxes and route groups, and one's report. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, below, get, words } from "./api";
-import type { Report, Sandbox } from "./types";
+import type { Group, Living, Report, Sandbox } from "./types";
 
 // Several changes at once are one picture.
 const GATHER_MS = 80;
@@ -31,63 +31,108 @@ export function useNow(everyMs = 1000): number {
   return now;
 }
 
-export interface Live {
-  all: Map<string, Sandbox>;
+/** All of a kind. */
+export interface Kind<T> {
+  all: Map<string, T>;
   /** Whether everything has come at least once. */
   synced: boolean;
-  connected: boolean;
   /** Why what is shown may be out of date, or nothing can be shown, in the server's own words. */
   fault: string;
 }
 
-/** All sandboxes of the organisation by server-sent events. */
-export function useSandboxes(): Live {
-  const [live, setLive] = useState<Live>({ all: new Map(), synced: false, connected: true, fault: "" });
-  const all = useRef(new Map<string, Sandbox>());
+export interface Live extends Kind<Sandbox> {
+  groups: Kind<Group>;
+  connected: boolean;
+}
+
+/** What a stream has said of a kind; events of groups have words of their own. */
+class Heard<T extends Living> {
+  private all = new Map<string, T>();
+  /** What has come since it was begun anew; null once that is all. */
+  private fresh: Map<string, T> | null = new Map();
+  private news = false;
+
+  constructor(
+    private readonly prefix: "" | "group-",
+    private readonly blame: (error: string) => void,
+  ) {}
+
+  /** Whatever is not said again is gone. */
+  begin(): void {
+    this.fresh = new Map();
+  }
+
+  listen(source: EventSource, soon: () => void, show: () => void): void {
+    const on = <D>(kind: string, take: (data: D) => void): void =>
+      source.addEventListener(this.prefix + kind, (event: MessageEvent<string>) => take(JSON.parse(event.data) as D));
+    const changes = (act: (all: Map<string, T>) => void): void => {
+      act(this.fresh ?? this.all);
+      if (this.fresh) return;
+      this.news = true;
+      soon();
+    };
+    on<T>("changed", (each) => changes((all) => all.set(each.name, each)));
+    on<{ name: string }>("deleted", ({ name }) => changes((all) => all.delete(name)));
+    on("synced", () => {
+      if (this.fresh) this.all = this.fresh;
+      this.fresh = null;
+      this.news = true;
+      show();
+    });
+    on<{ error: string }>("trouble", ({ error }) => this.blame(error));
+  }
+
+  /** All, if that is news. */
+  take(): Map<string, T> | null {
+    if (!this.news || this.fresh) return null;
+    this.news = false;
+    return new Map(this.all);
+  }
+}
+
+/** All sandboxes and route groups of the organisation by server-sent events. */
+export function useLive(): Live {
+  const none = { synced: false, fault: "" };
+  const [live, setLive] = useState<Live>({ ...none, all: new Map(), groups: { ...none, all: new Map() }, connected: true });
+  const heard = useRef({
+    boxes: new Heard<Sandbox>("", (fault) => setLive((last) => ({ ...last, fault }))),
+    groups: new Heard<Group>("group-", (fault) => setLive((last) => ({ ...last, groups: { ...last.groups, fault } }))),
+  });
   const visible = useVisible();
   useEffect(() => {
     if (!visible) return undefined;
+    const { boxes, groups } = heard.current;
     let timer = 0;
     let again = 0;
     let source: EventSource;
-    let synced = false;
-    let fresh: Map<string, Sandbox> | null = new Map();
     const show = (): void => {
+      clearTimeout(timer);
       timer = 0;
-      setLive((last) => ({ ...last, all: new Map(all.current), synced: last.synced || synced, connected: true }));
+      const [all, grouped] = [boxes.take(), groups.take()];
+      setLive((last) => ({
+        ...last,
+        ...(all ? { all, synced: true } : {}),
+        groups: grouped ? { ...last.groups, all: grouped, synced: true } : last.groups,
+        connected: true,
+      }));
     };
     const soon = (): void => {
-      if (synced && !timer) timer = window.setTimeout(show, GATHER_MS);
+      if (!timer) timer = window.setTimeout(show, GATHER_MS);
+    };
+    const anew = (): void => {
+      boxes.begin();
+      groups.begin();
     };
     const open = (): void => {
+      anew();
       source = new EventSource(`/api/v2${below("changes")}`);
       source.addEventListener("open", () => setLive((last) => (last.connected ? last : { ...last, connected: true })));
-      // Whatever is not said again by `synced` is gone.
-      source.addEventListener("reset", () => (fresh = new Map()));
-      source.addEventListener("changed", (event: MessageEvent<string>) => {
-        const sandbox = JSON.parse(event.data) as Sandbox;
-        (fresh ?? all.current).set(sandbox.name, sandbox);
-        if (!fresh) soon();
-      });
-      source.addEventListener("deleted", (event: MessageEvent<string>) => {
-        (fresh ?? all.current).delete((JSON.parse(event.data) as { name: string }).name);
-        soon();
-      });
-      source.addEventListener("synced", () => {
-        if (fresh) all.current = fresh;
-        fresh = null;
-        synced = true;
-        clearTimeout(timer);
-        show();
-      });
-      source.addEventListener("trouble", (event: MessageEvent<string>) => {
-        const { error } = JSON.parse(event.data) as { error: string };
-        setLive((last) => ({ ...last, fault: error }));
-      });
+      source.addEventListener("reset", anew);
+      boxes.listen(source, soon, show);
+      groups.listen(source, soon, show);
       source.addEventListener("error", () => {
         setLive((last) => (last.connected ? { ...last, connected: false } : last));
         if (source.readyState === EventSource.CLOSED) {
-          fresh = new Map();
           again = window.setTimeout(open, AGAIN_MS);
           // An answer that is none of a stream says why: perhaps nobody is signed in any more.
           void get("/page/session").catch(() => undefined);
@@ -112,8 +157,8 @@ export interface Told {
 
 const WAIT_S = 25;
 
-/** One sandbox's report, by a request that waits for the next. It goes on telling of one that has ended. */
-export function useReport(name: string): Told {
+/** The report of what has that address, by a request that waits for the next. It goes on telling of one that has ended. */
+export function useReport(at: string): Told {
   const [told, setTold] = useState<Told>({ report: null, fault: "", missing: false });
   const visible = useVisible();
   useEffect(() => {
@@ -124,7 +169,7 @@ export function useReport(name: string): Told {
       while (!stop.signal.aborted) {
         try {
           const query = version ? `?after=${version}&wait=${WAIT_S}` : "";
-          const report = await get<Report>(`${below("sandboxes", name, "report")}${query}`, stop.signal);
+          const report = await get<Report>(`${at}/report${query}`, stop.signal);
           if (stop.signal.aborted) return;
           const same = report.version === version;
           version = report.version || 1;
@@ -142,7 +187,7 @@ export function useReport(name: string): Told {
     };
     void follow();
     return () => stop.abort();
-  }, [name, visible]);
+  }, [at, visible]);
   return told;
 }
 

@@ -1,7 +1,7 @@
 /** A unit's log, which follows: at most so much of it is kept, and one that is scrolled back stays where it is. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Refused, below, get, words } from "./api";
+import { Refused, get, words } from "./api";
 import { pause, useVisible } from "./live";
 import { logText } from "./text";
 import type { LogPiece } from "./types";
@@ -10,12 +10,12 @@ import { Fault } from "./ui";
 const MOST_CHARS = 400_000;
 
 interface Props {
-  name: string;
+  at: string;
   unit: string;
   attempt: number;
 }
 
-export function Log({ name, unit, attempt }: Props): JSX.Element {
+export function Log({ at, unit, attempt }: Props): JSX.Element {
   const [text, setText] = useState("");
   const [cut, setCut] = useState(false);
   const [said, setSaid] = useState("Loading…");
@@ -31,7 +31,7 @@ export function Log({ name, unit, attempt }: Props): JSX.Element {
     setCut(false);
     setSaid("Loading…");
     setFault("");
-  }, [name, unit, attempt]);
+  }, [at, unit, attempt]);
   useEffect(() => {
     if (!visible) return undefined;
     const stop = new AbortController();
@@ -39,7 +39,7 @@ export function Log({ name, unit, attempt }: Props): JSX.Element {
       while (!stop.signal.aborted) {
         const query = new URLSearchParams({ unit, attempt: String(attempt), offset: String(offset.current), wait: "20" });
         try {
-          const piece = await get<LogPiece>(`${below("sandboxes", name, "log")}?${query}`, stop.signal);
+          const piece = await get<LogPiece>(`${at}/log?${query}`, stop.signal);
           if (stop.signal.aborted) return;
           offset.current = piece.next;
           const more = piece.encoding === "utf-8" ? piece.data : bytes(piece.data);
@@ -63,7 +63,7 @@ export function Log({ name, unit, attempt }: Props): JSX.Element {
     };
     void follow();
     return () => stop.abort();
-  }, [name, unit, attempt, visible]);
+  }, [at, unit, attempt, visible]);
   useLayoutEffect(() => {
     const pre = frame.current;
     if (pre && !stays.current) pre.scrollTop = pre.scrollHeight;

@@ -4,8 +4,10 @@ import { useEffect, useState } from "preact/hooks";
 import { Attention } from "./attention";
 import { Refused, place as cluster, request, signedIn, words } from "./api";
 import { toneOf } from "./filter";
+import { GroupView } from "./group";
+import { GroupList } from "./groups";
 import { List, isTyping } from "./list";
-import { useSandboxes, type Live } from "./live";
+import { useLive, type Live } from "./live";
 import { EndedView, Hosts, Plugins } from "./others";
 import { go, href, usePlace, type Place } from "./router";
 import { SandboxView } from "./sandbox";
@@ -61,6 +63,7 @@ function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Ele
 
 const VIEWS: [string, string][] = [
   ["sandboxes", "Sandboxes"],
+  ["routegroups", "Route groups"],
   ["attention", "Needs somebody"],
   ["plugins", "Plugins"],
   ["hosts", "Hosts"],
@@ -68,7 +71,7 @@ const VIEWS: [string, string][] = [
 ];
 
 function SignedIn({ session, place }: { session: Session; place: Place }): JSX.Element {
-  const live = useSandboxes();
+  const live = useLive();
   const [help, setHelp] = useState(false);
   const view = place.parts[0] || "sandboxes";
   useEffect(() => {
@@ -88,7 +91,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
   }, []);
-  const failing = [...live.all.values()].filter((each) => toneOf(each) === "failed").length;
+  const failing = [...live.all.values(), ...live.groups.all.values()].filter((each) => toneOf(each) === "failed").length;
   return (
     <>
       <a class="skip" href="#main">
@@ -99,7 +102,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
         </a>
         <nav aria-label="Views">
-          {VIEWS.filter(([path]) => path !== "hosts" || !session.place).map(([path, title]) => (
+          {VIEWS.filter(([path]) => !["hosts", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
               {path === "attention" && failing ? <span class="badge">{failing}</span> : null}
@@ -123,6 +126,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           {live.connected ? "" : `${cluster() ? "dayfly page does not run any more" : "The server cannot be reached"}; what is shown may be out of date.`}
         </p>
         <Fault>{live.fault && `${live.fault}${live.synced ? " What is shown may be out of date." : ""}`}</Fault>
+        {view === "routegroups" && <Fault>{live.groups.fault && `${live.groups.fault}${live.groups.synced ? " What is shown may be out of date." : ""}`}</Fault>}
         <View view={view} place={place} live={live} />
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
@@ -139,6 +143,8 @@ function View({ view, place, live }: { view: string; place: Place; live: Live })
   const name = place.parts[1] ?? "";
   if (view === "sandboxes" && name) return <SandboxView key={name} name={name} place={place} live={live} />;
   if (view === "sandboxes") return <List live={live} place={place} />;
+  if (view === "routegroups" && name) return <GroupView key={name} name={name} place={place} live={live} />;
+  if (view === "routegroups") return <GroupList live={live} place={place} />;
   if (view === "attention") return <Attention live={live} />;
   if (view === "plugins") return <Plugins place={place} />;
   if (view === "hosts" && !cluster()) return <Hosts live={live} />;
@@ -160,9 +166,9 @@ async function signOut(): Promise<void> {
 }
 
 const KEYS: [string, string][] = [
-  ["j, k", "next and previous sandbox"],
+  ["j, k", "next and previous sandbox or route group"],
   ["Enter", "open it"],
-  ["/", "filter sandboxes"],
+  ["/", "filter sandboxes or route groups"],
   ["Esc", "close a unit or a question"],
   ["?", "this help"],
 ];

@@ -1,6 +1,6 @@
 /** What a stranger's Markdown says, as a tree of few kinds of elements: no HTML of theirs, nothing that loads, nothing endless. Pure. */
 import MarkdownIt from "markdown-it";
-import { visible } from "./text";
+import { outside, visible } from "./text";
 
 export interface Element {
   tag: string;
@@ -30,16 +30,6 @@ export function pieces(text: string): Piece[] {
   const builder = new Builder();
   builder.all(markdown.parse(text, {}));
   return builder.root.children;
-}
-
-/** The address, if a browser may be led there from a README: another page of the web, and no name in front of its host. */
-export function outside(address: string): string {
-  try {
-    const found = new URL(address);
-    return /^https?:$/.test(found.protocol) && !found.username && !found.password ? found.href : "";
-  } catch {
-    return "";
-  }
 }
 
 class Builder {

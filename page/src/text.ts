@@ -51,3 +51,13 @@ export function moment(ms: number): string {
 export function shellWord(text: string): string {
   return /^[A-Za-z0-9_./:@%+=-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
 }
+
+/** The address, if a browser may be led there by what a stranger wrote: another page of the web, and no name in front of its host. */
+export function outside(address: string): string {
+  try {
+    const found = new URL(address);
+    return /^https?:$/.test(found.protocol) && !found.username && !found.password ? found.href : "";
+  } catch {
+    return "";
+  }
+}

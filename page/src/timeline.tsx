@@ -1,7 +1,6 @@
 /** When each attempt ran. One row for each unit from the beginning on, so that nothing moves when one starts. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { below } from "./api";
 import { place, rows, scale } from "./attempts";
 import { useAsked, useNow } from "./live";
 import { withQuery } from "./router";
@@ -9,8 +8,8 @@ import { duration, moment, visible } from "./text";
 import type { Move, Report, Unit } from "./types";
 import { Text } from "./ui";
 
-export function Timeline({ name, report, units }: { name: string; report: Report; units: readonly Unit[] }): JSX.Element {
-  const { found: moves } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
+export function Timeline({ at: address, report, units }: { at: string; report: Report; units: readonly Unit[] }): JSX.Element {
+  const { found: moves } = useAsked<Move[]>(`${address}/history`, report.version);
   const runs = units.some((unit) => unit.state === "running" || unit.state === "unknown");
   const now = useNow(runs ? 1000 : 60_000);
   const found = useMemo(() => rows(units, moves ?? []), [units, moves]);

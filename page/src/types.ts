@@ -4,6 +4,9 @@ import type { components } from "./openapi";
 type Schemas = components["schemas"];
 
 export type Sandbox = Schemas["Sandbox"];
+export type Group = Schemas["RouteGroup"];
+/** What lives: both have a name, a wish, a status and a progress. */
+export type Living = Sandbox | Group;
 export type Report = Schemas["Report"];
 export type Unit = Schemas["UnitReport"];
 export type Plan = Schemas["Preview"];
@@ -19,11 +22,12 @@ export type Plugin = Schemas["Plugin"];
 export type Cluster = Schemas["Cluster"];
 export type Session = Schemas["PageSession"];
 
-/** What a sandbox's spec has that is shown; the rest passes through untouched. */
+/** What the spec of a sandbox or a route group has that is shown; the rest passes through untouched. */
 export interface Spec {
   cluster?: string;
   description?: string;
   labels?: Record<string, string>;
   ttl?: { duration: string; offsetFrom?: string };
+  match?: unknown;
   [key: string]: unknown;
 }

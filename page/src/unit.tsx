@@ -1,7 +1,7 @@
 /** One unit: what it reads and gives, its attempts, its log, its receipt, and what it waits for. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { below, may, place, request, words } from "./api";
+import { may, place, request, words } from "./api";
 import type { Details } from "./graph-model";
 import { useAsked, useNow } from "./live";
 import { Log } from "./log";
@@ -11,17 +11,17 @@ import type { AttemptLog, Move, Output, Report, Unit } from "./types";
 import { Fault, State, Text } from "./ui";
 
 interface Props {
-  name: string;
+  at: string;
   report: Report;
   unit: Unit;
   about: Details | undefined;
   living: boolean;
 }
 
-export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Element {
+export function UnitPanel({ at, report, unit, about, living }: Props): JSX.Element {
   const now = useNow();
-  const { found: moves, fault: unread } = useAsked<Move[]>(below("sandboxes", name, "history"), report.version);
-  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(below("sandboxes", name, "attempts"), report.version);
+  const { found: moves, fault: unread } = useAsked<Move[]>(`${at}/history`, report.version);
+  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(`${at}/attempts`, report.version);
   const [attempt, setAttempt] = useState(0);
   useEffect(() => setAttempt(0), [unit.id]);
   const mine = useMemo(() => (moves ?? []).filter((move) => move.unit === unit.id), [moves, unit.id]);
@@ -58,7 +58,7 @@ export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Ele
         </p>
       )}
       <Reads about={about} unit={unit} />
-      <Gives name={name} report={report} unit={unit} about={about} living={living} />
+      <Gives at={at} report={report} unit={unit} about={about} living={living} />
       <section>
         <h3>Log</h3>
         {attempts.length > 1 && (
@@ -73,7 +73,7 @@ export function UnitPanel({ name, report, unit, about, living }: Props): JSX.Ele
             </select>
           </label>
         )}
-        {newest ? <Log name={name} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
+        {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
       </section>
       <Receipt moves={mine} unit={unit} />
       {living && unread && (
@@ -137,13 +137,13 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
   );
 }
 
-function Gives({ name, report, unit, about, living }: Props): JSX.Element | null {
+function Gives({ at, report, unit, about, living }: Props): JSX.Element | null {
   const there = unit.outputs ?? [];
   // A cluster's status does not name outputs; they lie in a Secret, which not everybody may read.
   const denied = (report.denied ?? {})["outputs"] ?? "";
   const given = there.length > 0 || (place() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
   const asks = living && given && may("member") && !denied;
-  const path = asks ? `${below("sandboxes", name, "outputs")}?masked=true` : null;
+  const path = asks ? `${at}/outputs?masked=true` : null;
   const { found, fault } = useAsked<Output[]>(path, report.version);
   const mine = (found ?? []).filter((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id);
   const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there, ...mine.map((each) => each.output)])];
@@ -165,7 +165,7 @@ function Gives({ name, report, unit, about, living }: Props): JSX.Element | null
               <b>
                 <Text>{output}</Text>
               </b>
-              {value ? <Value name={name} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) || given ? "recorded" : "not yet"}</code>}
+              {value ? <Value at={at} unit={unit.id} output={value} /> : <code class="aside">{there.includes(output) || given ? "recorded" : "not yet"}</code>}
             </li>
           );
         })}
@@ -175,12 +175,12 @@ function Gives({ name, report, unit, about, living }: Props): JSX.Element | null
 }
 
 /** An output. A sensitive one is shown for a click, which the server writes down. */
-function Value({ name, unit, output }: { name: string; unit: string; output: Output }): JSX.Element {
+function Value({ at, unit, output }: { at: string; unit: string; output: Output }): JSX.Element {
   const [shown, setShown] = useState<Output | null>(null);
   const [fault, setFault] = useState("");
   const reveal = async (): Promise<void> => {
     try {
-      setShown(await request<Output>("POST", below("sandboxes", name, "reveal"), { unit, output: output.output }));
+      setShown(await request<Output>("POST", `${at}/reveal`, { unit, output: output.output }));
     } catch (refused) {
       setFault(words(refused));
     }

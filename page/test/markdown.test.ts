@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { outside, pieces, type Piece } from "../src/markdown";
+import { pieces, type Piece } from "../src/markdown";
+import { outside } from "../src/text";
 
 /** As HTML would have it, to be read by people. */
 function written(found: Piece[]): string {

@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { fromHistory, place, rows, scale } from "../src/attempts";
 import { parse, sorted, takes, toneOf } from "../src/filter";
+import { matchText, shown } from "../src/match";
 import { duration, logText, roughly, shellWord, visible } from "../src/text";
-import type { Move, Sandbox, Unit } from "../src/types";
+import type { Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
   return {
@@ -98,5 +99,33 @@ describe("a timeline", () => {
       ["db/drop", "postStop", "step", "succeeded"],
       ["fork:default/a", "start", "fork", "stopped"],
     ]);
+  });
+});
+
+describe("what a route group matches", () => {
+  const pay = { label: { key: "team", value: "pay*" } };
+  const no = { label: { key: "draft", value: "no" } };
+  test("is said in one line, with brackets where they are needed", () => {
+    expect(matchText(pay)).toBe("team=pay*");
+    expect(matchText({ any: [pay, { all: [no, pay] }, { all: [no] }] })).toBe("team=pay* or (draft=no and team=pay*) or draft=no");
+  });
+  test("tells patterns from plain values", () => {
+    expect([pay, no].map((each) => shown(each))).toMatchObject([{ pattern: true }, { pattern: false }]);
+  });
+  test("may be nonsense, and endlessly deep", () => {
+    let deep: unknown = pay;
+    for (let n = 0; n < 5000; n++) deep = { any: [deep] };
+    expect(matchText(deep)).toBe("…");
+    expect(matchText({ any: Array.from({ length: 90_000 }, () => pay) }).length).toBeLessThan(3000);
+    for (const odd of [null, undefined, 5, "x", [], { label: 5 }, { label: { key: 1, value: 2 } }, { any: 5 }]) expect(shown(odd).kind).toBe("odd");
+  });
+  test("is found by its words, and a group by its sandboxes", () => {
+    const group = {
+      ...sandbox("checkout"),
+      spec: { match: { any: [pay] } },
+      status: { ready: true, reason: "Ready", message: "", matchedSandboxes: ["pay-api"], matched: 1, conditions: [] },
+    } as unknown as Group;
+    const found = (query: string): boolean => takes(parse(query), group);
+    expect([found("team=pay"), found("pay*"), found("has:api"), found("has:web"), found("is:ready")]).toEqual([false, true, true, false, true]);
   });
 });

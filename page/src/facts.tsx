@@ -1,0 +1,104 @@
+/** What is to be known of something that lives, in pairs. */
+import type { ComponentChildren, JSX } from "preact";
+import { hostOf } from "./filter";
+import { moment, outside } from "./text";
+import type { Living, Report } from "./types";
+import { Labels, Text } from "./ui";
+
+export function Fact({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <>
+      <dt>{title}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+interface Props {
+  found: Living;
+  description: string;
+  children: ComponentChildren;
+}
+
+export function About({ found, description, children }: Props): JSX.Element {
+  return (
+    <section aria-labelledby="facts">
+      <h2 id="facts">About it</h2>
+      <dl>
+        {description && (
+          <Fact title="What">
+            <Text>{description}</Text>
+          </Fact>
+        )}
+        <Fact title={found.namespace ? "Namespace" : "Host"}>
+          <Text>{hostOf(found) || "all"}</Text>
+        </Fact>
+        <Fact title="Created">{moment(Date.parse(found.createdAt))}</Fact>
+        <Fact title="Routing key">
+          <code>
+            <Text>{found.routingKey}</Text>
+          </code>
+        </Fact>
+        {children}
+      </dl>
+    </section>
+  );
+}
+
+export function LabelFacts({ labels }: { labels: Record<string, string> }): JSX.Element | null {
+  if (!Object.keys(labels).length) return null;
+  return (
+    <Fact title="Labels">
+      <Labels labels={labels} />
+    </Fact>
+  );
+}
+
+/** Where it answers. What is no plain address of the web is shown, and leads nowhere. */
+export function Endpoints({ endpoints }: { endpoints: Record<string, unknown>[] }): JSX.Element | null {
+  if (!endpoints.length) return null;
+  return (
+    <Fact title="Endpoints">
+      {endpoints.map((each) => {
+        const [name, target, url] = ["name", "target", "url"].map((key) => String(each[key] ?? ""));
+        return (
+          <div key={name} class="endpoint">
+            <b>
+              <Text>{name ?? ""}</Text>
+            </b>{" "}
+            {target && (
+              <code>
+                <Text>{target}</Text>
+              </code>
+            )}{" "}
+            {url ? <Url url={url} /> : <span class="aside">has no address yet</span>}
+          </div>
+        );
+      })}
+    </Fact>
+  );
+}
+
+function Url({ url }: { url: string }): JSX.Element {
+  const address = outside(url);
+  const shown = (
+    <code>
+      <Text>{url}</Text>
+    </code>
+  );
+  if (!address) return shown;
+  return (
+    <a href={address} target="_blank" rel="noopener noreferrer nofollow">
+      {shown}
+    </a>
+  );
+}
+
+export function Ended({ report }: { report: Report }): JSX.Element | null {
+  if (!report.closed) return null;
+  return (
+    <Fact title="Ended by">
+      <Text>{[report.closed.reason, report.closed.message, report.closed.by].filter(Boolean).join(", ")}</Text>
+    </Fact>
+  );
+}

@@ -1,0 +1,213 @@
+/** What a sandbox's page and a route group's have alike: how it stands and why, its graph, its attempts, a unit's panel. */
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { Actions } from "./actions";
+import { below } from "./api";
+import { fromHistory } from "./attempts";
+import type { Tone } from "./filter";
+import { GraphView } from "./graph";
+import { details, planned } from "./graph-model";
+import { useAsked, useNow, useReport } from "./live";
+import { go, withQuery, type Place } from "./router";
+import { Timeline } from "./timeline";
+import { duration, moment, roughly } from "./text";
+import type { Blocker, Living, Move, Plan, Report, Unit } from "./types";
+import { Fault, Heading, State, Text, TONE_WORDS } from "./ui";
+import { UnitPanel } from "./unit";
+
+const OVER = ["cleaned", "abandoned"];
+
+/** What the page is about. */
+export interface Subject {
+  plural: "sandboxes" | "routegroups";
+  /** In a sentence. */
+  kind: "sandbox" | "route group";
+  name: string;
+}
+
+export function addressOf({ plural, name }: Subject): string {
+  return below(plural, name);
+}
+
+interface Props {
+  subject: Subject;
+  place: Place;
+  /** As the stream of changes has it; null for one that it does not have. */
+  found: Living | null;
+  /** What stands above the graph. */
+  children?: ComponentChildren;
+  /** What stands below everything else, while it lives. */
+  facts: (report: Report) => JSX.Element | null;
+  /** Why there is nothing of that name. */
+  missing: string;
+}
+
+export function Run({ subject, place, found, children, facts, missing: none }: Props): JSX.Element {
+  const at = addressOf(subject);
+  const { report, fault, missing } = useReport(at);
+  const over = !report || OVER.includes(report.phase ?? "");
+  const living = !over && !missing;
+  const shown = living ? found : null;
+  // Forks may come and go; nothing else of a plan changes.
+  const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
+  const { found: newest, fault: unplanned } = useAsked<Plan>(living ? `${at}/plan` : null, ids);
+  const plan = useLast(newest, newest !== null);
+  const chosen = place.query.get("unit") ?? "";
+  const of = useMemo(() => details(plan), [plan]);
+  const units = useUnits(at, report, over, plan, unplanned);
+  const unit = units?.find((each) => each.id === chosen);
+  useEffect(() => {
+    const key = (event: KeyboardEvent): void => {
+      if (event.key === "Escape" && chosen && !document.querySelector("dialog[open]")) go(withQuery({ unit: "" }), "replace");
+    };
+    window.addEventListener("keydown", key);
+    return () => window.removeEventListener("keydown", key);
+  }, [chosen]);
+  if (missing && !report) return <Missing name={subject.name}>{none}</Missing>;
+  // Without its plan a graph has no names on its edges: all is drawn at once, with them, and nothing moves later.
+  const drawn = report && units && (plan || unplanned || !living);
+  return (
+    <>
+      <div class="head">
+        <Heading title={subject.name}>
+          <Text>{subject.name}</Text>
+        </Heading>
+        {report && <Actions subject={subject} at={at} report={report} found={shown} />}
+      </div>
+      <Standing report={report} found={shown} />
+      <Fault>{report ? fault : ""}</Fault>
+      {drawn && (
+        <div class={unit ? "with-unit" : ""}>
+          <div class="main-column">
+            {living && children}
+            {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
+            {!plan && living && unplanned && (
+              <p class="aside">
+                What goes between its units, and how they are run, cannot be shown: <Text>{unplanned}</Text>
+              </p>
+            )}
+            <Why at={at} report={report} />
+            {units.length > 0 && <Timeline at={at} report={report} units={units} />}
+            {shown && facts(report)}
+          </div>
+          {unit && <UnitPanel at={at} report={report} unit={unit} about={of.get(unit.id)} living={living} />}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** The last value that was good: what has been seen is still shown when it has ended. */
+function useLast<T>(value: T, good: boolean): T {
+  const last = useRef(value);
+  if (good) last.current = value;
+  return last.current;
+}
+
+const NONE: readonly Unit[] = [];
+
+/** Its units, from its report; before its host has taken it over from its plan, and once it has ended from its history.
+ * Null as long as nobody knows.
+ */
+function useUnits(at: string, report: Report | null, over: boolean, plan: Plan | null, unplanned: string): readonly Unit[] | null {
+  const told = report?.units ?? NONE;
+  const before = useLast<readonly Unit[]>(told, told.length > 0);
+  const { found: moves, fault } = useAsked<Move[]>(over && report ? `${at}/history` : null, report?.version);
+  return useMemo(() => {
+    if (over && moves) return fromHistory(moves, before);
+    if (before.length || fault) return before;
+    if (unplanned && !over) return NONE;
+    return over || !plan ? null : planned(plan);
+  }, [over, moves, before, plan, unplanned, fault]);
+}
+
+function Missing({ name, children }: { name: string; children: string }): JSX.Element {
+  return (
+    <>
+      <div class="head">
+        <Heading title={name}>
+          <Text>{name}</Text>
+        </Heading>
+      </div>
+      <p class="nothing">{children}</p>
+    </>
+  );
+}
+
+function tone(report: Report, found: Living | null): Tone {
+  if (report.ready) return (report.unserved ?? []).length ? "warning" : "ready";
+  const known = found?.progress.tone;
+  return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
+}
+
+function Standing({ report, found }: { report: Report | null; found: Living | null }): JSX.Element {
+  const now = useNow();
+  if (!report) return <p class="standing">Loading…</p>;
+  const at = tone(report, found);
+  const over = report.phase === "cleaned" || report.phase === "abandoned";
+  const end = found?.status.scheduledDeleteTime;
+  return (
+    <div class="standing">
+      <p role="status">
+        <State state={at}>{over ? "ended" : report.closed ? "ending" : TONE_WORDS[at]}</State>
+        <b>{report.reason || report.phase}</b>
+      </p>
+      <p class="aside">
+        {report.total ? `${report.done} of ${report.total} · ` : ""}
+        {report.bornAt ? `${roughly(now - report.bornAt)} old` : ""}
+        {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
+      </p>
+      <p class="message">
+        <Text>{report.message ?? ""}</Text>
+      </p>
+    </div>
+  );
+}
+
+/** What holds it up, down to the root. */
+function Why({ at, report }: { at: string; report: Report }): JSX.Element | null {
+  const wanted = (!report.ready || (report.unserved ?? []).length > 0) && report.reason !== "Cleaned";
+  const { found } = useAsked<Blocker>(wanted ? `${at}/why` : null, report.version);
+  return (
+    <section class="why" aria-labelledby="why" tabIndex={0}>
+      <h2 id="why">Why</h2>
+      {wanted && found?.subject ? (
+        <ul>
+          <Cause blocker={found} root={found.subject} />
+        </ul>
+      ) : (
+        <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : "Nothing holds it up."}</p>
+      )}
+    </section>
+  );
+}
+
+function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
+  const deeper = blocker.because ?? [];
+  const unit = blocker.subject === root ? "" : (blocker.subject ?? "");
+  return (
+    <li>
+      {unit ? (
+        <a href={withQuery({ unit })}>
+          <Text>{unit}</Text>
+        </a>
+      ) : (
+        <Text>{blocker.subject ?? ""}</Text>
+      )}{" "}
+      <b>{blocker.reason}</b> <Text>{blocker.message ?? ""}</Text>
+      {blocker.since ? <span class="aside"> since {moment(blocker.since)}</span> : null}
+      {blocker.next ? (
+        <p class="next">
+          What to do: <Text>{blocker.next}</Text>
+        </p>
+      ) : null}
+      {deeper.length > 0 && (
+        <ul>
+          {deeper.map((each) => (
+            <Cause key={each.subject} blocker={each} root={root} />
+          ))}
+        </ul>
+      )}
+    </li>
+  );
+}
