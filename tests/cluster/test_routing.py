@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import aiohttp
 import pytest
 from testcluster import dns, gateway, stand_ins
 
+import speaking
 from cluster.conftest import TEAM
 from cluster.installed import API, SYSTEM, Installed
 from cluster.patience import eventually
@@ -116,11 +118,17 @@ class Edge:
         finally:
             connection.close()
 
-    def sandbox(self, name: str) -> dict[str, Any]:
-        of = {"kind": "Deployment", "namespace": TEAM, "name": "front"}
+    def sandbox(self, name: str, of: str = "front") -> dict[str, Any]:
+        of = {"kind": "Deployment", "namespace": TEAM, "name": of}
         change = {"env": [{"name": "WORD", "value": name}]}
         spec = {"cluster": "c", "labels": {"team": "edge"}, "forks": [{"forkOf": of, "customizations": change}]}
         return {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+
+    def said_at(self, group: str) -> list[tuple[int, str]]:
+        """What a route group's addresses answer."""
+        found = json.loads(self.operator.own.kubectl("get", "dfg", group, "-n", TEAM, "-o", "json"))
+        urls = [each["url"] for each in found.get("status", {}).get("endpoints", ())]
+        return [self.get("", headers={"Host": url.removeprefix("http://")}) for url in urls]
 
     def key(self, name: str) -> str:
         return self.operator.status(name, TEAM)["routingKey"]
@@ -133,6 +141,13 @@ class Edge:
             return status["ready"] and bool(routes) and routes[0]["state"] == "running"
 
         self.operator.wait_status(name, TEAM, so, "Ready, with a route")
+
+
+def group(name: str, **more: Any) -> dict[str, Any]:
+    """A route group of all these sandboxes."""
+    meta = {"name": name, "namespace": TEAM}
+    spec = {"match": {"label": {"key": "team", "value": "edge"}}, **more}
+    return {"apiVersion": API, "kind": "RouteGroup", "metadata": meta, "spec": spec}
 
 
 def carrying(key: str, chance: random.Random) -> dict[str, str]:
@@ -190,8 +205,9 @@ def edge(operator: Installed) -> Iterator[Edge]:
             edge.begin()
             yield edge
         finally:
-            for kind in ("httproute", "gateway", "deployment", "service"):
-                operator.own.kubectl("delete", kind, "-n", TEAM, "--ignore-not-found", "front", GATEWAY)
+            for kind in ("httproute", "grpcroute", "gateway", "deployment", "service"):
+                names = ("front", "talk", "h2c", "say", GATEWAY)
+                operator.own.kubectl("delete", kind, "-n", TEAM, "--ignore-not-found", *names)
             installed.remove()
 
 
@@ -257,6 +273,36 @@ def _fits(answer: Answer, spans: dict[str, tuple[str, float, float]]) -> bool:
     return answer.said in (name, "baseline")
 
 
+def test_each_protocol_is_led_as_it_came(edge):
+    """HTTP/1.1, HTTP/2, WebSocket, and gRPC by a GRPCRoute as well as by an HTTPRoute: to the fork, or the baseline."""
+
+    def all_by(word: str, key: str) -> bool:
+        """Whether each of them is that one's."""
+        carried = {"baggage": f"a=b,sd-routing-key={key}"} if key else {}
+        try:
+            found = speaking.asked(edge.address, 80, carried | {"Host": "talk.test"})
+            said = [speaking.called(edge.address, 80, carried | {"Host": each}) for each in ("say.test", "h2c.test")]
+        except (aiohttp.ClientError, AssertionError):  # the Gateway has not heard of it yet
+            return False
+        return found == speaking.by(word) and said == [[f"{word} one", f"{word} two"]] * 2
+
+    own = edge.operator.own
+    where = ["-n", SYSTEM, "deployment/dayfly-operator", "-o", "jsonpath={.spec.template.spec.containers[0].image}"]
+    program = own.kubectl("get", *where)  # it has what speaks all of these
+    edge.operator.apply(*speaking.routed(program, TEAM, GATEWAY))
+    own.kubectl("rollout", "status", "-n", TEAM, "deployment/talk", "--timeout=120s")
+    eventually(lambda: all_by("baseline", ""), "the baseline to speak")
+    edge.operator.apply(edge.sandbox("spoken", "talk"))
+    edge.routed("spoken")
+    key = edge.key("spoken")
+    assert all_by("spoken", key), "from Ready on"
+    assert all_by("baseline", "")
+    assert all_by("baseline", "nobodys-key")
+    edge.operator.delete("spoken", TEAM)
+    eventually(lambda: all_by("baseline", key), "the key to be nobody's")
+    edge.operator.check_nothing_left()
+
+
 def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
     """The operator is told a Gateway and a domain; `status.endpoints` has the address once it works."""
     operator, of = edge.operator, ("-n", SYSTEM, "deployment/dayfly-operator")
@@ -280,6 +326,10 @@ def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
             assert edge.get("", headers={"Host": host}) == (200, "seen")
             assert edge.get("", headers={"Host": "site-other.preview.example.com"}) != (200, "seen")
             assert edge.get("") == (200, "baseline")
+            operator.apply(group("seen-by-all", endpoints=endpoints))
+            eventually(lambda: edge.said_at("seen-by-all") == [(200, "seen")], "a group's address to lead there too")
+        eventually(lambda: edge.said_at("seen-by-all") == [(200, "baseline")], "and to the baseline without it")
+        operator.own.kubectl("delete", "dfg", "seen-by-all", "-n", TEAM, "--timeout=60s")
     finally:
         operator.own.kubectl("set", "env", *of, *(f"{each.partition('=')[0]}-" for each in told))
         operator.own.kubectl("rollout", "status", *of, "--timeout=180s")
@@ -287,13 +337,7 @@ def test_an_endpoint_has_an_address_that_leads_to_the_fork(edge):
 
 
 def test_a_groups_key_leads_to_its_oldest_member(edge):
-    group = {
-        "apiVersion": API,
-        "kind": "RouteGroup",
-        "metadata": {"name": "edges", "namespace": TEAM},
-        "spec": {"match": {"label": {"key": "team", "value": "edge"}}},
-    }
-    edge.operator.apply(group, edge.sandbox("one"))
+    edge.operator.apply(group("edges"), edge.sandbox("one"))
     edge.routed("one")
     edge.operator.own.kubectl("wait", "--for=condition=Ready", "dfg/edges", "-n", TEAM, "--timeout=60s")
     found = json.loads(edge.operator.own.kubectl("get", "dfg", "edges", "-n", TEAM, "-o", "json"))

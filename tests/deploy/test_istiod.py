@@ -16,12 +16,15 @@ from dayfly.kube.objects import Key
 from dayfly.spec.routing import PLAIN, Forms, injected
 from deploy.conftest import thing
 from policy.apiserver import eventually
+from speaking import asked as asked_by_each
+from speaking import by, called, speaking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
 
 TEAM = "istiod-team"
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
 FORMS = Forms(("x-team-key",), "sd")
+KEYED = signs([KEY], FORMS, longest=LONGEST)
 MERGE = "application/merge-patch+json"
 
 
@@ -77,17 +80,7 @@ def mesh(api, tmp_path_factory):
     servers = []
     for name in ("web", "f-old", "f-new", "api"):
         servers.append(Answering(address, name))
-        ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
-        service = thing("v1", "Service", name, spec={"ports": ports})
-        assert api.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
-        behind = {
-            **thing("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4"),
-            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-            "ports": [{"name": "http", "port": servers[-1].server_address[1], "protocol": "TCP"}],
-        }
-        behind["metadata"]["labels"] = {"kubernetes.io/service-name": name}
-        path = f"/apis/discovery.k8s.io/v1/namespaces/{TEAM}/endpointslices"
-        assert api.ask("POST", path, behind).status == 201
+        _stand(api, name, address, {"http": servers[-1].server_address[1]})
     ports = istio.Ports(*(free() for _ in istio.Ports._fields))
     with istio.running(api.cluster, tmp_path_factory.mktemp("istio"), ports, TEAM):
         eventually(lambda: asked(ports.calls) == "web", 180)
@@ -96,6 +89,21 @@ def mesh(api, tmp_path_factory):
         server.shutdown()
         server.server_close()
     api.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=istio.definitions())
+
+
+def _stand(api, name, address, ports):
+    """A Service of the team whose ports, 80 and on, are those of this machine; their names tell Istio the protocol."""
+    at = [{"name": each, "port": 80 + number, "protocol": "TCP"} for number, each in enumerate(ports)]
+    service = thing("v1", "Service", name, spec={"ports": at})
+    assert api.ask("POST", f"/api/v1/namespaces/{TEAM}/services", service).status == 201
+    behind = {
+        **thing("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4"),
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [{"name": each, "port": port, "protocol": "TCP"} for each, port in ports.items()],
+    }
+    behind["metadata"]["labels"] = {"kubernetes.io/service-name": name}
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{TEAM}/endpointslices"
+    assert api.ask("POST", path, behind).status == 201
 
 
 def asked(port, headers=None, path="/", host="web"):
@@ -176,3 +184,35 @@ def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(api, mesh):
     assert api.ask("PATCH", f"{path}/web", {"spec": {"http": rules}}, kind=MERGE).status == 200
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
     assert api.ask("DELETE", f"{path}/web").status == 200
+
+
+def test_each_protocol_is_led_as_it_came(api, mesh):
+    """HTTP/1.1, HTTP/2 and WebSocket at one Service, gRPC at another, whose port is called so.
+
+    They have one port each: of several, a proxy that is called by HTTP's own way cannot tell which was meant.
+    """
+    address = reachable(api.cluster.network.node)
+    keyed = {"baggage": f"sd-routing-key={KEY}"}
+    talk, say = ({"Host": f"{name}.{TEAM}.svc.cluster.local"} for name in ("talk", "say"))
+    path = VIRTUAL_SERVICES.path(TEAM)
+    with contextlib.ExitStack() as stack:
+        for prefix, word in (("", "base"), ("f-", "fork")):
+            ports = stack.enter_context(speaking(word, address))
+            _stand(api, f"{prefix}talk", address, {"http": ports.http})
+            _stand(api, f"{prefix}say", address, {"grpc": ports.grpc})
+        eventually(lambda: asked(mesh, host="talk") == "base")
+        for name in ("talk", "say"):
+            manifest = shared(Key(TEAM, shared_name(name)), name)
+            mine = Thread(Mark(1, f"run-{name}", f"f-{name}"), TEAM, {name: f"f-{name}"}, KEYED)
+            manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], mine, TEAM).rules)
+            assert api.ask("POST", path, manifest).status == 201
+        eventually(lambda: asked(mesh, keyed, host="talk") == "fork")
+        eventually(lambda: called("127.0.0.1", mesh, say | keyed) == ["fork one", "fork two"])
+        for key, word in (({}, "base"), (keyed, "fork"), ({"baggage": "sd-routing-key=nobodys"}, "base")):
+            assert asked_by_each("127.0.0.1", mesh, talk | key) == by(word)
+            assert called("127.0.0.1", mesh, say | key) == [f"{word} one", f"{word} two"]
+        assert called("127.0.0.1", mesh, say | {"tracestate": f"sd-routing-key={KEY}"}) == ["fork one", "fork two"]
+        for name in ("talk", "say"):
+            assert api.ask("DELETE", f"{path}/{shared_name(name)}").status == 200
+        eventually(lambda: asked(mesh, keyed, host="talk") == "base")
+        eventually(lambda: called("127.0.0.1", mesh, say | keyed) == ["base one", "base two"])
