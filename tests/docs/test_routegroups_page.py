@@ -1,6 +1,7 @@
 """The page on route groups: what it says to type is typed, and no form, offset or bound is missing."""
 
-from dayfly.control.route_groups import ASKED, MOST_GROUPS
+from dayfly.control.group_forms import ASKED
+from dayfly.control.route_groups import MOST_GROUPS
 from dayfly.operator.groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT, EXPIRES

@@ -88,7 +88,7 @@ GROUPS: tuple[Guard, ...] = (
     guard(
         "a sandbox whose time is over stays in its groups",
         "control/crowd.py",
-        "return is_closed or seen is None or seen.has_expired(time.time_ns() // 1_000_000)",
+        "return is_closed or seen is None or seen.has_expired(_now())",
         "return is_closed or seen is None",
         f"{SERVED}a_sandbox_whose_time_is_over_is_not_listed",
     ),

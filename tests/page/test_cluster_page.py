@@ -87,7 +87,7 @@ class TestWhatItSays:
         with serving(still()) as served:
             served.sign_in()
             with served.changes() as events:
-                assert [kind for kind, _ in until(events, "synced")] == ["changed", "synced"]
+                assert [kind for kind, _ in until(events, "synced")] == ["changed", "group-synced", "synced"]
                 served.ask("PATCH", BOX, {"spec": {"labels": {"team": "a"}}})
                 assert next(events)[1]["spec"] == {"labels": {"team": "a"}}
                 served.ask("POST", SHOP, _box("other"))
