@@ -377,8 +377,13 @@ class Oracle:
             raise Violation(5, f"{unit} is dismissed before {later[0]}, which came after it")
 
     def _after(self, name: str) -> tuple[str, ...]:
-        """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from."""
-        return self.scenario.shapes[name].after if name in self.wished else self.run.unit(name).after
+        """What it comes after: by the wish, or, if nobody wishes for it any more, by what it was begun from.
+
+        Of what is not wished for any more the wish does not say what comes after it.
+        """
+        if name not in self.wished:
+            return self.run.unit(name).after
+        return tuple(each for each in self.scenario.shapes[name].after if each in self.wished)
 
     def dissolved(self) -> None:
         """The ledger forgets the run."""
