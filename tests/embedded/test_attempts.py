@@ -484,6 +484,25 @@ class TestSealing:
         assert told.folder.calls[-1] == "leave_beginning"
         assert is_nobody(child)
 
+    async def test_a_server_that_ends_waits_for_the_last_folder(self, told):
+        child = await self.sealed(told)
+        told.attempts.release(KEY)
+        ended = asyncio.ensure_future(told.attempts.cleared())
+        await asyncio.sleep(0)
+        assert not ended.done()
+        os.kill(child, signal.SIGKILL)
+        await asyncio.wait_for(ended, 10)
+        assert told.folder.calls[-1] == "leave_beginning"
+
+    async def test_it_does_not_wait_for_one_that_was_stopped(self, told, monkeypatch):
+        monkeypatch.setattr(leaving, "LAST_S", 0.01)
+        child = await self.sealed(told)
+        os.kill(child, signal.SIGSTOP)
+        told.attempts.release(KEY)
+        await asyncio.wait_for(told.attempts.cleared(), 10)
+        assert "release" not in told.folder.calls, "the next server removes it"
+        os.kill(child, signal.SIGKILL)
+
     async def test_another_process_says_nothing(self, told):
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, told.record)

@@ -307,6 +307,14 @@ ALONE: tuple[Guard, ...] = (
     ),
     # --- what an engine leaves ---
     guard(
+        "a server that ends waits for no runner that has sealed",
+        "embedded/attempts.py",
+        """        await self._sweeping.done(besides=self._uncleared)
+""",
+        "",
+        "embedded/test_attempts.py::TestSealing::test_a_server_that_ends_waits_for_the_last_folder",
+    ),
+    guard(
         "a container that its engine could not start is forgotten",
         "embedded/attempts.py",
         "            self._unseen.add(key)\n            seen = self._unmarked(folder, watched)",

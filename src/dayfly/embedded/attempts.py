@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.leaving import Leaving, opened, reaped
+from dayfly.embedded.leaving import Leaving, Sweeping, opened, reaped
+from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
@@ -69,6 +70,7 @@ class Attempts:
         self._watched: dict[Key, Watched] = {}
         self._children: dict[int, Key] = {}
         self._leaving = Leaving()
+        self._sweeping = Sweeping()
         self._cancelled: set[Key] = set()
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
         self._unseen: set[Key] = set()
@@ -104,7 +106,7 @@ class Attempts:
         folder = self.at(key)
         try:
             folder.write_order(order)
-            _drop_older_logs(folder)
+            drop_older_logs(folder)
             child = await self._starter.start(folder, unit)
         except (FileExistsError, UnansweredError):
             # The ledger claims each attempt once, so an order that is there is one of an older ledger on newer folders;
@@ -206,6 +208,7 @@ class Attempts:
         self._sweep(key)
 
     def _sweep(self, key: Key) -> None:
+        self._sweeping.add(key)
         folder = self.at(key)
         if not self._leaving.has_left(key, lambda: self._sweep(key)):
             return
@@ -226,6 +229,7 @@ class Attempts:
         if not self._beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
             self._loop.run_in_executor(None, _clear, folder)
         self._unseen.discard(key)
+        self._sweeping.discard(key)
 
     def _clear_beside(self, key: Key, folder: run.Folder) -> None:
         """Remove what may be left beside the folder. It stays until that is done, for the next server to find."""
@@ -253,6 +257,7 @@ class Attempts:
             self._sweep(key)
         while self._clearing:
             await asyncio.wait(self._clearing)
+        await self._sweeping.done(besides=self._uncleared)
 
     def drop(self, uid: str) -> None:
         """Nothing of the run is in flight any more."""
@@ -389,11 +394,3 @@ def _clear(folder: run.Folder) -> None:
         clear(folder)
     except OSError as error:
         log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)
-
-
-def _drop_older_logs(folder: run.Folder) -> None:
-    try:
-        folder.drop_older_logs()
-    except OSError as error:
-        # It is only about room; a step need not wait for that.
-        log.warning("older logs of %s are kept: %s", folder.path, error)

@@ -1,11 +1,16 @@
 """Runners that have sealed their receipt: of their step nothing lives, and they themselves are still to be reaped."""
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Hashable
+from collections.abc import Set as AbstractSet
 
 log = logging.getLogger(__name__)
+
+# How long a server that ends waits for the last of them. They take milliseconds; one that was stopped takes for ever.
+LAST_S = 5.0
 
 
 class Leaving:
@@ -39,6 +44,31 @@ class Leaving:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)
         self._left.clear()
+
+
+class Sweeping:
+    """Whose folder is to go, and waits for its runner's end or for the disk."""
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+        self._fewer = asyncio.Event()
+
+    def add(self, key: Hashable) -> None:
+        """Its folder is to go."""
+        self._keys.add(key)
+
+    def discard(self, key: Hashable) -> None:
+        """Its folder has gone."""
+        self._keys.discard(key)
+        self._fewer.set()
+
+    async def done(self, *, besides: AbstractSet[Hashable]) -> None:
+        """Wait, but not for long, until all folders have gone but those of `besides`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                while self._keys - besides:
+                    self._fewer.clear()
+                    await self._fewer.wait()
 
 
 def opened(child: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from dayfly.execute.process.run import Folder, kept_logs, logged
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from dayfly.embedded.ledger import Ledger
     from dayfly.execute.process.place import Place
     from dayfly.spec.log_times import Entry
+
+log = logging.getLogger(__name__)
 
 
 class StepLogs:
@@ -49,3 +52,11 @@ class StepLogs:
         newest = dict(sorted((entry.unit, entry.attempt) for entry in entries))
         ended = {(entry.unit, entry.attempt) for entry in entries if entry.move == Record.__name__}
         return {(unit, number) for unit, number in ended if number in kept_logs(newest[unit])}
+
+
+def drop_older_logs(folder: Folder) -> None:
+    """Make room for an attempt's log. It is only about room: a step need not wait for a disk that refuses."""
+    try:
+        folder.drop_older_logs()
+    except OSError as error:
+        log.warning("older logs of %s are kept: %s", folder.path, error)
