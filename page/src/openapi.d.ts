@@ -1397,6 +1397,8 @@ export interface components {
             lastUsedAt?: string;
             /** @default  */
             key?: string;
+            /** @default [] */
+            scope?: string[];
         };
         /**
          * Letters
@@ -1465,13 +1467,18 @@ export interface components {
             /** @default null */
             routedPort?: number | null;
         };
-        /** NewKey */
+        /**
+         * NewKey
+         * @description `scope` are terms as `name:ci-*`; without any it is the whole organisation.
+         */
         NewKey: {
             name: string;
             /** @enum {unknown} */
             role: "admin" | "member" | "viewer";
             /** @default null */
             expiresInSeconds?: number | null;
+            /** @default [] */
+            scope?: string[];
         };
         /**
          * NewPlugin
@@ -1556,6 +1563,8 @@ export interface components {
         User: {
             /** @enum {unknown} */
             role: "admin" | "member" | "viewer";
+            /** @default [] */
+            scope?: string[];
         };
         /** Output */
         Output: {

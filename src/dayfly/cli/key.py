@@ -6,6 +6,7 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
+from dayfly.cli.rights import words
 
 
 @click.group("key")
@@ -24,15 +25,22 @@ def command() -> None:
     help="What the key may do.",
 )
 @click.option("--expires", type=options.Duration(), metavar="DURATION", help="When it ends, such as 30d; else never.")
+@click.option(
+    "--scope",
+    multiple=True,
+    metavar="KIND:PATTERN",
+    help="Limit the key to name:PATTERN, cluster:PATTERN or plugin:PATTERN, such as name:ci-*; repeat for several.",
+)
 @options.output
-def create(name: str, role: str, expires: float | None, output: str | None) -> None:
+def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], output: str | None) -> None:
     """Create a key and print it. It is shown only this once."""
-    body = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
+    body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
+    body |= {"scope": list(scope)} if scope else {}
     made = Client.open().post("keys", body=body)
     if output:
         show.emit(made, output)
         return
-    show.talk(f'Made the key {made["id"]} for "{name}" (role {role}). Nobody can show it again:')
+    show.talk(f'Made the key {made["id"]} for "{name}" ({words(role, scope)}). Nobody can show it again:')
     show.line(made["key"])
 
 
@@ -45,11 +53,13 @@ def list_(output: str | None) -> None:
     if output:
         show.emit(found, output)
     elif found:
+        ends = [(each.get("lastUsedAt", "never"), each.get("expiresAt", "never")) for each in found]
+        scopes = [" ".join(each.get("scope", ())) or "-" for each in found]
         rows = [
-            (each["id"], each["name"], each["role"], each.get("lastUsedAt", "never"), each.get("expiresAt", "never"))
-            for each in found
+            (each["id"], each["name"], each["role"], *end, scope)
+            for each, end, scope in zip(found, ends, scopes, strict=True)
         ]
-        show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES"), rows)
+        show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES", "SCOPE"), rows)
     else:
         show.talk("There are no keys; make one with: dayfly key create NAME")
 

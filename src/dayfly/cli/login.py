@@ -11,6 +11,7 @@ import click
 from dayfly.cli import show
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.rights import words
 from dayfly.client import servers
 from dayfly.client.home import Home
 
@@ -47,9 +48,10 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
     client = Client(address)
     found = client.request("GET", "/api/v2/orgs", {})
     client.close()
-    org, role = found["orgs"][0]["name"], found["user"].get("role", "")
+    org, user = found["orgs"][0]["name"], found["user"]
+    rights = words(user.get("role", ""), user.get("scope", ()))
     servers.put(Home.find(), name, servers.Server(address.url, org, address.key, trusted))
-    show.talk(f'Logged in to {address.url} (organisation "{org}", role {role}); ask it with: --server {name}')
+    show.talk(f'Logged in to {address.url} (organisation "{org}", {rights}); ask it with: --server {name}')
 
 
 def _authorities(path: str) -> str:

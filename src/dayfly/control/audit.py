@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.control import auth
 from dayfly.control.chain import Entry, Head, link
 from dayfly.control.exchange import serve, whole_number
+from dayfly.control.scopes import WHOLE, Scope
 from dayfly.control.tables import audit, audit_heads
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ PAGE = 500
 
 
 class Who(NamedTuple):
-    """Who asks for a change: a key of an organisation, and the program that sent it."""
+    """Who asks for a change: a key of an organisation, the program that sent it, and what it may touch there."""
 
     org: str
     key: str
     name: str
     program: str = ""
+    scope: Scope = WHOLE
 
     @property
     def words(self) -> str:
@@ -42,7 +44,7 @@ class Who(NamedTuple):
 def who(request: Request) -> Who:
     """Who sent this request."""
     caller = auth.caller(request)
-    return Who(caller.org, caller.key_id, caller.name, auth.program(request.headers))
+    return Who(caller.org, caller.key_id, caller.name, auth.program(request.headers), caller.scope)
 
 
 def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -> None:

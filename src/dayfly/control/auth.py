@@ -5,12 +5,16 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
+
+from dayfly.control.scopes import WHOLE, Scope
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
+
+    from dayfly.control.scopes import Living
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 PAGE = "dayfly-page"
@@ -40,12 +44,32 @@ class Caller(NamedTuple):
         role: What it may do there.
         key_id: Names the key in records; it opens nothing.
         name: What its maker called the key.
+        scope: What of the organisation it may touch.
     """
 
     org: str
     role: Role
     key_id: str
     name: str
+    scope: Scope = WHOLE
+
+
+class Asking(Protocol):
+    """On whose behalf something is looked for: a `Caller`, or whom the audit log names."""
+
+    @property
+    def org(self) -> str: ...  # as in `Caller`
+
+    @property
+    def scope(self) -> Scope: ...  # as in `Caller`
+
+
+L = TypeVar("L", bound="Living")
+
+
+def seen(who: Asking, found: L | None) -> L | None:
+    """What was found, unless the key's scope leaves it out: then it is not there for whoever asks."""
+    return found if found is not None and who.scope.takes(found) else None
 
 
 class Keys(Protocol):

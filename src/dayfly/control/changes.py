@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.control.feed import Event
     from dayfly.control.link import Links
     from dayfly.control.route_groups import RouteGroups
     from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
 
 # How often it is looked for changes while somebody listens, and when somebody who hears nothing is told that it is so.
@@ -57,9 +59,34 @@ class Stream(Feed):
             if stamp != self._stamped:
                 await self._look_for_sandboxes()
                 self._stamped = stamp
-            async for name, data in self._groups.look(stamp):
+            async for name, data, where in self._groups.look(stamp):
                 gone = msgspec.json.encode({"name": name})
-                self.tell(f"{GROUP}{name}", "changed" if data else "deleted", data or gone)
+                self.tell(f"{GROUP}{name}", "changed" if data else "deleted", data or gone, where)
+
+    async def begin(self, name: str, scope: Scope, *, again: bool) -> bytes:
+        """Everything, or one alone, as far as it is in the scope."""
+        if scope.is_whole:
+            return self.everything(name, again=again)
+        ours = {each: data for each, data in self.now.items() if _hears(scope, each, self.where.get(each, ""))}
+        groups = {each.removeprefix(GROUP) for each in ours if each.startswith(GROUP) and name in ("", each)}
+        seen = await self._groups.seen(scope, groups) if groups else {}
+        ours = {each: data for each, data in ours.items() if not each.startswith(GROUP)}
+        return self.everything(name, again=again, now=ours | {f"{GROUP}{each}": data for each, data in seen.items()})
+
+    async def heard(self, news: list[Event], name: str, scope: Scope) -> bytes:
+        """What is said of changes to whoever asks for all, or for one alone, as far as it is in the scope."""
+        ours = [event for event in news if name in ("", event.name)]
+        if scope.is_whole:
+            return b"".join(map(self.encoded, ours))
+        ours = [event for event in ours if _hears(scope, event.name, event.where)]
+        groups = {event.name.removeprefix(GROUP) for event in ours if _is_group(event)}
+        seen = await self._groups.seen(scope, groups) if groups else {}
+        said = []
+        for event in ours:
+            data = seen.get(event.name.removeprefix(GROUP)) if _is_group(event) else event.data
+            if data is not None:  # else its end comes next
+                said.append(self.encoded(event._replace(data=data)))
+        return b"".join(said)
 
     async def _look_for_sandboxes(self) -> None:
         found = await self._shelf.read(records.revisions)
@@ -70,7 +97,7 @@ class Stream(Feed):
         if changed:
             all_ = await self._shelf.read(records.living)
             for name, shown in (await self._sandboxes.shown([each for each in all_ if each.name in changed])).items():
-                self.tell(name, "changed", msgspec.json.encode(shown))
+                self.tell(name, "changed", msgspec.json.encode(shown), shown["spec"]["cluster"])
         for name in self._seen.keys() - versions.keys():
             self.tell(name, "deleted", msgspec.json.encode({"name": name}))
         self._seen = versions
@@ -108,40 +135,42 @@ class Changes:
         return await self._open(request, "")
 
     async def one(self, request: Request) -> Any:
-        org, name = auth.caller(request).org, request.path_params["name"]
-        if await self._sandboxes.find(org, name) is None:
+        name = request.path_params["name"]
+        if await self._sandboxes.find(auth.caller(request), name) is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return await self._open(request, name)
 
     async def group(self, request: Request) -> Any:
-        org, name = auth.caller(request).org, request.path_params["name"]
-        if await self._groups.find(org, name) is None:
+        name = request.path_params["name"]
+        if await self._groups.find(auth.caller(request), name) is None:
             raise ApiError(404, GROUP_NOT_FOUND)
         return await self._open(request, f"{GROUP}{name}")
 
     async def _open(self, request: Request, name: str) -> Any:
-        org = auth.caller(request).org
+        org, scope = auth.caller(request).org, auth.caller(request).scope
         if sum(stream.listeners for stream in self._streams.values()) >= MOST_STREAMS:
             raise ApiError(503, f"{MOST_STREAMS} listen to changes already; ask again later", {"Retry-After": "10"})
         stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, self._groups, org))
         await stream.look()
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(
-            self._events(stream, last, name), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            self._events(stream, last, name, scope),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
         )
 
-    async def _events(self, stream: Stream, last: str, name: str) -> AsyncIterator[bytes]:
+    async def _events(self, stream: Stream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
         stream.listeners += 1
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             seen, news = stream.number, stream.since(last) if last else None
             if news is None:
-                yield stream.everything(name, again=bool(last))
+                yield await stream.begin(name, scope, again=bool(last))
             quiet = 0.0
             news = news or []
             # Who is too far behind comes back, and is given everything.
             while news is not None:
-                said = b"".join(stream.encoded(event) for event in news if name in ("", event.name))
+                said = await stream.heard(news, name, scope)
                 seen, quiet = (news[-1].number if news else seen), 0.0 if said else quiet + LOOK_S
                 if quiet >= STILL_THERE_S:
                     said, quiet = b": still here\n\n", 0.0
@@ -155,6 +184,14 @@ class Changes:
         finally:
             closing.cancel()
             stream.listeners -= 1
+
+
+def _is_group(event: Event) -> bool:
+    return event.name.startswith(GROUP) and event.kind == "changed"
+
+
+def _hears(scope: Scope, name: str, where: str) -> bool:
+    return scope.takes_name(name.removeprefix(GROUP)) and scope.takes_cluster(where)
 
 
 async def _looked(stream: Stream) -> None:

@@ -59,7 +59,10 @@ class Clusters:
             return caller.org if found is None else str(found)
 
         org = {"name": caller.org, "displayName": await self._store.of(caller.org).read(name)}
-        return {"orgs": [org], "user": {"role": caller.role.word}, "featureFlags": {}}
+        user: dict[str, Any] = {"role": caller.role.word}
+        if not caller.scope.is_whole:
+            user["scope"] = caller.scope.terms
+        return {"orgs": [org], "user": user, "featureFlags": {}}
 
     async def health(self, _request: Request) -> Any:
         await self._store.read(lambda connection: connection.execute(sa.select(sa.literal(1))).scalar())
@@ -78,9 +81,9 @@ class Clusters:
         ]
 
     async def list_all(self, request: Request) -> Any:
-        org = auth.caller(request).org
-        after = request.query_params.get("after", "")
-        return page(request, [self._wire(org, row) for row in await self.known(org) if row.name > after])
+        who, after = auth.caller(request), request.query_params.get("after", "")
+        found = [row for row in await self.known(who.org) if row.name > after and who.scope.takes_cluster(row.name)]
+        return page(request, [self._wire(who.org, row) for row in found])
 
     async def get(self, request: Request) -> Any:
         org = auth.caller(request).org
@@ -171,7 +174,8 @@ class Clusters:
         return found if own <= {row.name for row in found} else await shelf.write(write)
 
     async def _find(self, request: Request) -> Row[Any]:
-        name, known = request.path_params["name"], await self.known(auth.caller(request).org)
+        who, name = auth.caller(request), request.path_params["name"]
+        known = [row for row in await self.known(who.org) if who.scope.takes_cluster(row.name)]
         for row in known:
             if row.name == name:
                 return row

@@ -6,10 +6,14 @@ Where somebody made several mistakes, there is a sentence for each, on a line of
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from dayfly.control.store import ConflictError, StoreError, StoreSilentError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError
+
+if TYPE_CHECKING:
+    from dayfly.control.scopes import Scope
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +30,16 @@ class ApiError(Exception):
         self.status = status
         self.text = text
         self.headers = headers or {}
+
+
+def not_found(path: str) -> ApiError:
+    """What is answered at an address of a route group or a sandbox that is not there."""
+    return ApiError(404, GROUP_NOT_FOUND if "/routegroups" in path else SANDBOX_NOT_FOUND)
+
+
+def outside(scope: Scope, what: str) -> ApiError:
+    """The refusal of something that a key's scope leaves out."""
+    return ApiError(403, f"{what} is outside the scope of your key ({scope.words})")
 
 
 def explain(fault: Exception, request_id: str) -> ApiError:

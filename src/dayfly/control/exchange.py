@@ -15,8 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dayfly.control import auth
-from dayfly.control.errors import ApiError, explain
-from dayfly.control.routes import API, ROUTES
+from dayfly.control.errors import ApiError, explain, not_found, outside
+from dayfly.control.routes import API, ROUTES, reach
+from dayfly.control.scopes import Reach
 from dayfly.control.store import StoreError
 from dayfly.page import files
 from dayfly.spec import labels
@@ -64,6 +65,7 @@ class Address:
         operations = ROUTES[path]
         fits = handlers.keys() == operations.keys() if whole else handlers.keys() <= operations.keys()
         assert fits, f"{path} has {', '.join(operations)}"
+        self._path = path
         self._methods = {method: (operations[method].role, handler) for method, handler in handlers.items()}
         self._allow = ", ".join([*handlers, *(["HEAD"] if "GET" in handlers else []), "OPTIONS"])
 
@@ -91,7 +93,27 @@ class Address:
         if role is not None and auth.caller(request).role < role:
             has = auth.caller(request).role.word
             raise ApiError(403, f"{request.method} here needs the role {role.word}, and your key has the role {has}")
+        if role is not None:
+            self._refuse_out_of_scope(request, method)
         return await handler(request)
+
+    def _refuse_out_of_scope(self, request: Request, method: str) -> None:
+        """As far as the address tells; where something lives is found out by whoever reads it (`auth.seen`)."""
+        scope, name = auth.caller(request).scope, request.path_params.get("name", "")
+        match reach(self._path, method):
+            case Reach.LIVING if scope.has_living:
+                is_open = not name or scope.takes_name(name)
+                if not is_open and (method != "PUT" or not self._path.endswith("{name}")):
+                    raise not_found(self._path)
+            case Reach.PLUGIN:
+                is_open = scope.publishes(name)
+            case Reach.COMMON:
+                is_open = True
+            case _:
+                is_open = scope.is_whole
+        if not is_open:
+            named = scope.has_living and name and reach(self._path, method) is not Reach.WHOLE
+            raise outside(scope, quote(name) if named else f"{request.method} here")
 
 
 def serve(path: str, **handlers: Handler) -> Route:

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import collections
 import secrets
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from dayfly.spec import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GROUP = names.GROUP
 KEPT = 1000
@@ -22,12 +27,13 @@ GROUPS_SYNCED = b"event: group-synced\ndata: {}\n\n"
 
 
 class Event(NamedTuple):
-    """One change."""
+    """One change; `where` is the cluster whose it is, for listeners who may not hear of all."""
 
     number: int
     name: str
     kind: str
     data: bytes
+    where: str = ""
 
 
 class Feed:
@@ -38,22 +44,31 @@ class Feed:
         self.events: collections.deque[Event] = collections.deque(maxlen=KEPT)
         self.number = 0
         self.now: dict[str, bytes] = {}
+        self.where: dict[str, str] = {}
 
     @property
     def has_groups(self) -> bool:
         """Whether all route groups that there are have been told."""
         return True
 
-    def tell(self, name: str, kind: str, data: bytes) -> None:
+    def tell(self, name: str, kind: str, data: bytes, where: str = "") -> None:
         """That something is `changed` or `deleted`; what is as before is not told."""
+        before = self.where.get(name, where)
         if kind == "deleted":
             self.now.pop(name, None)
+            self.where.pop(name, None)
         elif self.now.get(name) == data:
             return
         else:
-            self.now[name] = data
+            if before != where:
+                # Another one has its name: who heard of that one may not hear of this one.
+                self._add(name, "deleted", msgspec.json.encode({"name": name.removeprefix(GROUP)}), before)
+            self.now[name], self.where[name], before = data, where, where
+        self._add(name, kind, data, before)
+
+    def _add(self, name: str, kind: str, data: bytes, where: str) -> None:
         self.number += 1
-        self.events.append(Event(self.number, name, kind, data))
+        self.events.append(Event(self.number, name, kind, data, where))
 
     def since(self, last: str) -> list[Event] | None:
         """What came after the event of that id; None if nobody knows."""
@@ -65,13 +80,13 @@ class Feed:
         oldest = self.events[0].number if self.events else self.number + 1
         return [event for event in self.events if event.number > int(number)] if int(number) >= oldest - 1 else None
 
-    def everything(self, name: str = "", *, again: bool) -> bytes:
-        """All as it stands, or one alone, and that this is all.
+    def everything(self, name: str = "", *, again: bool, now: Mapping[str, bytes] | None = None) -> bytes:
+        """All as it stands, or one alone, and that this is all; of those that `now` has alone.
 
         Its last event alone has a number: whom the rest has not reached begins anew.
         """
         said = [b"event: reset\ndata: {}\n\n"] if again else []
-        for each, data in sorted(self.now.items()):
+        for each, data in sorted((self.now if now is None else now).items()):
             if name in ("", each):
                 said.append(_words(each, "changed") + data + b"\n\n")
         if self.has_groups and (not name or name.startswith(GROUP)):

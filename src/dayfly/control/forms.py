@@ -62,6 +62,7 @@ class Organisation(Form):
 
 class User(Form):
     role: RoleWord
+    scope: list[str] = []
 
 
 class Organisations(Form):
@@ -92,9 +93,12 @@ class ClusterToken(Form):
 
 
 class NewKey(Form):
+    """`scope` are terms as `name:ci-*`; without any it is the whole organisation."""
+
     name: str
     role: RoleWord
     expires_in_seconds: int | None = None
+    scope: list[str] = []
 
 
 class Key(Form):
@@ -108,6 +112,7 @@ class Key(Form):
     expires_at: Time = ""
     last_used_at: Time = ""
     key: str = ""
+    scope: list[str] = []
 
 
 class AuditEntry(Form):

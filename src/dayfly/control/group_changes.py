@@ -11,12 +11,13 @@ import msgspec
 from dayfly.control import group_forms
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
 
     from dayfly.control.crowd import Crowd
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.link import Links
     from dayfly.control.route_groups import RouteGroups
+    from dayfly.control.scopes import Scope
 
 # A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
 PAUSE_PER_WORK, LONGEST_PAUSE_S = 9, 5.0
@@ -33,8 +34,10 @@ class GroupChanges:
         self._stamped: object = None
         self._again_at = 0.0
 
-    async def look(self, stamp: object) -> AsyncIterator[tuple[str, bytes]]:
+    async def look(self, stamp: object) -> AsyncIterator[tuple[str, bytes, str]]:
         """By name those that stand otherwise than at the last look, as clients know them; empty for one that is gone.
+
+        With the cluster whose each is.
 
         Args:
             stamp: Another one where anything may have changed since.
@@ -49,11 +52,18 @@ class GroupChanges:
         changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
         for start in range(0, len(changed), AT_ONCE):
             for each in await self._groups.shown(changed[start : start + AT_ONCE]):
-                yield each["name"], msgspec.json.encode(group_forms.listed(each))
+                yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
         for name in self._seen.keys() - versions.keys():
-            yield name, b""
+            yield name, b"", ""
         self._seen, self._stamped = versions, stamp
         self._again_at = now + min(LONGEST_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
+
+    async def seen(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
+        """Those of these that live now, as a key of that scope knows them."""
+        _, living = await self._groups.crowd(self._org)
+        ours = [record for record in living if record.name in names and scope.takes(record)]
+        shown = await self._groups.shown(ours, scope)
+        return {each["name"]: msgspec.json.encode(group_forms.listed(each)) for each in shown}
 
     def _version(self, crowd: Crowd, record: GroupRecord) -> tuple[Any, ...]:
         """What is said of a group stays as it is as long as this does."""

@@ -60,6 +60,11 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         return 0
 
     @property
+    def where(self) -> str:
+        """As in `Record`; one of several clusters is of none of them."""
+        return self.spec.cluster
+
+    @property
     def group(self) -> RouteGroup:
         """The wish with its name."""
         return RouteGroup(name=self.name, spec=self.spec)

@@ -1,5 +1,7 @@
 """Users' API keys: made and revoked by an admin, shown once, kept as a digest.
 
+A key with a scope (`scopes`) is written down under a role that servers of before know none of: they let it do nothing.
+
 A key is `dfk_ID_SECRET`. The id leads to its row, and opens nothing; the secret has 256 random bits. So a dump of the
 database has nothing in it that anybody could come in with, and scanners of sources know a key by its beginning.
 """
@@ -11,11 +13,14 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import audit, auth
+import msgspec
+
+from dayfly.control import audit, auth, scopes
 from dayfly.control.audit import Who
 from dayfly.control.auth import Caller, Role
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
+from dayfly.control.scopes import WHOLE, Scope
 from dayfly.control.tables import api_keys, organisations, page_sessions
 from dayfly.spec.errors import Faults, SpecError, quote
 
@@ -32,6 +37,7 @@ PREFIX = "dfk"
 NOTED_EVERY_MS = 60_000
 LONGEST_NAME = 100
 ROLES = {role.word: role for role in Role}
+SCOPED = "scoped"
 DAY_S = 86_400
 
 
@@ -84,11 +90,11 @@ class ApiKeys:
         return await self._store.of(auth.caller(request).org).read(work)
 
     async def create(self, request: Request) -> Any:
-        name, role, seconds = _wish(await read_json(request))
+        name, role, seconds, scope = _wish(await read_json(request))
         who = audit.who(request)
 
         def work(rows: Rows) -> Any:
-            key, id_ = create(rows, name, role, who=who, seconds=seconds)
+            key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope)
             return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
 
         return await self._store.of(who.org).write(work)
@@ -106,7 +112,7 @@ class ApiKeys:
         return {}
 
 
-def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0) -> tuple[str, str]:
+def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0, scope: Scope = WHOLE) -> tuple[str, str]:
     """A new key of the rows' organisation, and its id. It is nowhere but in what this returns.
 
     Args:
@@ -115,19 +121,21 @@ def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0) -> 
         role: What it may do.
         who: Who makes it.
         seconds: How long it is good for; 0 for as long as nobody revokes it.
+        scope: What it may touch.
     """
     id_, secret, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
     row = {
         "id": id_,
         "name": name,
-        "role": role.word,
+        "role": role.word if scope.is_whole else SCOPED,
+        "scope": "" if scope.is_whole else msgspec.json.encode(_Scoped(role.word, scope.terms)).decode(),
         "digest": auth.digest(secret).hex(),
         "created_at": now,
         "created_by": who.key,
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
-    audit.note(rows, who, "create", f"keys/{id_}", f"{role.word} {name}")
+    audit.note(rows, who, "create", f"keys/{id_}", " ".join([role.word, *scope.terms, name]))
     return f"{PREFIX}_{id_}_{secret}", id_
 
 
@@ -153,12 +161,12 @@ def _note(rows: Rows, id_: str, now: int) -> None:
     rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
 
 
-def _wish(body: Any) -> tuple[str, Role, int]:
+def _wish(body: Any) -> tuple[str, Role, int, Scope]:
     if not isinstance(body, dict):
         raise ApiError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
     faults = Faults()
-    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds"}):
-        faults.found.append(SpecError("unknown field; there are name, role and expiresInSeconds", (key,)))
+    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
+        faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))
     name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds") or 0
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         problem = f"must be one line of at most {LONGEST_NAME} printable characters"
@@ -168,17 +176,45 @@ def _wish(body: Any) -> tuple[str, Role, int]:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= 3660 * DAY_S:
         problem = "must be a whole number of seconds, at most ten years; without it the key does not expire"
         faults.found.append(SpecError(problem, ("expiresInSeconds",)))
+    scope = WHOLE
+    with faults:
+        scope = scopes.read(body.get("scope") or [])
+    if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
+        faults.found.append(SpecError(f"plugin: is for the role admin, since a {role} publishes none", ("scope",)))
     faults.settle()
-    return str(name), ROLES[str(role)], int(seconds)
+    return str(name), ROLES[str(role)], int(seconds), scope
 
 
-def _caller(row: Row[Any]) -> Caller:
-    return Caller(row.org, ROLES[row.role], row.id, row.name)
+class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written down of a key that has a scope."""
+
+    role: str
+    scope: list[str]
+
+
+def _rights(row: Row[Any]) -> tuple[Role, Scope] | None:
+    """What a key may do, and to what; None where a newer server has written something that this one does not know."""
+    try:
+        if row.role != SCOPED and not row.scope:
+            return ROLES[row.role], WHOLE
+        found = msgspec.json.decode(row.scope, type=_Scoped)
+        scope = scopes.read(found.scope)
+        return None if row.role != SCOPED or scope.is_whole else (ROLES[found.role], scope)
+    except (KeyError, msgspec.MsgspecError, SpecError):
+        return None
+
+
+def _caller(row: Row[Any]) -> Caller | None:
+    rights = _rights(row)
+    return Caller(row.org, rights[0], row.id, row.name, rights[1]) if rights is not None else None
 
 
 def _wire(row: Row[Any]) -> dict[str, Any]:
-    found = {"id": row.id, "name": row.name, "role": row.role, "createdAt": rfc3339(row.created_at)}
-    found["createdBy"] = row.created_by
+    role, scope = _rights(row) or (None, WHOLE)
+    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.word if role else row.role}
+    found |= {"createdAt": rfc3339(row.created_at), "createdBy": row.created_by}
+    if not scope.is_whole:
+        found["scope"] = scope.terms
     for field, at in (("expiresAt", row.expires_at), ("lastUsedAt", row.last_used_at)):
         if at is not None:
             found[field] = rfc3339(at)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.control.errors import ApiError
+from dayfly.control.errors import ApiError, outside
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import nothing_to_retry
 from dayfly.spec.errors import SpecError, quote
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.control.audit import Who
+    from dayfly.control.auth import Asking
     from dayfly.control.link import Link
     from dayfly.control.shelves import Kept
 
@@ -37,6 +38,18 @@ class Told(NamedTuple):
     report: Report
     endpoints: list[dict[str, Any]]
     version: int | None
+
+
+def refuse_elsewhere(who: Asking, what: str, wished: str, has: str | None) -> None:
+    """Refuse a wish for a cluster that a key's scope leaves out, or under the name of what lives in one (`has`).
+
+    Raises:
+        ApiError: 403, in a sentence.
+    """
+    if has is not None and not who.scope.takes_cluster(has):
+        raise outside(who.scope, f"a {what} of that name lives in another cluster, which")
+    if not who.scope.takes_cluster(wished):
+        raise outside(who.scope, f"cluster {quote(wished)}" if wished else f"a {what} of all clusters")
 
 
 def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str = "sandbox") -> Report:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dayfly.control import forms
-from dayfly.control.routes import API, ROUTES, Operation
+from dayfly.control.routes import API, ROUTES, Operation, reach
 
 _AT = "#/components/schemas/{name}"
 
@@ -53,6 +53,7 @@ def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
     }
     if operation.role:
         found["x-dayfly-role"] = operation.role.word
+        found["x-dayfly-scope"] = reach(path, method).value
     if operation.query:
         found["parameters"] = [
             {"name": name, "in": "query", "schema": {"type": type_}} for name, type_ in operation.query.items()

@@ -6,6 +6,7 @@ Each is an address like any other, for whoever has the role.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
 from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
+from dayfly.control.scopes import WHOLE
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from dayfly.control.route_groups import RouteGroups
     from dayfly.control.rows import Rows
     from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.scopes import Scope
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
 
@@ -73,14 +76,19 @@ class Overview:
 
     async def attention(self, request: Request) -> Any:
         """What needs somebody, the worst first."""
-        org, now = auth.caller(request).org, time.time_ns() // 1_000_000
+        who, now = auth.caller(request), time.time_ns() // 1_000_000
+        org, scope = who.org, who.scope
         living, over, quiet = await self._store.of(org).read(
             lambda rows: (records.living(rows), _given_up(rows), _quiet(rows, now))
         )
+        living = [each for each in living if scope.takes(each)]
+        over = [(name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(row.cluster)]
+        quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
         boxes = [Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at) for each in living]
         crowd, groups = await self._groups.crowd(org)
-        told = await self._groups.told(groups)
+        groups = [each for each in groups if scope.takes(each)]
+        told = await self._groups.told(groups, scope)
         for group in groups:
             life = group.life(now, matched=bool(crowd.of(group)))
             boxes.append(Box(f"{shelves.GROUP}{group.name}", told[group.uid].report, *life))
@@ -111,8 +119,9 @@ class Overview:
     async def ended(self, request: Request) -> Any:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
         before, limit = whole_number(request, "before", 0), whole_number(request, "limit", PAGE)
-        found = await self._store.of(auth.caller(request).org).read(
-            lambda rows: _ended(rows, ended_sandboxes, before, min(limit or PAGE, 5 * PAGE))
+        who = auth.caller(request)
+        found = await self._store.of(who.org).read(
+            lambda rows: _ended(rows, ended_sandboxes, before, min(limit or PAGE, 5 * PAGE), who.scope)
         )
         return [
             {
@@ -151,7 +160,7 @@ class Overview:
 
 
 async def _found(living: Living, missing: str, request: Request) -> Kept:
-    record: Kept | None = await living.find(auth.caller(request).org, request.path_params["name"])
+    record: Kept | None = await living.find(auth.caller(request), request.path_params["name"])
     if record is None:
         raise ApiError(404, missing)
     return record
@@ -171,11 +180,15 @@ def output_in(body: Any) -> tuple[str, str]:
     return unit, output
 
 
-def _ended(rows: Rows, table: sa.Table, before: int, limit: int) -> list[Any]:
+def _ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope = WHOLE) -> list[Any]:
+    """The last of those in the scope."""
     query = rows.select(table).order_by(table.c.ended_at.desc(), table.c.uid)
     if before:
         query = query.where(table.c.ended_at < before)
-    return list(rows.execute(query.limit(limit)))
+    if scope.is_whole:
+        return list(rows.execute(query.limit(limit)))
+    ours = (row for row in rows.execute(query) if scope.takes_name(row.name) and scope.takes_cluster(row.cluster))
+    return list(itertools.islice(ours, limit))
 
 
 def _given_up(rows: Rows) -> list[tuple[str, Any]]:

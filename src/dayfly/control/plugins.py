@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.rows import Rows
+    from dayfly.control.scopes import Scope
     from dayfly.control.store import Shelf, Store
 
 ALL = "all"
@@ -63,27 +64,28 @@ class Plugins:
         wanted = request.query_params.get("version", "") or semver.LATEST
         if wanted not in (semver.LATEST, ALL):
             raise ApiError(400, f"query parameter version: {quote(wanted)} is neither latest nor all")
+        scope = auth.caller(request).scope
 
         def work(rows: Rows) -> Any:
             found = _published(rows)
             if wanted == semver.LATEST:
                 found = list({entry.plugin.name: entry for entry in reversed(found)}.values())[::-1]
-            return _wire(rows, found)
+            return _wire(rows, found, scope)
 
         return await self._shelf(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        name, wanted = request.path_params["name"], _version(request)
+        name, wanted, scope = request.path_params["name"], _version(request), auth.caller(request).scope
 
         def work(rows: Rows) -> Any:
             found = _find(rows, name, wanted)
-            return _wire(rows, [found])[0] | _readme(rows, found.plugin)
+            return _wire(rows, [found], scope)[0] | _readme(rows, found.plugin)
 
         return await self._shelf(request).read(work)
 
     async def versions(self, request: Request) -> Any:
-        name = request.path_params["name"]
-        return await self._shelf(request).read(lambda rows: _wire(rows, _published(rows, name)))
+        name, scope = request.path_params["name"], auth.caller(request).scope
+        return await self._shelf(request).read(lambda rows: _wire(rows, _published(rows, name), scope))
 
     async def put(self, request: Request) -> Any:
         plugin = documents.from_wire(await read_json(request), "ResourcePlugin", name=request.path_params["name"])
@@ -111,12 +113,14 @@ class Plugins:
         return {}
 
     async def delete(self, request: Request) -> Any:
-        name, wanted = request.path_params["name"], _version(request)
+        name, wanted, scope = request.path_params["name"], _version(request), auth.caller(request).scope
 
         def work(rows: Rows) -> None:
             plugin = _find(rows, name, wanted).plugin
-            if users := sorted({user["sandbox"] for user in _users(rows, plugin.name, plugin.version)}):
-                text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {', '.join(users)}"
+            if using := _users(rows, plugin.name, plugin.version):
+                ours = sorted({user["sandbox"] for user in _seen(using, scope)})
+                users = ", ".join(ours) or "outside the scope of your key"
+                text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {users}"
                 raise ApiError(400, f"{text}; delete them first")
             this = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(this)
@@ -217,13 +221,17 @@ def _users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
     return [{"name": row.resource, "sandbox": row.name, "cluster": row.cluster} for row in rows.execute(query)]
 
 
-def _wire(rows: Rows, found: list[Published]) -> list[dict[str, Any]]:
+def _seen(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
+    return [each for each in users if scope.takes_name(each["sandbox"]) and scope.takes_cluster(each["cluster"])]
+
+
+def _wire(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:
     return [
         {
             **documents.export(entry.plugin),
             "createdAt": rfc3339(entry.created_at),
             "updatedAt": rfc3339(entry.described_at or entry.created_at),
-            "status": {"resources": _users(rows, entry.plugin.name, entry.plugin.version)},
+            "status": {"resources": _seen(_users(rows, entry.plugin.name, entry.plugin.version), scope)},
         }
         for entry in found
     ]

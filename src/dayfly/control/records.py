@@ -62,6 +62,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.cluster
 
     @property
+    def where(self) -> str:
+        """Whose it is among the clusters, for the scope of a key."""
+        return self.spec.cluster
+
+    @property
     def sandbox(self) -> Sandbox:
         """The wish with its name."""
         return Sandbox(name=self.name, spec=self.spec)
@@ -97,6 +102,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     created_at: int
     ended_at: int
+
+    @property
+    def where(self) -> str:
+        """As in `Record`."""
+        return self.cluster
 
 
 def find(rows: Rows, name: str) -> Record | None:

@@ -16,6 +16,7 @@ from dayfly.control import auth
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import flag, moment, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
+from dayfly.control.scopes import WHOLE
 from dayfly.plan.why import why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.control.auth import Asking
     from dayfly.control.link import Link, Links
     from dayfly.control.lives import Told
     from dayfly.control.records import Trace
     from dayfly.control.rows import Rows
+    from dayfly.control.scopes import Scope
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.spec.report import Report
@@ -50,6 +53,7 @@ class Subject:
     name: str
     routing_key: str
     cluster: str
+    scope: Scope
     link: Link | None
     record: Kept | None
 
@@ -64,11 +68,11 @@ class _When(NamedTuple):
 class Living(Protocol):
     """Who knows those that live."""
 
-    async def find(self, org: str, name: str, /) -> Any:
-        """The one of that name, or None."""
+    async def find(self, who: Asking, name: str, /) -> Any:
+        """The one of that name, for whoever asks; or None."""
 
-    async def told(self, records_: Any, /) -> dict[str, Told]:
-        """What is told of them, by uid."""
+    async def told(self, records_: Any, scope: Scope = WHOLE, /) -> dict[str, Told]:
+        """What is told of them, by uid, to a key of that scope."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,11 +207,11 @@ class Reports:
         return [{"container": "main", "logs": await self._lines(subject, newest[unit], when)} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
-        org, name = auth.caller(request).org, request.path_params["name"]
-        record = await self._family.living.find(org, name)
+        who, name = auth.caller(request), request.path_params["name"]
+        record = await self._family.living.find(who, name)
         known: Kept | Trace | None = record
         if record is None:
-            known = await self._store.of(org).read(lambda rows: self._family.trace(rows, name))
+            known = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name)))
         if known is None:
             raise ApiError(404, self._family.not_found)
         return Subject(
@@ -215,14 +219,15 @@ class Reports:
             name=known.name,
             routing_key=known.routing_key,
             cluster=known.cluster,
-            link=self._links.of(org, known.cluster),
+            scope=who.scope,
+            link=self._links.of(who.org, known.cluster),
             record=record,
         )
 
     async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
         """Its report, endpoints and version."""
         if subject.record is not None:
-            told = (await self._family.living.told([subject.record]))[subject.uid]
+            told = (await self._family.living.told([subject.record], subject.scope))[subject.uid]
             return told.report, told.endpoints, told.version or NOTHING_YET
         if subject.link is None:
             return None, [], 0

@@ -12,20 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, group_forms, group_records, lifetimes, shelves
+from dayfly.control import audit, auth, clusters, group_forms, group_records, lifetimes, lives, shelves
 from dayfly.control.crowd import Crowd
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, labels_asked, page, read_json, serve
 from dayfly.control.group_keys import GroupKeys
 from dayfly.control.group_leads import leads
 from dayfly.control.group_records import GroupRecord
-from dayfly.control.lives import Told, abandonment, end_request, new_routing_key, retried, with_trouble
+from dayfly.control.lives import (
+    Told,
+    abandonment,
+    end_request,
+    new_routing_key,
+    retried,
+    with_trouble,
+)
 from dayfly.control.port import HERE
+from dayfly.control.scopes import WHOLE
 from dayfly.control.store import StoreError, again
 from dayfly.control.wishes import refuse_changes
 from dayfly.plan import route_groups as groups
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import Standing
+from dayfly.plan.route_groups import Member, Standing
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup
@@ -38,9 +46,11 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.audit import Who
+    from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
+    from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.spec.run import Request as EndRequest
     from dayfly.spec.unserved import Leads
@@ -78,15 +88,16 @@ class RouteGroups:
     async def list_all(self, request: Request) -> Any:
         """All, or with `label` those whose labels fulfil it, with `sandbox` those that have that sandbox now."""
         terms, after = labels_asked(request), request.query_params.get("after", "")
-        org, has = auth.caller(request).org, request.query_params.get("sandbox", "")
-        found = await self._store.of(org).read(lambda rows: group_records.living(rows, after))
-        shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
+        who, has = auth.caller(request), request.query_params.get("sandbox", "")
+        found = await self._store.of(who.org).read(lambda rows: group_records.living(rows, after))
+        ours = [record for record in found if auth.seen(who, record)]
+        shown = [record for record in ours if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
         if has:
-            shown = (await self.crowd(org))[0].having(has, shown)
-        return await self.shown(page(request, shown))
+            shown = (await self.crowd(who.org))[0].having(has, shown) if who.scope.takes_name(has) else []
+        return await self.shown(page(request, shown), who.scope)
 
     async def get(self, request: Request) -> Any:
-        return await self._shown(await self._get(request))
+        return await self._shown(auth.caller(request), await self._get(request))
 
     async def put(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
@@ -97,6 +108,7 @@ class RouteGroups:
     async def _put(self, who: Who, wish: RouteGroup) -> Any:
         async with self._lock(who.org, wish.name):
             record = await self._living(who.org, wish.name)
+            lives.refuse_elsewhere(who, "route group", wish.spec.cluster, record.where if record else None)
             if record is None:
                 return await self._create(who, wish)
             await self._refuse_if_ending(record)
@@ -135,7 +147,7 @@ class RouteGroups:
 
     async def _extend(self, who: Who, name: str, body: Any) -> Any:
         async with self._lock(who.org, name):
-            record = await self._living(who.org, name)
+            record = auth.seen(who, await self._living(who.org, name))
             if record is None:
                 raise ApiError(404, GROUP_NOT_FOUND)
             await self._refuse_if_ending(record)
@@ -150,21 +162,21 @@ class RouteGroups:
             if duration := lifetimes.longer(begin, end, lifetimes.until(body, ttl.seconds)):
                 spec = msgspec.structs.replace(record.spec, ttl=msgspec.structs.replace(ttl, duration=duration))
                 return await self._change(who, record, RouteGroup(name=name, spec=spec))
-            return await self._shown(record)
+            return await self._shown(who, record)
 
     # --- what `Reports` asks ------------------------------------------------------------------------------------------
 
-    async def find(self, org: str, name: str) -> GroupRecord | None:
-        """The living route group of that name."""
-        record = await self._store.of(org).read(lambda rows: group_records.find(rows, name))
+    async def find(self, who: Asking, name: str) -> GroupRecord | None:
+        """The living route group of that name, for whoever asks."""
+        record = await self._store.of(who.org).read(lambda rows: group_records.find(rows, name))
         if record is not None and self._has_ended(record):
-            async with self._lock(org, name):
-                record = await self._living(org, name)
-        return record
+            async with self._lock(who.org, name):
+                record = await self._living(who.org, name)
+        return auth.seen(who, record)
 
-    async def told(self, records_: Sequence[GroupRecord]) -> dict[str, Told]:
+    async def told(self, records_: Sequence[GroupRecord], scope: Scope = WHOLE) -> dict[str, Told]:
         """What the groups' runs are doing, by uid, whom they match, and what is not carried out for them."""
-        found = await self._standings(records_)
+        found = await self._standings(records_, scope)
         said = {each.uid: group_forms.spoken(each, *found[each.uid], self._leads(each)) for each in records_}
         return {uid: found[uid][0]._replace(report=report) for uid, report in said.items()}
 
@@ -241,7 +253,7 @@ class RouteGroups:
         return self._sync.lock(org, f"{shelves.GROUP}{name}")
 
     async def _get(self, request: Request) -> GroupRecord:
-        record = await self.find(auth.caller(request).org, request.path_params["name"])
+        record = await self.find(auth.caller(request), request.path_params["name"])
         if record is None:
             raise ApiError(404, GROUP_NOT_FOUND)
         return record
@@ -258,7 +270,7 @@ class RouteGroups:
     async def _create(self, who: Who, wish: RouteGroup) -> Any:
         shelf, now = self._store.of(who.org), _now()
         added = await shelf.read(clusters.names)
-        known = sorted(added | self._links.clusters(who.org))
+        known = sorted(filter(who.scope.takes_cluster, added | self._links.clusters(who.org)))
         cluster = wish.spec.cluster or self._first_of(who.org, known)
         if cluster not in known:
             names = ", ".join(known) or "none yet"
@@ -285,7 +297,7 @@ class RouteGroups:
             await link.admit(compiled.documents, compiled.forks)
         stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
         await self._sync.tell(stored, compiled, place)
-        return await self._shown(stored)
+        return await self._shown(who, stored)
 
     def _first_of(self, org: str, known: list[str]) -> str:
         """Where a group has its run that names no cluster: the first connected one, or else the first."""
@@ -300,15 +312,17 @@ class RouteGroups:
             changed = msgspec.structs.replace(record, spec=wish.spec, updated_at=at)
             record = await self._store.of(record.org).write(lambda rows: _save(rows, who, "change", changed))
             await self._sync.tell(record)
-        return await self._shown(record)
+        return await self._shown(who, record)
 
     async def _end(self, who: Who, name: str, stop: EndRequest, give_up: EndRequest | None) -> None:
         """Mark a group for its end and tell its host; what was asked for before stays as it was."""
         async with self._lock(who.org, name):
-            record = await self._living(who.org, name)
+            record = auth.seen(who, await self._living(who.org, name))
             if record is not None:
                 await self._mark(who, record, stop, give_up)
-            elif await self._store.of(who.org).read(lambda rows: group_records.trace(rows, name)) is None:
+            elif (
+                auth.seen(who, await self._store.of(who.org).read(lambda rows: group_records.trace(rows, name))) is None
+            ):
                 # A request that is sent again because its answer was lost is answered as before.
                 raise ApiError(404, GROUP_NOT_FOUND)
 
@@ -339,11 +353,11 @@ class RouteGroups:
 
     # --- what is said -------------------------------------------------------------------------------------------------
 
-    async def _standings(self, records_: Sequence[GroupRecord]) -> dict[str, tuple[Told, Standing]]:
-        """Of each group what its run is doing, and how it stands with whom it matches."""
+    async def _standings(self, records_: Sequence[GroupRecord], scope: Scope) -> dict[str, tuple[Told, Standing]]:
+        """Of each group what its run is doing, and how it stands with whom it matches of those in the scope."""
         for org in {record.org for record in records_}:
             await self._crowd(org).refresh()
-        members = {record.uid: self._crowd(record.org).of(record) for record in records_}
+        members = {record.uid: self._members(record, scope) for record in records_}
         asked = {record.uid: dict(list(members[record.uid].items())[: group_forms.ASKED]) for record in records_}
         by_cluster: dict[tuple[str, str], set[str]] = {}
         for record in records_:
@@ -373,12 +387,16 @@ class RouteGroups:
             said[record.uid] = told, groups.standing(report, members[record.uid].values(), waiting)
         return said
 
-    async def _shown(self, record: GroupRecord) -> dict[str, Any]:
-        return (await self.shown([record]))[0]
+    def _members(self, of: GroupRecord, scope: Scope) -> dict[str, Member]:
+        found = self._crowd(of.org).of(of)
+        return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
 
-    async def shown(self, records_: Sequence[GroupRecord]) -> list[dict[str, Any]]:
-        """Route groups as clients know them."""
-        found = await self._standings(records_)
+    async def _shown(self, who: Asking, record: GroupRecord) -> dict[str, Any]:
+        return (await self.shown([record], who.scope))[0]
+
+    async def shown(self, records_: Sequence[GroupRecord], scope: Scope = WHOLE) -> list[dict[str, Any]]:
+        """Route groups as clients know them: with those of their sandboxes that are in the scope."""
+        found = await self._standings(records_, scope)
         return [
             group_forms.wire(record, *found[record.uid], self._life(record)[1], self._leads(record))
             for record in records_

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
+from dayfly.control.scopes import Reach
 from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
 from dayfly.spec.routing_rules import PARAMETERS
 
@@ -181,3 +182,17 @@ for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
             says=ROUTES[f"{_SANDBOX}/{_what}"]["GET"].says.replace("sandbox", "route group")
         )
     }
+
+
+_LIVING = (_ORG + "/sandboxes", _ORG + "/routegroups")
+_OF_ALL_LIVING = (_ORG + "/changes", _ORG + "/attention", _ORG + "/ended-sandboxes", "/workloads/routing-rules")
+_ITSELF = ("/page/links", "/page/session")
+
+
+def reach(path: str, method: str) -> Reach:
+    """Which keys with a scope an operation is open to: an address that nobody thought of, none."""
+    if path.startswith(_LIVING) or path in _OF_ALL_LIVING:
+        return Reach.LIVING
+    if path in _ITSELF or (method == "GET" and ROUTES[path][method].role is VIEWER):
+        return Reach.COMMON
+    return Reach.PLUGIN if path == _PLUGIN else Reach.WHOLE

@@ -64,12 +64,14 @@ class RoutingRules:
         return [serve(path, GET=self.get), serve_as(path, OLD + path, GET=self.get)]
 
     async def get(self, request: Request) -> Any:
-        org, query = auth.caller(request).org, Query.of(request.query_params)
+        who, query = auth.caller(request), Query.of(request.query_params)
+        org = who.org
 
         def read(rows: Any) -> Any:
             found = records.living(rows)
             ports = {place: each.port for place, each in baselines.known(rows).items() if each.port}
-            return [each for each in found if each.stop is None and query.sandbox in ("", each.name)], ports
+            ours = [each for each in found if auth.seen(who, each)]
+            return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
 
         found, ports = await self._store.of(org).read(read)
         by_cluster: dict[str, list[records.Record]] = {}

@@ -15,6 +15,7 @@ from dayfly.control.exchange import flag, labels_asked, page, read_json, rfc3339
 from dayfly.control.lives import Told
 from dayfly.control.port import HERE, Place
 from dayfly.control.records import Record
+from dayfly.control.scopes import WHOLE
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled
     from dayfly.control.audit import Who
+    from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
+    from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.control.vault import Given, Vaults
     from dayfly.spec.wire import Standing
@@ -66,9 +69,10 @@ class Sandboxes:
 
     async def list_all(self, request: Request) -> Any:
         """All, or with `label` in the query those whose labels fulfil it."""
-        terms, after = labels_asked(request), request.query_params.get("after", "")
-        found = await self._store.of(auth.caller(request).org).read(lambda rows: records.living(rows, after))
-        shown = [record for record in found if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
+        terms, after, who = labels_asked(request), request.query_params.get("after", ""), auth.caller(request)
+        found = await self._store.of(who.org).read(lambda rows: records.living(rows, after))
+        ours = [record for record in found if auth.seen(who, record)]
+        shown = [record for record in ours if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
         return list((await self.shown(page(request, shown))).values())
 
     async def shown(self, records_: Sequence[Record]) -> dict[str, dict[str, Any]]:
@@ -93,6 +97,7 @@ class Sandboxes:
         org = who.org
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
+            lives.refuse_elsewhere(who, "sandbox", wish.spec.cluster, record.where if record else None)
             if record is None:
                 return await self._create(who, wish, lease, given)
             await self._refuse_if_ending(record)
@@ -116,14 +121,14 @@ class Sandboxes:
         return {}
 
     async def lease(self, request: Request) -> Any:
-        org, name = _which(request)
+        who, name = audit.who(request), request.path_params["name"]
         seconds = lives.lease_seconds(await read_json(request), ())
-        async with self._sync.lock(org, name):
-            record = await self._living(org, name)
+        async with self._sync.lock(who.org, name):
+            record = auth.seen(who, await self._living(who.org, name))
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
             await self._refuse_if_ending(record)
-            return {"seconds": seconds, "until": rfc3339(await self._renew(audit.who(request), record, seconds))}
+            return {"seconds": seconds, "until": rfc3339(await self._renew(who, record, seconds))}
 
     async def extend(self, request: Request) -> Any:
         """Let it live until a moment at least; what lives longer anyway is left as it is."""
@@ -132,7 +137,7 @@ class Sandboxes:
 
     async def _extend(self, who: Who, name: str, body: Any) -> Any:
         async with self._sync.lock(who.org, name):
-            record = await self._living(who.org, name)
+            record = auth.seen(who, await self._living(who.org, name))
             if record is None:
                 raise ApiError(404, SANDBOX_NOT_FOUND)
             await self._refuse_if_ending(record)
@@ -147,33 +152,29 @@ class Sandboxes:
 
     async def retry(self, request: Request) -> Any:
         """End the back-off of what waits to be tried again: of one unit, or of all."""
-        org, name = _which(request)
-        body = await read_json(request)
-        record = await self.find(org, name)
-        if record is None:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
+        who, body, record = audit.who(request), await read_json(request), await self._get(request)
         report = (await self.told([record]))[record.uid].report
-        who = audit.who(request)
 
         async def noted() -> None:
-            await self._store.of(org).write(lambda rows: audit.note(rows, who, "retry", f"sandboxes/{name}"))
+            what = f"sandboxes/{record.name}"
+            await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
 
-        return await lives.retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(name)}")
+        return await lives.retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(record.name)}")
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name
         text = f"there are no explanations at that address; GET .../sandboxes/{name}/why says what holds it up"
         raise ApiError(501, text)
 
-    async def find(self, org: str, name: str) -> Record | None:
-        """The living sandbox of that name."""
-        record = await self._store.of(org).read(lambda rows: records.find(rows, name))
+    async def find(self, who: Asking, name: str) -> Record | None:
+        """The living sandbox of that name, for whoever asks."""
+        record = await self._store.of(who.org).read(lambda rows: records.find(rows, name))
         if record is not None and self._has_ended(record):
-            async with self._sync.lock(org, name):
-                record = await self._living(org, name)
-        return record
+            async with self._sync.lock(who.org, name):
+                record = await self._living(who.org, name)
+        return auth.seen(who, record)
 
-    async def told(self, records_: Sequence[Record]) -> dict[str, Told]:
+    async def told(self, records_: Sequence[Record], _scope: Scope = WHOLE) -> dict[str, Told]:
         """What the sandboxes' runs are doing, by uid, with what their hosts do not know yet, or never will."""
         by_cluster: dict[tuple[str, str], list[Record]] = {}
         for record in records_:
@@ -206,7 +207,7 @@ class Sandboxes:
         )
 
     async def _get(self, request: Request) -> Record:
-        record = await self.find(*_which(request))
+        record = await self.find(auth.caller(request), request.path_params["name"])
         if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
         return record
@@ -224,7 +225,7 @@ class Sandboxes:
         org, cluster = who.org, wish.spec.cluster
         link = self._links.of(org, cluster)
         if link is None:
-            await self._store.of(org).read(lambda rows: self._check_cluster(rows, cluster))
+            await self._store.of(org).read(lambda rows: self._check_cluster(rows, who, cluster))
         now = _now()
         place = link.place() if link is not None else Place(publisher=org, declares=False)
 
@@ -252,7 +253,7 @@ class Sandboxes:
 
         def save(rows: Rows) -> None:
             if link is None:
-                self._check_cluster(rows, cluster)  # it may have been removed meanwhile
+                self._check_cluster(rows, who, cluster)  # it may have been removed meanwhile
             records.save(rows, record, declares=place.declares)
             _note(rows, who, "create", record)
 
@@ -263,11 +264,12 @@ class Sandboxes:
         await self._sync.tell(record, compiled, place)
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
-    def _check_cluster(self, rows: Rows, cluster: str) -> None:
+    def _check_cluster(self, rows: Rows, who: Who, cluster: str) -> None:
         """Refuse a cluster that nobody serves and nobody has added for an agent to connect."""
         added = clusters.names(rows)
         if cluster not in added:
-            known = ", ".join(sorted(added | self._links.clusters(rows.org))) or "none yet"
+            there = filter(who.scope.takes_cluster, added | self._links.clusters(rows.org))
+            known = ", ".join(sorted(there)) or "none yet"
             how = "one machine can be several: dayfly up --cluster NAME; one with an agent: dayfly cluster add NAME"
             raise SpecError(f"no cluster {quote(cluster)}; this server has {known}; {how}", ("spec", "cluster"))
 
@@ -313,10 +315,10 @@ class Sandboxes:
         """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
         org = who.org
         async with self._sync.lock(org, name):
-            record = await self._living(org, name)
+            record = auth.seen(who, await self._living(org, name))
             if record is None:
                 # A request that is sent again because its answer was lost is answered as before.
-                if await self._store.of(org).read(lambda rows: records.trace(rows, name)) is None:
+                if auth.seen(who, await self._store.of(org).read(lambda rows: records.trace(rows, name))) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
             stop = record.stop or lives.end_request(Reason.DELETED, "deleted", who.words)
@@ -379,11 +381,6 @@ class Sandboxes:
                 "tone": tone(report).name.lower(),
             },
         }
-
-
-def _which(request: Request) -> tuple[str, str]:
-    """The caller's organisation and the name in the address."""
-    return auth.caller(request).org, request.path_params["name"]
 
 
 def _note(rows: Rows, who: Who, action: str, record: Record) -> None:

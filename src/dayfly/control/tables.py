@@ -47,6 +47,7 @@ api_keys = Table(
     Column("id", String(32), primary_key=True),
     Column("org", String(253), nullable=False),
     Column("name", String(253), nullable=False),
+    # Of a key with a scope `scoped`, which is no role: a server that knows of no scopes lets it do nothing.
     Column("role", String(16), nullable=False),
     # SHA-256 of the secret, which nobody keeps.
     Column("digest", String(64), nullable=False),
@@ -54,6 +55,8 @@ api_keys = Table(
     Column("created_by", String(253), nullable=False),
     Column("expires_at", BigInteger),
     Column("last_used_at", BigInteger),
+    # JSON: what a key may do, and to what, that has a scope; else empty.
+    Column("scope", Text, nullable=False, server_default=""),
     Index("api_keys_by_org", "org", "created_at"),
 )
 
