@@ -10,7 +10,7 @@ import pytest
 
 from control import wishes
 from control.client import KEY, ORG
-from dayfly.control import changes, exchange, group_forms
+from dayfly.control import changes, exchange, group_changes, group_forms
 from dayfly.plan.reasons import Reason
 
 
@@ -173,3 +173,18 @@ def test_whom_the_beginning_did_not_reach_whole_begins_anew(client):
     with listening(client) as listener:
         last, _, data = listener.next()
         assert (last, data["name"]) == ("", "sb1"), "with an id it would never be told of sb2"
+
+
+def test_what_happens_in_this_process_is_told_without_looking_for_what_others_write(client, host, monkeypatch):
+    monkeypatch.setattr(changes, "REST_S", 3600.0)
+    monkeypatch.setattr(group_changes, "LONGEST_PAUSE_S", 0.0)  # nothing is left for a next look
+    client.put("sandboxes/sb1", wishes.empty())
+    uid = uid_of(host, "sb1")
+    with listening(client) as listener:
+        assert listener.until("synced")
+        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))  # a write
+        while listener.until("changed")[2]["spec"]["labels"] != {"a": "b"}:
+            pass
+        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")  # a host's word
+        while listener.until("changed")[2]["status"]["message"] != "db/make runs":
+            pass

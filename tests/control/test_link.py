@@ -9,6 +9,7 @@ import pytest
 
 from control.fake_host import Encoded, FakeHost
 from dayfly.control import link as control
+from dayfly.control.bell import Bell
 from dayfly.control.link import HostFailedError, Link
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
@@ -380,3 +381,30 @@ async def test_who_cannot_be_asked_may_refuse_later(way, monkeypatch):
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
     way.lost = (wire.AskAdmit,)
     await Link(way).admit((DOCUMENT,), ())
+
+
+async def test_whatever_a_host_says_of_a_run_rings_once_it_can_be_seen():
+    bell = Bell()
+    links = control.Links(bell)
+    links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
+    for name in ("local", "other"):
+        picture = links.of("local", name).picture
+        for say in (picture.stands, picture.ends):
+            before = bell.rings
+            say(wire.Standing(uid="u", seq=picture.version("u") + 1))
+            assert bell.rings == before + 1
+
+
+async def test_who_remembers_a_ring_misses_none():
+    bell, closing = Bell(), asyncio.get_running_loop().create_future()
+    before = bell.rings
+    bell.ring()
+    late = asyncio.ensure_future(bell.wait(before, 3600, closing))
+    await asyncio.sleep(0)
+    assert late.done()
+    waiting = [asyncio.ensure_future(bell.wait(bell.rings, 3600, closing)) for _ in range(2)]
+    await asyncio.sleep(0)
+    bell.ring()
+    await asyncio.gather(*waiting)
+    closing.set_result(None)
+    await bell.wait(bell.rings, 3600, closing)

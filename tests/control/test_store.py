@@ -381,3 +381,28 @@ async def test_a_mark_stays_as_long_as_nobody_writes_and_tells_of_every_server(p
         ours.close()
         if others is not ours:
             others.close()
+
+
+@pytest.mark.parametrize("harm", ["ended", "closed"])
+async def test_who_asks_for_marks_survives_the_loss_of_its_connection(postgres, harm, monkeypatch):
+    monkeypatch.setattr("dayfly.control.store.MARK_S", 0)
+    url = postgres.fresh()
+    store = Store.open(url)
+    try:
+        assert await store.mark() == await store.mark()
+        kept = store._watch._kept.connection.dbapi_connection
+        watcher = kept.info.backend_pid
+        if harm == "ended":
+            postgres.administrate(f"SELECT pg_terminate_backend({watcher})")
+        else:
+            kept.close()
+        before = await store.mark()
+        assert await store.mark() == before
+        assert store._watch._kept.connection.dbapi_connection.info.backend_pid != watcher
+        postgres.administrate(f"ALTER DATABASE {url.rpartition('/')[2]} ALLOW_CONNECTIONS false")
+        for pid in postgres.backends(url):
+            postgres.administrate(f"SELECT pg_terminate_backend({pid})")
+        with pytest.raises(StoreError, match="not currently accepting connections"):
+            await store.mark()
+    finally:
+        store.close()

@@ -37,6 +37,34 @@ CONTROL: tuple[Guard, ...] = (
     ),
     # --- the control plane ---
     guard(
+        "who listens is not told of a write before it is looked for others' writes",
+        "control/store.py",
+        "self.news.ring()",
+        "pass",
+        "control/test_changes.py::test_what_happens_in_this_process_is_told_without_looking_for_what_others_write",
+    ),
+    guard(
+        "who listens is not told of a host's word before it is looked for others' writes",
+        "control/link.py",
+        "link.picture.on_change = self._news.ring",
+        "pass",
+        "control/test_link.py::test_whatever_a_host_says_of_a_run_rings_once_it_can_be_seen",
+    ),
+    guard(
+        "what comes while it is looked for changes is not told before the next look",
+        "control/bell.py",
+        "if self.rings != since or closing.done():",
+        "if closing.done():",
+        "control/test_link.py::test_who_remembers_a_ring_misses_none",
+    ),
+    guard(
+        "what asks for marks loses the database with its first connection",
+        "control/databases.py",
+        "with contextlib.suppress(LostError):",
+        "with contextlib.suppress(MemoryError):",
+        "control/test_store.py::test_who_asks_for_marks_survives_the_loss_of_its_connection",
+    ),
+    guard(
         "a query leaves the organisation out",
         "control/rows.py",
         """        if self.org == EVERYWHERE:

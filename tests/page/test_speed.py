@@ -29,8 +29,6 @@ UNITS = 256
 FIRST_VIEW_MS = 1000
 LAYOUT_MS = 500
 AT_REST_MS = 1.0
-# Once in two seconds the database is asked whether anybody has written, which alone costs most of it.
-AT_REST_POSTGRESQL_MS = 5.0
 
 
 @pytest.fixture
@@ -151,20 +149,21 @@ def test_an_open_page_at_rest_costs_a_server_on_postgresql_next_to_nothing(cli, 
         ask("PUT", "/orgs/acme/sandboxes/box-0001", wishes.empty(cluster="far"))
         link = url[0] + ask("POST", "/page/links", {})["path"]
         with driven.visit(browser, url[0], link) as visit:
-            opened = []
-            for path, wait in (
-                ("/page/sandboxes", "text=1 sandbox"),
-                ("/page/sandboxes/box-0001", ".standing .state"),
-            ):
-                visit.open(path, wait)
-                opened.append(costs([[process.pid], server.backends(database)]))
-            visit.page.goto("about:blank")
-            alone = costs([[process.pid], server.backends(database)])
+            found: list[list[list[float]]] = [[], [], []]
+            for _ in range(3):
+                visit.open("/page/sandboxes", "text=1 sandbox")
+                found[0].append(costs([[process.pid], server.backends(database)]))
+                visit.open("/page/sandboxes/box-0001", ".standing .state")
+                found[1].append(costs([[process.pid], server.backends(database)]))
+                visit.page.goto("about:blank")
+                found[2].append(costs([[process.pid], server.backends(database)]))
+        # The least of each: what else the machine does can only add to it.
+        *opened, alone = [[min(of) for of in zip(*each, strict=True)] for each in found]
         rest = [[each[n] - alone[n] for each in opened] for n in range(2)]
         said = (
             f"at rest {rest[0][0]:.2f} and {rest[0][1]:.2f} ms/s, PostgreSQL {rest[1][0]:.2f} and {rest[1][1]:.2f} ms/s"
         )
         print(f"alone {alone}, list and one {opened}; {said}")
         played("the page on PostgreSQL", 1, said)
-        assert max(rest[0]) <= AT_REST_POSTGRESQL_MS
-        assert max(rest[1]) <= AT_REST_POSTGRESQL_MS
+        assert max(rest[0]) <= AT_REST_MS
+        assert max(rest[1]) <= AT_REST_MS

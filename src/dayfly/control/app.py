@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from dayfly.control.auth import Keys
+    from dayfly.control.bell import Bell
     from dayfly.control.port import Host
     from dayfly.control.store import Store
     from dayfly.control.tls import Certificate
@@ -87,7 +88,7 @@ def create_app(
         vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
     """
     agents = agents or Agents(store)
-    links = _linked(org, hosts, agents)
+    links = _linked(org, hosts, agents, store.news)
     sync = HostSync(store, links)
     closing = asyncio.Event()
     groups = RouteGroups(store, links, sync)
@@ -117,9 +118,9 @@ def create_app(
     return app
 
 
-def _linked(org: str, hosts: Mapping[str, Host], agents: Agents) -> Links:
+def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, news: Bell) -> Links:
     """The ways to hosts of this process, and to those that dial in."""
-    links = Links()
+    links = Links(news)
     links.add(org, hosts)
     agents.join(links)
     return links

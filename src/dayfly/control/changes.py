@@ -17,7 +17,7 @@ from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import serve
 from dayfly.control.feed import GROUP, Feed
 from dayfly.control.group_changes import GroupChanges
-from dayfly.control.store import StoreError
+from dayfly.control.store import MARK_S, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
 
-# How often it is looked for changes while somebody listens, and when somebody who hears nothing is told that it is so.
+# While somebody listens it is looked for changes once something has happened in this process, and so often at most;
 LOOK_S = 0.5
+# where nothing has, so often, for what others may have written.
+REST_S = MARK_S
+# When somebody who hears nothing is told that it is so.
 STILL_THERE_S = 15.0
 MOST_STREAMS = 200
 
@@ -102,6 +105,11 @@ class Stream(Feed):
             self.tell(name, "deleted", msgspec.json.encode({"name": name}))
         self._seen = versions
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last look left something for the next one."""
+        return self._groups.stamped != self._stamped
+
     async def _stamp(self) -> tuple[object, ...]:
         """Stays as it is as long as nothing can have changed."""
         mark = await self._shelf.mark()
@@ -121,6 +129,7 @@ class Changes:
     ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._closing = closing
+        self._news = store.news
         self._streams: dict[str, Stream] = {}
 
     def routes(self) -> list[Route]:
@@ -166,19 +175,24 @@ class Changes:
             seen, news = stream.number, stream.since(last) if last else None
             if news is None:
                 yield await stream.begin(name, scope, again=bool(last))
-            quiet = 0.0
+            loop, rings = asyncio.get_running_loop(), -1  # whatever has happened since the answer began
+            said_at = looked_at = loop.time()
             news = news or []
             # Who is too far behind comes back, and is given everything.
             while news is not None:
                 said = await stream.heard(news, name, scope)
-                seen, quiet = (news[-1].number if news else seen), 0.0 if said else quiet + LOOK_S
-                if quiet >= STILL_THERE_S:
-                    said, quiet = b": still here\n\n", 0.0
+                seen = news[-1].number if news else seen
+                if not said and loop.time() - said_at >= STILL_THERE_S:
+                    said = b": still here\n\n"
                 if said:
+                    said_at = loop.time()
                     yield said
                 if self._closing.is_set():
                     return
-                await asyncio.wait({closing}, timeout=LOOK_S)
+                await self._news.wait(rings, LOOK_S if stream.is_behind else REST_S, closing)
+                if (soon := looked_at + LOOK_S - loop.time()) > 0:
+                    await asyncio.wait({closing}, timeout=soon)
+                rings, looked_at = self._news.rings, loop.time()
                 await _looked(stream)
                 news = stream.since(f"{stream.id}-{seen}")
         finally:

@@ -6,9 +6,11 @@ as if it were alone (SERIALIZABLE); the database says when that cannot be, and `
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, create_engine, event, exc
@@ -67,6 +69,65 @@ def is_sqlite(url: URL) -> bool:
     return url.drivername == "sqlite"
 
 
+class LostError(Exception):
+    """The database cannot be asked; the sentence is its own, or its driver's."""
+
+
+class Watch:
+    """Asks a database whether anybody has written, on a connection of its own, which is kept.
+
+    What is asked is the cheapest question there is: it needs no trigger and no connection that listens, and passes
+    through poolers. It goes past SQLAlchemy and the driver's cursors, which would cost ten times as much.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: Connection | None = None
+        self._alone = threading.Lock()
+
+    def mark(self) -> str:
+        """What stays the same as long as nobody has written, whoever they are: each write is a transaction that ends.
+
+        Raises:
+            LostError: the database does not answer, even on a new connection.
+            sqlalchemy.exc.SQLAlchemyError: there is no new connection.
+        """
+        with self._alone:
+            if self._kept is not None:
+                with contextlib.suppress(LostError):  # it may have been idle for longer than somebody on the way allows
+                    return _ask(self._kept)
+                self._drop()
+            self._kept = self._engine.connect()
+            self._kept.detach()  # the pool's are all for the work
+            return _ask(self._kept)
+
+    def close(self) -> None:
+        """Let the connection go; the next question makes another one."""
+        with self._alone:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            _driver(self._kept).close()  # which says nothing to a server that may be gone
+            self._kept.invalidate()
+            self._kept = None
+
+
+def _ask(connection: Connection) -> str:
+    try:
+        found = _driver(connection).pgconn.exec_(b"SELECT pg_current_snapshot()::text")
+    except connection.dialect.loaded_dbapi.OperationalError as fault:
+        raise LostError(str(fault)) from None
+    value = found.get_value(0, 0)
+    if value is None:
+        raise LostError(found.error_message.decode(errors="replace").strip())
+    return bytes(value).decode()
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.dbapi_connection
+
+
 class Engines(NamedTuple):
     """One database for each purpose, and how many may use it at once.
 
@@ -77,8 +138,8 @@ class Engines(NamedTuple):
     writing: Engine
     migrating: Engine
     workers: int
-    watching: Engine | None = None
-    """Where others write, too: what asks for `mark`."""
+    watch: Watch | None = None
+    """Where others write, too."""
 
 
 def connect(url: URL) -> Engines:
@@ -107,17 +168,8 @@ def connect(url: URL) -> Engines:
         writing=engine.execution_options(isolation_level="SERIALIZABLE"),
         migrating=engine.execution_options(isolation_level="READ COMMITTED"),
         workers=MOST_AT_ONCE,
-        watching=engine.execution_options(isolation_level="AUTOCOMMIT"),
+        watch=Watch(engine.execution_options(isolation_level="AUTOCOMMIT")),
     )
-
-
-def mark(engine: Engine) -> str:
-    """What stays the same as long as nobody has written, whoever they are: each write is a transaction that ends.
-
-    It is the cheapest question there is, needs no trigger and no connection that listens, and passes through poolers.
-    """
-    with engine.connect() as connection:
-        return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
 
 
 def enter(connection: Connection, org: str) -> None:

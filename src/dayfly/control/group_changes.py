@@ -31,7 +31,8 @@ class GroupChanges:
     def __init__(self, groups: RouteGroups, links: Links, org: str) -> None:
         self._groups, self._links, self._org = groups, links, org
         self._seen: dict[str, tuple[Any, ...]] = {}
-        self._stamped: object = None
+        self.stamped: object = None
+        """As of the last look at all groups."""
         self._again_at = 0.0
 
     async def look(self, stamp: object) -> AsyncIterator[tuple[str, bytes, str]]:
@@ -43,7 +44,7 @@ class GroupChanges:
             stamp: Another one where anything may have changed since.
         """
         now = asyncio.get_running_loop().time()
-        if stamp == self._stamped or now < self._again_at:
+        if stamp == self.stamped or now < self._again_at:
             return
         began = time.thread_time()
         crowd, living = await self._groups.crowd(self._org)
@@ -55,7 +56,7 @@ class GroupChanges:
                 yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
         for name in self._seen.keys() - versions.keys():
             yield name, b"", ""
-        self._seen, self._stamped = versions, stamp
+        self._seen, self.stamped = versions, stamp
         self._again_at = now + min(LONGEST_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
 
     async def seen(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from dayfly.control.auth import LOCAL
+from dayfly.control.bell import Bell
 from dayfly.control.picture import Picture
 from dayfly.control.port import HERE
 from dayfly.plan.status import respoken
@@ -300,23 +301,36 @@ def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
 
 
 class Links:
-    """All links by organisation and cluster. Clusters of agents come and go while the server runs."""
+    """All links by organisation and cluster. Clusters of agents come and go while the server runs.
 
-    def __init__(self) -> None:
+    Args:
+        news: Rung whenever a host has said anything of its runs.
+    """
+
+    def __init__(self, news: Bell | None = None) -> None:
+        self._news = news or Bell()
         self._links: dict[tuple[str, str], Link] = {}
 
     def add(self, org: str, hosts: Mapping[str, Host]) -> None:
         """Connect an organisation's hosts, by the clusters' names; one may serve several."""
         links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
-        self._links |= {(org, name): links[id(host)] for name, host in hosts.items()}
+        for name, host in hosts.items():
+            self._join(name, links[id(host)])
 
     def put(self, cluster: str, link: Link) -> None:
         """Somebody serves that cluster of the link's organisation now, unless somebody does already."""
-        self._links.setdefault((link.org, cluster), link)
+        if (link.org, cluster) not in self._links:
+            self._join(cluster, link)
+
+    def _join(self, cluster: str, link: Link) -> None:
+        self._links[link.org, cluster] = link
+        link.picture.on_change = self._news.ring
+        self._news.ring()
 
     def remove(self, org: str, cluster: str) -> None:
         """Nobody serves that cluster any more."""
         self._links.pop((org, cluster), None)
+        self._news.ring()
 
     def of(self, org: str, cluster: str) -> Link | None:
         """The link to the host that serves a cluster now."""

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dayfly.spec.wire import Inventory, Standing
 
@@ -25,6 +25,8 @@ class Picture:
         self.session = 0
         self.changes = 0
         """Rises whenever a version may have changed."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after that."""
         # By uid: how each run stands, the newest of them that came with a report, and whose end is to be noted.
         self._runs: dict[str, Standing] = {}
         self._reports: dict[str, Standing] = {}
@@ -141,3 +143,4 @@ class Picture:
         for future in self._waiting.get(uid, ()):
             if not future.done():
                 future.set_result(None)
+        self.on_change()

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection, Engine, exc
 
 from dayfly.control import databases, tables
+from dayfly.control.bell import Bell
 from dayfly.control.migrations import REVISIONS
 from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dayfly.control.databases import Engines
+    from dayfly.control.databases import Engines, Watch
 
 T = TypeVar("T")
 
@@ -60,8 +61,10 @@ class Store:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
-        self._watching = engines.watching
+        self._watch = engines.watch
         self._written = 0
+        self.news = Bell()
+        """Rung by each write of this process."""
         self._marked = (float("-inf"), "")
 
     @classmethod
@@ -118,23 +121,29 @@ class Store:
         """Rises with each write; None where others write, too (ask for a `mark`)."""
         return self._written if self.is_sqlite else None
 
-    async def mark(self) -> tuple[int, str]:
+    async def mark(self, within: float | None = None) -> tuple[int, str]:
         """Another one after each write, also of other servers, so that who knows what was there need not look again.
 
-        What is read after it was given is no older than it. Others' writes are noticed within two seconds.
+        What is read after it was given is no older than it.
+
+        Args:
+            within: Seconds in which others' writes are to be noticed; two if that is soon enough.
 
         Raises:
             StoreError: the database cannot be asked.
         """
-        if self._watching is not None and time.monotonic() - self._marked[0] >= MARK_S:
+        age = time.monotonic() - self._marked[0]
+        if self._watch is not None and age >= (MARK_S if within is None else within):
             asked = time.monotonic()
-            found = await asyncio.get_running_loop().run_in_executor(self._workers, _mark, self._watching)
+            found = await asyncio.get_running_loop().run_in_executor(self._workers, _mark, self._watch)
             self._marked = asked, found
         return self._written, self._marked[1]
 
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
         self._workers.shutdown()
+        if self._watch is not None:
+            self._watch.close()
         self._engine.dispose()
 
     async def read(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
@@ -156,6 +165,7 @@ class Store:
             return await self._run(self._writing, work, org)
         finally:
             self._written += 1  # also where nobody can tell whether it was
+            self.news.ring()
 
     def of(self, org: str) -> Shelf:
         """One organisation's part of it."""
@@ -219,9 +229,11 @@ def _transact(engine: Engine, work: Callable[[Connection], T], org: str) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def _mark(engine: Engine) -> str:
+def _mark(watch: Watch) -> str:
     try:
-        return databases.mark(engine)
+        return watch.mark()
+    except databases.LostError as fault:
+        raise StoreError(str(fault)) from None
     except exc.DBAPIError as fault:
         raise StoreError(_words(fault)) from fault
     except exc.SQLAlchemyError as fault:

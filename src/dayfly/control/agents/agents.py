@@ -82,6 +82,8 @@ class Agents:
         # Hosts that wait at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
+        # The store's mark as of the last look, if nothing was left to be read then.
+        self._looked: object = None
 
     def join(self, links: Links) -> None:
         """Have a link in `links` for each cluster that was added for an agent, from now on."""
@@ -108,7 +110,7 @@ class Agents:
                 self._news.clear()
                 try:
                     await self._publish()
-                    await self._look()
+                    await self._look_for_news()
                 except StoreError as fault:
                     log.warning("the store cannot be used now: %s", fault)
                 except Exception:
@@ -138,6 +140,14 @@ class Agents:
             # What cannot be written is lost, as it may be; whoever ordered it does so again.
             session, numbers = await self._store.of(org).write(write)
             host.published(session, list(zip([each.number for each in pending], numbers, strict=True)))
+
+    async def _look_for_news(self) -> None:
+        """Look, unless nobody can have written since the last time: at rest this is asked all the time."""
+        mark = await self._store.mark(LOOK_S)
+        if mark != self._looked:
+            self._looked = None
+            await self._look()
+            self._looked = None if self._news.is_set() else mark
 
     async def _look(self) -> None:
         roster = await self._store.everywhere().read(mailbox.roster)
