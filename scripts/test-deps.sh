@@ -19,6 +19,7 @@ want newuidmap uidmap
 want setpriv util-linux
 want curl curl
 want chromium chromium
+want chromium-headless-shell chromium-headless-shell
 want zsh zsh
 want containerd containerd
 want runc runc

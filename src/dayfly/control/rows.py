@@ -31,7 +31,7 @@ class Rows:
         query = sa.select(*what)
         if self.org == EVERYWHERE:
             return query
-        for table in query.get_final_froms():
+        for table in query.columns_clause_froms:  # not the final ones: to know those compiles the query, each time
             query = query.where(table.c.org == self.org)
         return query
 
