@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from idle import Idle
 from minutes import Minutes, Processor
 from proof import PLAYED, SAID, Proof
 from scopes import Scopes
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Minutes(config))
         whole = SHARE.everything and config.args_source is pytest.Config.ArgsSource.TESTPATHS
         config.pluginmanager.register(Proof(config.getoption("proof_page"), whole=whole))
+    else:
+        config.pluginmanager.register(Idle())
     config.pluginmanager.register(Processor())
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 COMMITS = [hashlib.sha1(str(number).encode()).hexdigest()[:12] for number in range(1_000)]
 
 
-@pytest.mark.parametrize(("size", "parts"), [(42, 8), (100_000, 10), (45, 45), (6, 6), (11, 3)])
+@pytest.mark.parametrize(("size", "parts"), [(42, 8), (20_000, 10), (45, 45), (6, 6), (11, 3)])
 def test_successive_commits_play_all_of_it(size: int, parts: int):
     """And soon: none is left after so many commits, and none is picked much more often than others."""
     picked = [Share(seed).of(range(size), parts, "a whole") for seed in COMMITS]
@@ -70,7 +70,7 @@ def run(folder: Path, seed: str | None, *more: str) -> str:
     """What pytest says of a file beside our conftest."""
     place = folder / "tests"
     place.mkdir(exist_ok=True)
-    for name in ("conftest.py", "minutes.py", "proof.py", "scopes.py", "share.py"):
+    for name in ("conftest.py", "idle.py", "minutes.py", "proof.py", "scopes.py", "share.py"):
         (place / name).write_text((ROOT / "tests" / name).read_text())
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (place / "test_probe.py").write_text(PROBE)
