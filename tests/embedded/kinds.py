@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import Baselines
+from dayfly.embedded.ledger import Stored
+from dayfly.embedded.runs import Live
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder
 from dayfly.plan.sealed import seal
+from dayfly.plan.world import Wish
 from dayfly.spec.frames import decode
-from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Run
 from embedded import documents as doc
 
@@ -59,7 +61,7 @@ class Bench:
         self.baselines = Baselines()
         self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
         self.port = 7
-        reader = SimpleNamespace(values=self._values)
+        reader = SimpleNamespace(value=self._value)
         common = reader, self.attempts, self.starter
         variables = {"SECRET": "s"}
         self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
@@ -67,20 +69,19 @@ class Bench:
         self.forks = ForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)
         self.live = self.of(doc.resource("r", [doc.step("a")]))
 
-    def _values(self, uid):
+    def _value(self, uid, *output):
         self.asked.append(uid)
-        return {("r/make", "url"): b"db://1"}
+        return b"db://1" if output == ("r/make", "url") else None
 
     def _port(self, _run, _fork):
         return self.port
 
-    def of(self, *documents, wished=(), **units) -> SimpleNamespace:
+    def of(self, *documents, wished=(), **units) -> Live:
         """A run with these documents and records, from now on the one there is."""
         plan = seal(documents, tuple(wished))
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
-        unit = lambda name: plan.unit(name) or Unit(name=name, kind=run.kind(name))  # noqa: E731 - a run's method
-        self.live = SimpleNamespace(run=run, plan=plan, unit=unit, kind=lambda name: unit(name).kind)
+        self.live = Live(Stored(run=run, name="n", documents=documents, forks=tuple(wished), wish=Wish()), plan)
         return self.live
 
     def records(self, order: bytes) -> dict[str, bytes]:

@@ -49,13 +49,41 @@ def test_it_rings_a_hair_after_its_moment(bench, at, delay):
     assert len(bench.loop.timers) == 1, "it has rung"
 
 
-@pytest.mark.parametrize("then", [NOW + 9, 0])
+@pytest.mark.parametrize("then", [NOW + 3, 0])
 def test_of_each_run_the_last_moment_holds(bench, then):
     bench.alarms.set("v", NOW + 5)
     bench.alarms.set("u", NOW + 5)
     bench.alarms.set("u", then)
     assert [timer.cancelled for timer in bench.loop.timers[:2]] == [False, True]
     assert len(bench.loop.timers) == (3 if then else 2)
+
+
+def test_one_that_is_put_off_rings_at_its_last_moment_alone(bench):
+    for at in (NOW + 5, NOW + 2_005, NOW + 1_005):
+        bench.alarms.set("u", at)
+    [early] = bench.loop.timers
+    assert not early.cancelled
+    bench.now += 6
+    early.call()
+    assert bench.rung == []
+    _, last = bench.loop.timers
+    assert last.delay == pytest.approx(1.0)
+    bench.now += 1_000
+    last.call()
+    assert bench.rung == ["u"]
+
+
+def test_one_that_is_put_off_can_still_be_called_off_and_brought_forward(bench):
+    for at in (NOW + 5, NOW + 2_005, NOW + 3):
+        bench.alarms.set("u", at)
+    late, forward = bench.loop.timers
+    assert (late.cancelled, forward.cancelled) == (True, False)
+    assert forward.delay == pytest.approx(0.004)
+    bench.alarms.set("u", NOW + 9)
+    bench.alarms.set("u", 0)
+    assert forward.cancelled
+    bench.alarms.set_anew()
+    assert len(bench.loop.timers) == 2
 
 
 def test_when_the_clocks_have_parted_they_are_set_anew(bench):

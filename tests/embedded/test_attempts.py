@@ -525,3 +525,43 @@ def test_a_child_that_has_ended_is_waited_for():
     assert leaving.reaped(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
+
+
+async def test_an_end_is_heard_of_until_it_is_forgotten():
+    ends, heard = leaving.Ends(), []
+    lives, ended = await sleeper(), await sleeper()
+    pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
+    for name, pidfd in pidfds.items():
+        ends.watch(pidfd, lambda name=name: heard.append(name))
+    ended.kill()
+    await until(lambda: len(heard) > 1)
+    ends.watch(pidfds["ended"], lambda: heard.append("again"))
+    await until(lambda: "again" in heard)
+    ends.forget(pidfds["ended"])
+    heard.clear()
+    lives.kill()
+    await until(lambda: heard)
+    assert set(heard) == {"lives"}
+    ends.close()
+    for process, pidfd in ((lives, pidfds["lives"]), (ended, pidfds["ended"])):
+        await process.wait()
+        os.close(pidfd)
+
+
+async def test_who_hears_of_an_end_may_forget_another_one():
+    """Both have ended when the first is heard of, and the second is somebody else's business by then."""
+    ends, heard = leaving.Ends(), []
+    both = [os.posix_spawn("/bin/sleep", ["sleep", "60"], {}) for _ in range(2)]
+    pidfds = [os.pidfd_open(child) for child in both]
+    for pidfd in pidfds:
+        ends.watch(pidfd, lambda: (heard.append(1), [ends.forget(each) for each in pidfds]))
+    for child in both:
+        os.kill(child, signal.SIGKILL)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    await until(lambda: heard)
+    await asyncio.sleep(0)
+    assert heard == [1]
+    ends.close()
+    for child, pidfd in zip(both, pidfds, strict=True):
+        os.waitpid(child, 0)
+        os.close(pidfd)

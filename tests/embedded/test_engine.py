@@ -278,7 +278,7 @@ class TestEnd:
         await begun.wait()
         bench.done.clear()
         bench.engine._alarms.set("v", NOW + 3_600_000)
-        [timer] = [timer for _, timer in bench.engine._alarms._set.values()]
+        [timer] = [alarm.timer for alarm in bench.engine._alarms._set.values()]
         ending = asyncio.create_task(bench.engine.stop())
         await asyncio.sleep(0)
         go.set()

@@ -99,6 +99,13 @@ class TestOrders:
         assert bench.variables(order)["DAYFLY_OUTPUTS_COMPLETE"] == "false"
         assert bench.asked == ["u"]
 
+    @pytest.mark.parametrize(("attempt", "read"), [(1, "at hand"), (2, "db://1")])
+    def test_a_value_at_hand_is_taken_for_the_attempt_that_told_it_and_for_no_other(self, bench, attempt, read):
+        live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=MADE)
+        bench.attempts.values[KEY._replace(unit="r/make", attempt=attempt)] = {"url": b"at hand"}
+        assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == read
+        assert bench.asked == ([] if read == "at hand" else ["u"])
+
     def test_without_namespaces_nothing_is_private(self, bench):
         bench.starter.isolation = "none"
         assert "private" not in bench.records(bench.steps.order(bench.live, KEY, doc.step("a")))

@@ -150,6 +150,9 @@ class TestCommit:
         assert ledger.commit(run, PLAN, (record,), {("r/a", "url"): b"\x00x"}, 6)
         assert ledger.values("u") == {("r/a", "url"): b"\x00x"}
         assert ledger.values("other") == {}
+        assert ledger.value("u", "r/a", "url") == b"\x00x"
+        others = ("other", "r/a", "url"), ("u", "r/b", "url"), ("u", "r/a", "key")
+        assert [ledger.value(*other) for other in others] == [None, None, None]
         assert (ledger.history("u")[-1].reason, ledger.history("u")[-1].message) == ("succeeded", "")
 
     def test_each_move_is_a_line(self, ledger):

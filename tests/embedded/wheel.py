@@ -105,7 +105,6 @@ class Bench:
             clear=self._note("cleared"),
             perform=self._performed,
             find=lambda kind: self.steps if kind == "exec" else None,
-            known=lambda _live, _plan: SimpleNamespace(outputs=self.told),
         )
         ledger = SimpleNamespace(
             commit=self._commit,
@@ -159,4 +158,4 @@ class Bench:
         return self.engine._alarms._set.get(uid, (0, None))[0]
 
     def scene(self, uid: str = "u") -> SimpleNamespace:
-        return SimpleNamespace(world=SimpleNamespace(run=self.known[uid].run), plan=PLAN, now=7)
+        return SimpleNamespace(world=SimpleNamespace(run=self.known[uid].run), plan=PLAN, now=7, outputs=self.told)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.leaving import Leaving, Sweeping, opened, reaped
+from dayfly.embedded.leaving import Ends, Leaving, Sweeping, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
@@ -64,12 +65,14 @@ class Attempts:
         self.values: dict[Key, dict[str, bytes]] = {}
         self._starter = starter
         self._beginnings = Beginnings(place)
+        self._folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, place))
         self.news: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
         self._watched: dict[Key, Watched] = {}
         self._children: dict[int, Key] = {}
-        self._leaving = Leaving()
+        self._ends = Ends()
+        self._leaving = Leaving(self._ends)
         self._sweeping = Sweeping()
         self._cancelled: set[Key] = set()
         # Those whose start or end was not seen to the last by us: something may be left beside their folder.
@@ -86,7 +89,7 @@ class Attempts:
 
     def at(self, key: Key) -> run.Folder:
         """The attempt's folder."""
-        return run.Folder(self.place, *key)
+        return self._folder(*key)
 
     def begin(self, key: Key) -> str:
         """Make the empty folder in which its step begins; returns its path.
@@ -281,11 +284,12 @@ class Attempts:
         """Stop watching; what runs goes on and is adopted by the next server."""
         for watched in self._watched.values():
             if watched.pidfd is not None:
-                self._loop.remove_reader(watched.pidfd)
+                self._ends.forget(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
         self._children.clear()
         self._leaving.close()
+        self._ends.close()
         self._beginnings.close()
 
     def _watch(self, key: Key, watched: Watched) -> None:
@@ -295,7 +299,7 @@ class Attempts:
         if not watched.is_kept:
             self.busy.add(key)
         if watched.pidfd is not None:
-            self._loop.add_reader(watched.pidfd, self._ended, key)
+            self._ends.watch(watched.pidfd, functools.partial(self._ended, key))
         else:
             self._loop.call_later(LOOK_AGAIN_S, self._ended, key)
 
@@ -304,7 +308,7 @@ class Attempts:
         key = self._children.get(child)
         if key is None or (watched := self._watched[key]).pidfd is None:
             return
-        self._loop.remove_reader(watched.pidfd)
+        self._ends.forget(watched.pidfd)
         self._leaving.add(key, watched.child, watched.pidfd)
         self._conclude(key, watched)
 
@@ -317,7 +321,7 @@ class Attempts:
             self._watch(key, watched)
             return
         if watched.pidfd is not None:
-            self._loop.remove_reader(watched.pidfd)
+            self._ends.forget(watched.pidfd)
             os.close(watched.pidfd)
         self._conclude(key, watched)
 

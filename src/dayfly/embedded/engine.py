@@ -280,7 +280,7 @@ class Engine:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         run = scene.world.run
-        values = self._values(scene, moves)
+        values = _values(scene, moves)
         claims = {
             Key(run.uid, move.unit, move.attempt)
             for move in moves
@@ -302,19 +302,6 @@ class Engine:
             Key(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
         return True
-
-    def _values(self, scene: Scene, moves: tuple[Move, ...]) -> Values:
-        """The values of all outputs that the moves speak of."""
-        records = [move for move in moves if isinstance(move, Record) and move.result.outputs]
-        live = self.runs.kept(scene.world.run.uid)
-        if not records or live is None:
-            return {}
-        told = self.executors.known(live, scene.plan).outputs
-        return {
-            (move.unit, name): value
-            for move in records
-            for name, value in told.get((move.unit, move.attempt), {}).items()
-        }
 
     def _unclaim(self, claims: set[Key]) -> None:
         """Give places and paths back that were taken for what was not written."""
@@ -342,6 +329,16 @@ class Engine:
 
 def _nobody(_uid: str) -> None:
     """Nobody has asked to be told of changes yet."""
+
+
+def _values(scene: Scene, moves: tuple[Move, ...]) -> Values:
+    """The values of all outputs that the moves speak of."""
+    return {
+        (move.unit, name): value
+        for move in moves
+        if isinstance(move, Record) and move.result.outputs
+        for name, value in scene.outputs.get((move.unit, move.attempt), {}).items()
+    }
 
 
 def _is_in_flight(live: Live, key: Key) -> bool:

@@ -27,7 +27,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, sensitive_inputs
 from dayfly.plan.world import Fact, NeverRan, Objection, Running
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import ALIVE
+from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.wire import RefusedError
 
 
@@ -83,10 +83,10 @@ class AttemptExecutor(abc.ABC):
 
     def objections(self, live: Live) -> dict[str, Objection]:
         """Why units of this kind cannot be taken at this moment: a fork cannot tell yet what a step reads of it."""
-        found, forks = {}, telling(live, self._runs, self._attempts)
-        for step in live.plan.steps.values():
-            if step.unit.kind != self.kind or not step.creates or not reads_forks(step.unit):
-                continue
+        found: dict[str, Objection] = {}
+        reading = [step for step in live.reading_forks if step.unit.kind == self.kind]
+        forks = telling(live, self._runs, self._attempts) if reading else None
+        for step in reading:
             try:
                 resolve(live.run, step.unit, step.resource, cleans=False, forks=forks)
             except UntoldError as error:
@@ -139,7 +139,7 @@ class AttemptExecutor(abc.ABC):
         """`apart`: with a folder to begin in, and private ones, of its own."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
         resource, cleans = (step.resource, not step.creates) if step else ("", False)
-        forks = telling(live, self._runs, self._attempts)
+        forks = telling(live, self._runs, self._attempts) if reads_forks(unit) else None
         secrets = self._reader.secrets(key.run) if any(item.comes_with_run for item in unit.inputs) else {}
         given = {name: value for (of, name), value in secrets.items() if of == resource}
         return Attempt(
@@ -147,7 +147,9 @@ class AttemptExecutor(abc.ABC):
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(key, resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)),
+            inputs=self._read(
+                key, live.run, resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
+            ),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
@@ -157,16 +159,22 @@ class AttemptExecutor(abc.ABC):
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
 
-    def _read(self, key: Key, inputs: Inputs) -> dict[str, bytes | None]:
+    def _read(self, key: Key, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
         """The values. What is handed over as absent though it was told is said where the step's own words go."""
         for sentence in inputs.unfit.values():
             self._attempts.at(key).say(f"{sentence}; it is passed as absent")
-        told = any(isinstance(source, Told) for source in inputs.sources.values())
-        values = self._reader.values(key.run) if told else {}
         return {
-            name: values.get((source.unit, source.output)) if isinstance(source, Told) else source
+            name: self._told(run, source) if isinstance(source, Told) else source
             for name, source in inputs.sources.items()
         }
+
+    def _told(self, run: Run, source: Told) -> bytes | None:
+        """The value of a recorded output, which may still be at hand; None if the ledger has none."""
+        record = run.unit(source.unit).outputs.get(source.output)
+        at_hand = self._attempts.values.get(Key(run.uid, source.unit, record.attempt)) if record else None
+        if at_hand is not None and source.output in at_hand:
+            return at_hand[source.output]
+        return self._reader.value(run.uid, source.unit, source.output)
 
 
 class StepExecutor(AttemptExecutor):

@@ -1,9 +1,10 @@
-"""Runners that have sealed their receipt: of their step nothing lives, and they themselves are still to be reaped."""
+"""The ends of runners: who hears of them, and who has sealed the receipt and is still to be reaped."""
 
 import asyncio
 import contextlib
 import logging
 import os
+import select
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 
@@ -13,11 +14,50 @@ log = logging.getLogger(__name__)
 LAST_S = 5.0
 
 
-class Leaving:
-    """Children of ours, each by what it ran for, from the receipt to the end. Most have ended when we ask."""
+class Ends:
+    """Hears of the ends of processes by their descriptors (pidfd).
+
+    The loop listens to one descriptor for all of them: most come and go without a word, and to tell the loop of each
+    would cost more than all that is done with it.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._poll = select.epoll()
+        self._calls: dict[int, Callable[[], None]] = {}
+        self._loop.add_reader(self._poll.fileno(), self._hear)
+
+    def watch(self, pidfd: int, call: Callable[[], None]) -> None:
+        """Call when it has ended, again and again until it is forgotten."""
+        if pidfd not in self._calls:
+            self._poll.register(pidfd, select.EPOLLIN)
+        self._calls[pidfd] = call
+
+    def forget(self, pidfd: int) -> None:
+        """Listen to it no more."""
+        if self._calls.pop(pidfd, None) is not None:
+            self._poll.unregister(pidfd)
+
+    def close(self) -> None:
+        """Listen to none of them any more."""
+        if self._poll.closed:
+            return
+        self._loop.remove_reader(self._poll.fileno())
+        self._poll.close()
+        self._calls.clear()
+
+    def _hear(self) -> None:
+        for pidfd, _ in self._poll.poll(0):
+            # One call may have forgotten another one.
+            if (call := self._calls.get(pidfd)) is not None:
+                call()
+
+
+class Leaving:
+    """Children of ours, each by what it ran for, from the receipt to the end. Most have ended when we ask."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
         self._left: dict[Hashable, tuple[int, int]] = {}
 
     def add(self, key: Hashable, child: int, pidfd: int) -> None:
@@ -30,10 +70,10 @@ class Leaving:
             return True
         child, pidfd = self._left[key]
         if not reaped(child):
-            self._loop.add_reader(pidfd, again)
+            self._ends.watch(pidfd, again)
             return False
         del self._left[key]
-        self._loop.remove_reader(pidfd)
+        self._ends.forget(pidfd)
         os.close(pidfd)
         return True
 
@@ -41,7 +81,7 @@ class Leaving:
         """Wait for none of them."""
         for child, pidfd in self._left.values():
             reaped(child)
-            self._loop.remove_reader(pidfd)
+            self._ends.forget(pidfd)
             os.close(pidfd)
         self._left.clear()
 

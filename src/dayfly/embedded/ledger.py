@@ -360,6 +360,13 @@ class Ledger:
         rows = self._db.execute("SELECT unit, name, value FROM output WHERE run = ?", (uid,))
         return {(unit, name): value for unit, name, value in rows}
 
+    def value(self, uid: str, unit: str, name: str) -> bytes | None:
+        """The recorded value of one output; None if there is none."""
+        row = self._db.execute(
+            "SELECT value FROM output WHERE run = ? AND unit = ? AND name = ?", (uid, unit, name)
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
     def secrets(self, uid: str) -> Values:
         """What a run was given beside its documents, by resource and name."""
         rows = self._db.execute("SELECT resource, name, value FROM secret WHERE run = ?", (uid,))

@@ -7,8 +7,8 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
 from dayfly.execute.in_place import in_place
-from dayfly.execute.inputs import Forks
-from dayfly.plan.sealed import Plan
+from dayfly.execute.inputs import Forks, reads_forks
+from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.trace import traceparent
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Kind, Unit
@@ -21,8 +21,16 @@ class Live:
     """A run in memory."""
 
     def __init__(self, stored: Stored, plan: Plan) -> None:
+        self.renew(stored, plan)
+
+    def renew(self, stored: Stored, plan: Plan) -> None:
+        """Take over how it lies in the ledger now. What each turn asks of the plan is found once."""
         self.stored = stored
         self.plan = plan
+        wished: tuple[Step | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
+        self._kinds = frozenset(step.unit.kind for step in wished)
+        self.reading_forks = tuple(step for step in plan.steps.values() if step.creates and reads_forks(step.unit))
+        """Create steps to which forks tell something."""
 
     @property
     def run(self) -> Run:
@@ -37,11 +45,10 @@ class Live:
         return self.unit(name).kind
 
     @property
-    def kinds(self) -> set[str]:
+    def kinds(self) -> frozenset[str]:
         """The kinds of all units that are wished for, or were ever claimed."""
-        wished = {step.unit.kind for step in self.plan.steps.values()}
-        wished.update(step.unit.kind for step in self.plan.kept.values())
-        return wished.union(self.kind(name) for name in self.run.units)
+        unwished = self.run.units.keys() - self.plan.steps.keys() - self.plan.kept.keys()
+        return self._kinds.union(map(self.run.kind, unwished)) if unwished else self._kinds
 
     def traceparent(self, step: str, attempt: int) -> str:
         """What programs of that attempt hang their spans below."""
@@ -85,7 +92,7 @@ class Runs:
         if stored is None:
             del self._live[uid]
         else:
-            live.stored, live.plan = stored, self._plan(stored)
+            live.renew(stored, self._plan(stored))
 
     def refresh_all(self) -> None:
         """Rows of any runs were changed beside the turns."""

@@ -10,6 +10,7 @@ from dayfly.execute.process.start import Starter
 from dayfly.execute.turn import Scene, judged
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
+from dayfly.spec.run import Phase
 
 # Why this host does not take a unit yet; each can end without any news of the run itself.
 OBJECTIONS = frozenset({Reason.BASELINE_MISSING, Reason.PATH_BUSY})
@@ -45,6 +46,11 @@ class Scenes:
             # One at a time where paths may meet: what is started now, the next look objects to.
             slots=slots if self._starter.apart else min(slots, 1),
             objections=dict(known.objections),
-            remarks=remarks(live.plan, live.run, telling(live, self._runs, self._attempts)),
+            remarks=self._remarks(live),
         )
-        return Scene(plan=live.plan, world=world, now=now)
+        return Scene(plan=live.plan, world=world, now=now, outputs=known.outputs)
+
+    def _remarks(self, live: Live) -> dict[str, str]:
+        if live.run.phase is Phase.OPEN:
+            return {}  # nothing is cleaned up yet
+        return remarks(live.plan, live.run, telling(live, self._runs, self._attempts))

@@ -18,7 +18,7 @@ import msgspec
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step
-from dayfly.spec.lifecycle import CREATING, ForkValue, Input, Unit, unit_id
+from dayfly.spec.lifecycle import ForkValue, Input, Unit, unit_id
 from dayfly.spec.run import ALIVE, Phase, Run, State
 
 ENV_INPUT_LIMIT = 64 * 1024
@@ -124,10 +124,11 @@ def remarks(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
 
 def is_complete(plan: Plan, run: Run, resource: str) -> bool:
     """Whether every unit that creates the resource has succeeded (`DAYFLY_OUTPUTS_COMPLETE`)."""
+    # The last are the likeliest to be missing.
     return all(
         run.unit(step.id).outcome == "succeeded"
-        for step in plan.steps.values()
-        if step.resource == resource and step.event in CREATING
+        for step in reversed(plan.steps.values())
+        if step.creates and step.resource == resource
     )
 
 

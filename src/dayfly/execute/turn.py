@@ -24,11 +24,15 @@ def judged(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> 
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What one turn sees. `now` is read once, here, in unix milliseconds."""
+    """What one turn sees. `now` is read once, here, in unix milliseconds.
+
+    `outputs` has the values that belong to ends among the facts, where the host keeps them with its ledger.
+    """
 
     plan: Plan
     world: World
     now: int
+    outputs: Mapping[AttemptKey, Mapping[str, bytes]] = {}
 
     def kind(self, name: str) -> str:
         """Of a unit of the plan, or of one that only the ledger knows any more."""

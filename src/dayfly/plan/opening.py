@@ -17,7 +17,7 @@ from dayfly.plan.retry import (
 from dayfly.plan.sealed import KeptStep, Step
 from dayfly.plan.world import Held, Running, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import Event
-from dayfly.spec.run import ALIVE, NEVER, Phase, State, UnitRecord
+from dayfly.spec.run import ALIVE, Phase, State, UnitRecord
 
 
 def proceed(desk: Desk) -> None:
@@ -43,7 +43,7 @@ def proceed(desk: Desk) -> None:
 def _event(desk: Desk, event: Event) -> bool:
     """Take each unit of the event a step further; true once all of them have succeeded."""
     steps, records = desk.plan.events[event], desk.run.units
-    where = {step.id: standing(step, records.get(step.id, NEVER)) for step in steps}
+    where = {step.id: standing(step, records[step.id]) if step.id in records else Standing.FRESH for step in steps}
     failed = tuple(name for name, at in where.items() if at is Standing.FAILED)
     unknown = {name for name, record in records.items() if record.state is State.UNKNOWN}
     # In an open run none of them cleans up.

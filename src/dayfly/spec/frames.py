@@ -14,7 +14,8 @@ VERSION = b"1"
 END = "end"
 
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
-_HEAD = re.compile(rb"([a-z][a-z0-9-]{0,31}) (0|[1-9][0-9]{0,9})\n")
+_HEAD = re.compile(rb"([a-z][a-z0-9-]{0,31}) (0|[1-9][0-9]{0,9})")
+_HEAD_LIMIT = 32 + 1 + 10 + 1
 
 Record = tuple[str, bytes]
 
@@ -88,16 +89,25 @@ def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
     """Key, value and end of the record that begins at this offset."""
     if at == len(data):
         raise FrameError(at, "it ends without an end record")
-    head = _HEAD.match(data, at)
+    line = data.find(b"\n", at, at + _HEAD_LIMIT)
+    head = _head(data[at:line]) if line >= 0 else None
     if head is None:
         raise FrameError(at, "no record: a key, a space and a length are due")
-    begin = head.end()
-    end = begin + int(head[2])
+    key, length = head
+    begin = line + 1
+    end = begin + length
     if end >= len(data):
         raise FrameError(begin, "the value is cut short")
     if data[end] != ord("\n"):
         raise FrameError(end, "no line end after the value")
-    return head[1].decode(), data[begin:end], end + 1
+    return key, data[begin:end], end + 1
+
+
+@functools.lru_cache(maxsize=512)
+def _head(text: bytes) -> tuple[str, int] | None:
+    """Key and length; receipts have much the same ones, again and again."""
+    head = _HEAD.fullmatch(text)
+    return (head[1].decode(), int(head[2])) if head else None
 
 
 def _digest(data: bytes) -> bytes:

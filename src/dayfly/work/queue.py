@@ -163,6 +163,7 @@ class WorkQueue(Generic[K]):
         self._pace = pace or Pace(rate=100.0, burst=1000)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._lines: dict[Urgency, _Line[K]] = {urgency: _Line(owner) for urgency in Urgency}
+        self._others = {urgency: self._apart_from(urgency) for urgency in Urgency}
         self._shares = _Shares(workers)
         self._working: dict[K, Hashable] = {}
         self._again: dict[K, Urgency] = {}
@@ -259,13 +260,19 @@ class WorkQueue(Generic[K]):
 
     def _line_up(self, key: K, urgency: Urgency) -> None:
         self._due.pop(key, None)
-        if any(key in line for each, line in self._lines.items() if each < urgency):
-            return
-        for each, line in self._lines.items():
-            if each > urgency:
-                line.discard(key)
+        more, less = self._others[urgency]
+        for line in more:
+            if key in line:
+                return
+        for line in less:
+            line.discard(key)
         self._shares.ask(self._lines[urgency].add(key))
         self._wake()
+
+    def _apart_from(self, urgency: Urgency) -> tuple[list[_Line[K]], list[_Line[K]]]:
+        """The lines of more urgent keys, and those of less urgent ones."""
+        more = [line for each, line in self._lines.items() if each < urgency]
+        return more, [line for each, line in self._lines.items() if each > urgency]
 
     def _choose(self) -> tuple[Urgency, K] | None:
         """The next key, and where it waits; None if there is none, or whose they are have all their workers."""

@@ -13,7 +13,7 @@ def private_directories(unit: Unit) -> tuple[str, ...]:
     found = {path for path in ("/tmp", "/var/tmp") if os.path.isdir(path)}  # noqa: S108 - they become private
     for path in declared:
         parent = os.path.dirname(path)
-        while not os.path.isdir(parent):
+        while parent not in found and not os.path.isdir(parent):
             parent = os.path.dirname(parent)
         found.add(parent)
     return tuple(sorted(found))

@@ -273,9 +273,10 @@ class Folder:
             return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            names = [entry.name for entry in os.scandir(self.path)]
-            for name in sorted(names, key=lambda name: name == "lock"):
-                os.unlink(f"{self.path}/{name}")
+            for name in os.listdir(self.path):
+                if name != "lock":
+                    os.unlink(f"{self.path}/{name}")
+            os.unlink(f"{self.path}/lock")
             os.rmdir(self.path)
             self._wipe_trace()
         except OSError as error:
