@@ -58,8 +58,11 @@ int write_all(int fd, const void *bytes, size_t length) {
 }
 
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length) {
-    if (unlinkat(dir, name, 0) < 0 && errno != ENOENT) return -1;
-    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    enum { AFRESH = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+    int fd = openat(dir, name, AFRESH, mode);
+    if (fd < 0 && errno == EEXIST && (unlinkat(dir, name, 0) == 0 || errno == ENOENT)) {
+        fd = openat(dir, name, AFRESH, mode);
+    }
     if (fd < 0) return -1;
     /* fchmod, because the umask has had its say in open. */
     int result = fchmod(fd, mode) < 0 || write_all(fd, bytes, length) < 0 ? -1 : 0;

@@ -48,14 +48,29 @@ enum gate gate_void(int dir, struct fault *fault) {
     return gate == GATE_OPEN ? GATE_VOID : gate;
 }
 
+/* A resident runner has it read before it forks a launcher. */
+static char known_boot[64];
+
 /* The kernel's name for this boot, or "-" where there is no /proc to tell. */
 static void read_boot_id(int proc, char *text, size_t size) {
+    if (known_boot[0] != '\0') {
+        snprintf(text, size, "%s", known_boot);
+        return;
+    }
     int fd = openat(proc, "sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
     if (fd >= 0) close(fd);
     text[length > 0 ? length : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
     if (text[0] == '\0') snprintf(text, size, "-");
+}
+
+void gate_know_boot(void) {
+    int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0) return;
+    read_boot_id(proc, known_boot, sizeof known_boot);
+    if (strcmp(known_boot, "-") == 0) known_boot[0] = '\0';
+    close(proc);
 }
 
 /* When a living process began, in the kernel's ticks since the boot; 0 for one that is dead or not to be seen. */

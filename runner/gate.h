@@ -24,6 +24,9 @@ enum gate gate_look(int dir);
 /* Links `void`; GATE_VOID when it is in place, ours or another's. */
 enum gate gate_void(int dir, struct fault *fault);
 
+/* Reads the name of this boot now: whoever is forked from here on need not. */
+void gate_know_boot(void);
+
 /* Links `started`: launcher's and init's process ids, boot id, start time, PID namespace, init's beginning by the
  * kernel's clock, one to a line.
  * GATE_OPEN when ours is in place: the step may run. PROC is the caller's /proc. */

@@ -45,6 +45,7 @@ struct host {
     struct step step;
     pid_t pid; /* as our caller sees us */
     int teller; /* -1 if nobody wants to be told */
+    int draft;  /* of the receipt; -1 until it is opened */
     char image_folder[4096]; /* empty if there is none */
 };
 
@@ -120,12 +121,18 @@ static int read_order(struct host *host, struct fault *fault) {
     return result;
 }
 
+/* The file that becomes the receipt, opened once. */
+static int open_receipt(struct host *host) {
+    if (host->draft < 0) {
+        host->draft = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    return host->draft;
+}
+
 /* Takes the space for the receipt now: a step that fills the disk must not cost us its own report. */
-static int reserve_receipt(const struct host *host, struct fault *fault) {
+static int reserve_receipt(struct host *host, struct fault *fault) {
     off_t size = (off_t)(4096 + 256 * host->order.output_count);
-    int fd = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int error = fd < 0 ? errno : posix_fallocate(fd, 0, size);
-    if (fd >= 0) close(fd);
+    int error = open_receipt(host) < 0 ? errno : posix_fallocate(host->draft, 0, size);
     if (error != 0) return fail(fault, "There is no room for the receipt: %s.", strerror(error));
     return 0;
 }
@@ -134,7 +141,7 @@ static int seal(struct host *host) {
     struct buffer buffer = {0};
     host->receipt.ended_ms = now_ms();
     receipt_encode(&host->receipt, &buffer);
-    int fd = openat(host->dir, "receipt.tmp", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = open_receipt(host);
     bool written = fd >= 0 && !buffer.failed && write_all(fd, buffer.bytes, buffer.length) == 0 &&
                    ftruncate(fd, (off_t)buffer.length) == 0;
     if (fd >= 0 && close(fd) < 0) written = false;
@@ -149,7 +156,8 @@ static int seal_unstarted(struct host *host, const char *outcome) {
 }
 
 static int open_channels(struct host *host, struct fault *fault) {
-    int pipes[2], sockets[2];
+    /* The first process of a namespace is told by nobody: it is the launcher itself. */
+    int pipes[2], sockets[2] = {-1, -1};
     mask_begin(&host->mask, &host->order);
     host->log = (struct log){
         .open = log_file_make, .state = &host->log_file, .limit = host->order.log_limit, .mask = &host->mask,
@@ -157,7 +165,8 @@ static int open_channels(struct host *host, struct fault *fault) {
     if (log_file_find(&host->log_file, host->dir, host->order.log, &host->log.fd, fault) < 0) return -1;
     host->log_begin = host->log.fd < 0 ? 0 : lseek(host->log.fd, 0, SEEK_END);
     times_find(&host->times, host->dir, host->order.log, host->log_begin);
-    if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+    if (pipe2(pipes, O_CLOEXEC) < 0 ||
+        (!host->isolated && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
     host->watch.run_ms = host->order.run_ms;
@@ -288,14 +297,12 @@ static void run_program(struct host *host, struct end *end) {
         return;
     }
     host->watch.child = step_start(&host->step);
-    if (host->watch.child < 0) {
-        end->not_executable = true;
-        fail(&end->fault, "The step's process cannot be created: %s.", strerror(errno));
-    }
-    close(host->control_peer);
+    end->not_executable = host->watch.child < 0 || host->step.failed;
+    end->fault = host->step.fault;
+    if (host->watch.child < 0) fail(&end->fault, "The step's process cannot be created: %s.", strerror(errno));
     close(host->log_writer);
     if (host->watch.child > 0) watch_run(&host->watch, true, end);
-    sweep_space();
+    if (!sweep_finds_none()) sweep_space();
 }
 
 static int run(struct host *host) {
@@ -356,8 +363,8 @@ static int attempt(struct host *host) {
     }
     if (watch_cancelled()) return seal_cancelled(host);
     if (prepare(host, program, sizeof program, fault) < 0) return seal_unstarted(host, "refused");
-    host->step = (struct step){&host->order, program[0] != '\0' ? program : NULL, host->control_peer,
-                               host->log_writer, &host->traces};
+    host->step = (struct step){.order = &host->order, .program = program[0] != '\0' ? program : NULL,
+                               .control = host->control_peer, .log = host->log_writer, .traces = &host->traces};
     if (!host->isolated && fork_init(host, fault) < 0) return seal_unstarted(host, "refused");
     if (watch_cancelled()) {
         dismiss_init(host);
@@ -380,7 +387,7 @@ static void tell(const struct host *host) {
 
 int host_main(const char *attempt_dir, const struct inside *inside, int teller) {
     struct host host = {
-        .dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside, .teller = teller};
+        .dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside, .teller = teller, .draft = -1};
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;

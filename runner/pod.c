@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -226,16 +225,16 @@ static int seal_unstarted(struct pod *pod, const char *outcome) {
 }
 
 static int open_channels(struct pod *pod, struct step *step, struct fault *fault) {
-    int pipes[2], sockets[2];
-    if (pipe2(pipes, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) < 0) {
         return fail(fault, "The step's channels cannot be opened: %s.", strerror(errno));
     }
     pod->log = (struct log){.fd = STDOUT_FILENO, .limit = pod->order.log_limit, .marked = true,
                             .mask = &pod->mask};
     pod->watch = (struct watch){.run_ms = pod->order.run_ms, .grace_ms = pod->order.grace_ms, .log_pipe = pipes[0],
-                                .control = sockets[0], .print = on_print, .terminate = on_terminate,
+                                .control = -1, .print = on_print, .terminate = on_terminate,
                                 .kill = on_kill, .state = pod};
-    *step = (struct step){.order = &pod->order, .control = sockets[1], .log = pipes[1]};
+    *step = (struct step){.order = &pod->order, .control = -1, .log = pipes[1]};
     if (pod->order.script != NULL) step->program = POD_STATE "/script";
     return watch_open(&pod->watch, fault);
 }
@@ -248,7 +247,7 @@ static void count_kills(struct pod *pod, int64_t kills) {
     pod->receipt.memory_limit = memory_limit();
 }
 
-static int run(struct pod *pod, const struct step *step) {
+static int run(struct pod *pod, struct step *step) {
     struct end end = {.cause = BY_ITSELF};
     int64_t kills = memory_kills();
     pod->watch.child = step_start(step);
@@ -256,8 +255,9 @@ static int run(struct pod *pod, const struct step *step) {
         fail(&pod->receipt.detail, "The step's process cannot be created: %s.", strerror(errno));
         return seal(pod, "not-executable");
     }
+    end.not_executable = step->failed;
+    end.fault = step->fault;
     close(step->log);
-    close(step->control);
     watch_run(&pod->watch, true, &end);
     end_all(pod);
     count_kills(pod, kills);

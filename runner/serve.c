@@ -7,10 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gate.h"
 #include "host.h"
 #include "watch.h"
 
@@ -62,6 +64,17 @@ static int find_teller(void) {
     return getsockopt(TELLER, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? TELLER : -1;
 }
 
+/* What each launcher would do for itself, done once. Memory that was had is had again, size by size, without asking the
+ * kernel for more. */
+static void prepare_launchers(void) {
+    enum { SMALLEST = 16, LARGEST = 16384, SIZES = 11 };
+    void *kept[SIZES];
+    size_t size = SMALLEST;
+    for (int each = 0; each < SIZES; each++, size *= 2) kept[each] = malloc(size);
+    for (int each = 0; each < SIZES; each++) free(kept[each]);
+    gate_know_boot();
+}
+
 int serve_main(void) {
     char packet[PATH_MAX];
     const char *path = packet;
@@ -75,6 +88,7 @@ int serve_main(void) {
     }
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
+    prepare_launchers();
     while (serve_once(packet, sizeof packet, &path, &inside, &is_launcher)) {}
     return is_launcher ? host_main(path, &inside, find_teller()) : 0;
 }

@@ -149,10 +149,11 @@ static int show_entry(const struct layer *layer, const struct dirent *entry, str
     return 0;
 }
 
+/* Takes the host's directory for its own, and closes it. */
 static int show_entries(const struct layer *layer, const struct order *order, struct fault *fault) {
     char path[8192];
-    int listed = openat(layer->host, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = listed < 0 ? NULL : fdopendir(listed);
+    DIR *list = fdopendir(layer->host);
+    if (list == NULL) close(layer->host);
     if (list == NULL || fchdir(layer->host) < 0) {
         if (list != NULL) closedir(list);
         return fail(fault, "The private directory %s cannot be read: %s.", layer->path, strerror(errno));
@@ -179,7 +180,7 @@ static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault
     if (mount("dayfly", layer->path, "tmpfs", 0, options) < 0) {
         return fail(fault, "No private file system can be laid over %s: %s.", layer->path, strerror(errno));
     }
-    layer->fresh = open(layer->target, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    layer->fresh = openat(AT_FDCWD, layer->target, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (layer->fresh < 0 || fstat(layer->fresh, fresh) < 0 || fresh->st_dev == host.st_dev) {
         return fail(fault, "The private file system over %s cannot be reached.", layer->path);
     }
@@ -191,7 +192,7 @@ static int make_private(struct spaces *spaces, const struct order *order, const 
     /* A mount over `/` does not move us: "/" is still the host's root, and "/.." steps up into what lies over it. */
     struct layer layer = {path, whole ? "/.." : path, -1, -1, order->isolation == ISOLATION_ROOT};
     struct stat fresh;
-    layer.host = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    layer.host = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (layer.host < 0) {
         return fail(fault, "The private directory %s cannot be opened: %s.", path, strerror(errno));
     }
@@ -199,11 +200,12 @@ static int make_private(struct spaces *spaces, const struct order *order, const 
     if (result == 0) {
         spaces->devices[spaces->count++] = fresh.st_dev;
         result = show_entries(&layer, order, fault);
+    } else {
+        close(layer.host);
     }
     if (result == 0 && whole && (fchdir(layer.fresh) < 0 || chroot(".") < 0)) {
         result = fail(fault, "The step's own root cannot be entered: %s.", strerror(errno));
     }
-    close(layer.host);
     if (layer.fresh >= 0) close(layer.fresh);
     return chdir("/") < 0 ? fail(fault, "The root directory cannot be entered: %s.", strerror(errno)) : result;
 }

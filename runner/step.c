@@ -83,8 +83,7 @@ static void reset_signals(void) {
     for (int number = 1; number < NSIG; number++) syscall(SYS_rt_sigaction, number, standard, NULL, sizeof(uint64_t));
 }
 
-static _Noreturn void execute(const struct step *step) {
-    struct fault fault;
+static _Noreturn void execute(struct step *step) {
     sigset_t none;
     setsid();
     dup2(step->log, STDOUT_FILENO);
@@ -99,14 +98,15 @@ static _Noreturn void execute(const struct step *step) {
     } else {
         execute_service(step->order->arguments);
     }
-    explain(step, errno, &fault);
-    message_send(step->control, WORD_EXEC, errno, &fault);
+    explain(step, errno, &step->fault);
+    step->failed = true;
     _exit(127);
 }
 
-pid_t step_start(const struct step *step) {
+pid_t step_start(struct step *step) {
     /* The child borrows our memory until its exec, or its end, and gives it back as it was but for `environ`, of which
-     * we have no use: a copy would cost more than all that is done with it. */
+     * we have no use, and for what it says of an exec that failed: a copy would cost more than all that is done with
+     * it. */
     pid_t program = vfork();
     if (program == 0) execute(step);
     return program;
@@ -145,7 +145,7 @@ static bool reap(pid_t program, int *status) {
     return ended;
 }
 
-_Noreturn void step_init(const struct step *step) {
+_Noreturn void step_init(struct step *step) {
     struct fault fault;
     struct message message;
     sigset_t child;
@@ -166,6 +166,7 @@ _Noreturn void step_init(const struct step *step) {
         message_send(step->control, WORD_EXEC, errno, &fault);
         _exit(1);
     }
+    if (step->failed) message_send(step->control, WORD_EXEC, 0, &step->fault);
     close(step->log);
     for (struct pollfd watched[2] = {{signals, POLLIN, 0}, {step->control, POLLIN, 0}};;) {
         struct signalfd_siginfo ignored;

@@ -29,6 +29,8 @@ struct step {
     int control;         /* the step's end of the socket */
     int log;             /* write end of the log pipe */
     struct traces *traces; /* what to create on the host */
+    bool failed;           /* the program could not be executed, and `fault` says why */
+    struct fault fault;
 };
 
 /* False when the peer is gone. */
@@ -41,10 +43,10 @@ int step_enter_folder(const struct order *order, struct fault *fault);
 
 /* Life of the process that stands for a PID namespace: prepare, wait for the gate, run the program, outlive its
  * children. */
-_Noreturn void step_init(const struct step *step);
+_Noreturn void step_init(struct step *step);
 
-/* Forks the program: a session of its own, default signals, standard input empty, output into the log pipe.
- * A failing exec sends WORD_EXEC. Returns -1 with errno set when there is no process to be had. */
-pid_t step_start(const struct step *step);
+/* Forks the program: a session of its own, default signals, standard input empty, output into the log pipe. Returns once
+ * it runs or, with `failed` set, has ended; -1 with errno set when there is no process to be had. */
+pid_t step_start(struct step *step);
 
 #endif

@@ -89,6 +89,12 @@ static size_t signal_all(struct table *table, int signal) {
     return moving;
 }
 
+bool sweep_finds_none(void) {
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0) {}
+    return pid < 0 && errno == ECHILD;
+}
+
 void sweep_space(void) {
     for (useconds_t pause = 200;;) {
         kill(-1, SIGKILL);

@@ -2,6 +2,13 @@
 #ifndef DAYFLY_SWEEP_H
 #define DAYFLY_SWEEP_H
 
+#include <stdbool.h>
+
+/* For the first process of a PID namespace: reaps, and is true if nothing that was begun in it is left. Whoever loses its
+ * parent in there becomes our child, so it costs less than a signal to all, which is shown to each process of the machine;
+ * what somebody brought in from outside (`nsenter`) it does not see. */
+bool sweep_finds_none(void);
+
 /* For the first process of a PID namespace: kills and reaps all others in it, children of ours or not. */
 void sweep_space(void);
 
