@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from dayfly.embedded import executors as kinds
@@ -105,6 +106,13 @@ class TestOrders:
         bench.attempts.values[KEY._replace(unit="r/make", attempt=attempt)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == read
         assert bench.asked == ([] if read == "at hand" else ["u"])
+
+    def test_what_a_later_attempt_has_at_hand_is_not_what_the_ledger_holds(self, bench):
+        """It failed, or is not recorded yet: what an earlier one told still holds."""
+        later = msgspec.structs.replace(MADE, attempt=2, outcome="failed")
+        live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=later)
+        bench.attempts.values[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
+        assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == "db://1"
 
     def test_without_namespaces_nothing_is_private(self, bench):
         bench.starter.isolation = "none"

@@ -1,4 +1,4 @@
-"""Guards that are held by a test of their wing alone: forks, births, places, and what one machine begins."""
+"""Guards that are held by a test of their wing alone: forks, births, places, and one machine's attempts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ CLEARED = "embedded/test_clearing.py::test_it_is_looked_for_"
 PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
 
 ALONE: tuple[Guard, ...] = (
+    # --- what one machine hands on, and whose end it hears of ---
+    guard(
+        "a value that another attempt has told is handed on",
+        "embedded/executors.py",
+        "Key(run.uid, source.unit, record.attempt)) if record else None",
+        "Key(run.uid, source.unit, run.unit(source.unit).attempt))",
+        "embedded/test_kinds.py::TestOrders::test_what_a_later_attempt_has_at_hand_is_not_what_the_ledger_holds",
+    ),
+    guard(
+        "an alarm rings at a moment that was put off",
+        "embedded/alarms.py",
+        "if alarm.at > alarm.due:",
+        "if alarm.at > alarm.at:",
+        "embedded/test_alarms.py::test_one_that_is_put_off_rings_at_its_last_moment_alone",
+    ),
+    guard(
+        "an end is heard of by who has forgotten it",
+        "embedded/leaving.py",
+        "if self._calls.pop(pidfd, None) is not None:",
+        "if self._calls.get(pidfd) is not None:",
+        "embedded/test_attempts.py::test_who_hears_of_an_end_may_forget_another_one",
+    ),
     # --- what a fork tells its sandbox's hooks ---
     guard(
         "whatever bears a fork's name tells for it",
