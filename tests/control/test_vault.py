@@ -146,7 +146,7 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, v
     for given, said in (
         (
             {},
-            "spec.resources[0]: key and pin are secrets that were not given; --secrets-file FILE gives them",
+            "spec.resources[0]: key and pin are secrets that were not given; --secrets-file FILE gives them, or in Python secrets=",
         ),
         ({"mydb": {"key": CANARY}}, "pin is a secret that was not given"),
         ({"mydb": {"key": CANARY, "pin": CANARY, "pim": CANARY}}, 'secrets.mydb.pim: "mydb" takes no secret of this'),

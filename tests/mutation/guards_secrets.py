@@ -132,16 +132,23 @@ SECRETS: tuple[Guard, ...] = (
     guard(
         "a secret that no log could be kept clean of is taken",
         FILES,
-        "elif why := _unfit(found[key]):",
+        "elif why := secret_values.unfit(found[key]):",
         'elif why := "":',
         FILE + "what_could_not_be_masked_is_no_secret",
     ),
     guard(
         "a secret goes to a server elsewhere",
-        FILES,
+        "client/secret_values.py",
         "if urlsplit(url).hostname not in LOOPBACK:",
         "if False:",
         WITH + "a_server_elsewhere_is_given_none",
+    ),
+    guard(
+        "a program's secret goes to a server elsewhere",
+        "client/secret_values.py",
+        'refuse_elsewhere(url, "secrets=")',
+        "pass",
+        "client/test_secrets.py::test_a_server_elsewhere_is_given_none",
     ),
     guard(
         "another secret finds the sandbox of the one before",

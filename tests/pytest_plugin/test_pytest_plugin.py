@@ -229,3 +229,66 @@ def test_the_package_brings_it():
 
     found = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert found["project"]["entry-points"]["pytest11"] == {"dayfly": "dayfly.pytest_plugin"}
+
+
+DOOR = """\
+name: door
+spec:
+  create:
+  - name: open
+    inputs:
+    - {name: password, valueFromSandbox: true, secret: true}
+    script: |
+      #!/bin/sh
+      echo "opened with $PASSWORD"
+      printf %s "${#PASSWORD}" >/tmp/length
+    outputs:
+    - {name: length, valueFromPath: /tmp/length}
+"""
+
+
+def test_a_secret_reaches_its_step_and_no_report(suite):
+    (suite.folder / "door.yaml").write_text(DOOR)
+    box = "name: house\nspec:\n  cluster: local\n  resources:\n  - {name: front, plugin: door}\n"
+    (suite.folder / "house.yaml").write_text(f"{DOOR}---\n{box}")
+    suite.write(
+        """
+CANARY = "canary" + "-of-the-mine"
+
+def test_a_resource(dayfly_resource):
+    door = dayfly_resource("door.yaml", secrets={"password": CANARY})
+    assert (door["length"], door.log("door/open")) == ("18", "opened with ***\\n")
+
+def test_a_sandbox(dayfly_sandbox):
+    house = dayfly_sandbox("house.yaml", secrets={"front": {"password": CANARY}})
+    assert house["front/open.length"] == "18"
+"""
+    )
+    suite.write(
+        """
+CANARY = "canary" + "-of-the-mine"
+
+def test_as_a_param(dayfly_resource):
+    dayfly_resource("door.yaml", password=CANARY)
+
+def test_none(dayfly_resource):
+    dayfly_resource("door.yaml")
+
+def test_short(dayfly_resource):
+    dayfly_resource("door.yaml", secrets={"password": CANARY[:3]})
+
+def test_unknown(dayfly_resource):
+    dayfly_resource("door.yaml", secrets={"password": CANARY, "pasword": CANARY})
+""",
+        "test_wrong.py",
+    )
+    said = suite.run("--dayfly-keep", code=1)
+    assert "4 failed, 2 passed" in said
+    assert 'give it as secrets={"password": ...}' in said
+    assert "password is a secret that was not given" in said
+    assert "secrets.door.password: has fewer than 4 bytes" in said
+    assert '"door" takes no secret of this name' in said
+    assert "canary-of" not in said
+    suite.settle()
+    kept = [path for path in suite.home.rglob("*") if path.is_file() and b"canary-of" in path.read_bytes()]
+    assert kept == [], "the sandboxes have ended"

@@ -7,12 +7,10 @@ import io
 import os
 import stat
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
-from dayfly.client import temporary
-from dayfly.execute.masks import LEAST
+from dayfly.client import secret_values, temporary
 from dayfly.spec import documents, semver
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.sandbox import Sandbox
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024
-MOST_VALUE_BYTES = 64 * 1024
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def read(path: str) -> dict[str, str]:
@@ -168,7 +164,7 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
             key = next((each for each in written if each in found), None)
             if key is None:
                 missing.append(f"{written[-1]} (of {resource})")
-            elif why := _unfit(found[key]):
+            elif why := secret_values.unfit(found[key]):
                 unfit.append(f"{key} {why}")
             else:
                 given.setdefault(resource, {})[name] = found[key]
@@ -193,9 +189,7 @@ def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
 
 def refuse_elsewhere(url: str) -> None:
     """Refuse a server on another machine: no secret goes over a network."""
-    if urlsplit(url).hostname not in LOOPBACK:
-        message = f"secrets are given to a server of this machine alone, and {url} is elsewhere"
-        raise CliError(Exit.USAGE, message, "ask the server of your home, or leave --secrets-file out")
+    secret_values.refuse_elsewhere(url, "--secrets-file")
 
 
 def _written(resource: str, name: str, *, alone: bool) -> list[str]:
@@ -206,16 +200,6 @@ def _written(resource: str, name: str, *, alone: bool) -> list[str]:
 
 def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
-
-
-def _unfit(value: str) -> str:
-    """Why a value cannot be a secret; empty if it can. What is too short or too long cannot be masked in a log."""
-    if not value:
-        return "is empty"
-    if len(value.rstrip("\r\n").encode()) < LEAST:
-        return f"has fewer than {LEAST} bytes, too few to be masked in a log"
-    size = len(value.encode())
-    return f"has {size} bytes; at most {MOST_VALUE_BYTES} are allowed" if size > MOST_VALUE_BYTES else ""
 
 
 def _are(names: list[str]) -> str:

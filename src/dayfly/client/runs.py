@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from dayfly.client import waiting, wishes
+from dayfly.client import secret_values, waiting, wishes
 from dayfly.client.errors import InvalidError, NotFoundError
 from dayfly.client.following import Follower
 from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dayfly.client.changes import Change
     from dayfly.client.connection import Io
+    from dayfly.client.secret_values import Secrets
     from dayfly.client.speaker import Speaker
     from dayfly.client.wishes import Source, Variables
 
@@ -239,18 +240,29 @@ class AsyncSandboxes(AsyncRuns[Sandbox]):
 
     form, plural, kind, streams = Sandbox, "sandboxes", "sandbox", True
 
-    async def apply(self, source: Source, *, variables: Variables | None = None, lease: int | None = None) -> Sandbox:
+    async def apply(
+        self,
+        source: Source,
+        *,
+        variables: Variables | None = None,
+        lease: int | None = None,
+        secrets: Secrets | None = None,
+    ) -> Sandbox:
         """Make it, or change it, and return at once: `wait_ready` waits.
 
         Args:
             source: A wish as the API takes it, or a file or folder with exactly one.
             variables: Fill in `@{NAME}` in files.
             lease: Have it deleted so many seconds from now, if `lease` is not called before that.
+            secrets: Values of params with `secret: true`, by resource and name: `{"db": {"password": ...}}`. They go to
+                a server of this machine alone, and stand in no document.
 
         Raises:
             InvalidError: what is wrong, with its places; nothing was changed.
         """
-        more = {} if lease is None else {"lease": {"seconds": lease}}
+        more: dict[str, Any] = {} if lease is None else {"lease": {"seconds": lease}}
+        if secrets:
+            more["secrets"] = secret_values.checked(secrets, self._speaker.address.url)
         return await self._apply(wishes.read(source, variables or {}, self.kind), more)
 
     async def lease(self, name: str, seconds: int) -> None:

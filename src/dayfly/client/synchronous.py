@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dayfly.client.changes import Change
     from dayfly.client.connection import Io
     from dayfly.client.runs import AsyncRouteGroups, AsyncRuns, AsyncSandboxes
+    from dayfly.client.secret_values import Secrets
     from dayfly.client.things import AsyncBaselines, AsyncPlugins
     from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, Report
     from dayfly.client.wishes import Source, Variables
@@ -166,18 +167,27 @@ class Sandboxes(Runs[Sandbox]):
         super().__init__(of)
         self._sandboxes = of
 
-    def apply(self, source: Source, *, variables: Variables | None = None, lease: int | None = None) -> Sandbox:
+    def apply(
+        self,
+        source: Source,
+        *,
+        variables: Variables | None = None,
+        lease: int | None = None,
+        secrets: Secrets | None = None,
+    ) -> Sandbox:
         """Make it, or change it, and return at once: `wait_ready` waits.
 
         Args:
             source: A wish as the API takes it, or a file or folder with exactly one.
             variables: Fill in `@{NAME}` in files.
             lease: Have it deleted so many seconds from now, if `lease` is not called before that.
+            secrets: Values of params with `secret: true`, by resource and name: `{"db": {"password": ...}}`. They go to
+                a server of this machine alone, and stand in no document.
 
         Raises:
             InvalidError: what is wrong, with its places; nothing was changed.
         """
-        return run(self._sandboxes.apply(source, variables=variables, lease=lease))
+        return run(self._sandboxes.apply(source, variables=variables, lease=lease, secrets=secrets))
 
     def lease(self, name: str, seconds: int) -> None:
         """Have it live for so many seconds from now, at most 86,400, and be deleted then."""

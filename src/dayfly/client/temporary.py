@@ -103,8 +103,10 @@ def given(
             advice = f"write {' or '.join(f'{plugin}.{bare}' for plugin in takers)}"
             raise DayflyError(Exit.USAGE, f'"{bare}" is a param of {len(takers)} plugins', advice)
         if known[takers[0]][bare].secret:
-            said = f'"{bare}" is a secret of "{takers[0]}", and others can read what {option or "a call"} gives'
-            raise DayflyError(Exit.USAGE, said, "write it into a file, and give that with --secrets-file")
+            others = f"others can read what {option} gives" if option else "a param stands in documents"
+            advice = "write it into a file, and give that with --secrets-file"
+            advice = advice if option else f'give it as secrets={{"{bare}": ...}}'
+            raise DayflyError(Exit.USAGE, f'"{bare}" is a secret of "{takers[0]}", and {others}', advice)
         found[takers[0]][bare] = value
     for plugin, takes in known.items():
         for param, rule in takes.items():

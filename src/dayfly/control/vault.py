@@ -161,7 +161,7 @@ def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None
             if missing:
                 what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
                 named = words.names(missing, most=MOST)
-                problem = f"{named} {what} not given; --secrets-file FILE gives {it}"
+                problem = f"{named} {what} not given; --secrets-file FILE gives {it}, or in Python secrets="
                 raise SpecError(problem, places[resource])
     for resource, name in given:
         with faults:

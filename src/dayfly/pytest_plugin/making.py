@@ -19,6 +19,8 @@ from dayfly.spec.workload import Workload
 if TYPE_CHECKING:
     import pytest
 
+    from dayfly.client.secret_values import Secrets
+
 LEASE_S = 60
 RENEW_S = 10
 KEPT_S = 3600
@@ -105,10 +107,10 @@ class Making:
         finally:
             of.remove()
 
-    def apply(self, body: dict[str, Any], name: str) -> None:
+    def apply(self, body: dict[str, Any], name: str, secrets: Secrets) -> None:
         """Wish for a sandbox, which lives as long as this process from now on."""
         self._alive.add(name)
-        self.client.sandboxes.apply({**body, "name": name}, lease=LEASE_S)
+        self.client.sandboxes.apply({**body, "name": name}, lease=LEASE_S, secrets=secrets)
 
     def forget(self, name: str) -> None:
         """Renew its lease no more."""
@@ -144,7 +146,12 @@ class Scope:
         self._failed_before = request.session.testsfailed
 
     def resource(
-        self, plugin: str | os.PathLike[str], params: Mapping[str, object] | None = None, **more: object
+        self,
+        plugin: str | os.PathLike[str],
+        params: Mapping[str, object] | None = None,
+        *,
+        secrets: Mapping[str, str] | None = None,
+        **more: object,
     ) -> Resource:
         """A resource of a plugin, ready for use.
 
@@ -152,28 +159,36 @@ class Scope:
             plugin: A plugin's file or folder, beside the test or below pytest's root; or `name[@version]` of a
                 published one.
             params: Those whose names are no Python names.
+            secrets: Those with `secret: true`, by name.
             **more: The others.
         """
         given = {name: str(value) for name, value in {**(params or {}), **more}.items()}
         wish = self._plugin(plugin)
         if wish is None:
             short = str(plugin).partition("@")[0]
-            found = [{"name": short[:30].rstrip("-"), "plugin": str(plugin), "params": given}]
+            resource = short[:30].rstrip("-")
+            found = [{"name": resource, "plugin": str(plugin), "params": given}]
             body: dict[str, Any] = {"spec": {"cluster": temporary.CLUSTER, "resources": found}}
         else:
-            short = wish.name
+            short, resource = wish.name, temporary.resource_name(wish)
             of = temporary.given([wish], given.items(), "")
             body = temporary.of_plugins([wish], of, "")
-        return Resource(*self._run(body, short))
+        return Resource(*self._run(body, short, {resource: secrets} if secrets else {}))
 
     def sandbox(
-        self, file: str | os.PathLike[str], variables: Mapping[str, object] | None = None, **more: object
+        self,
+        file: str | os.PathLike[str],
+        variables: Mapping[str, object] | None = None,
+        *,
+        secrets: Secrets | None = None,
+        **more: object,
     ) -> Running:
         """A sandbox of a file or folder, ready for use, under a name of its own.
 
         Args:
             file: Beside the test or below pytest's root. Plugins in it are not published, baselines are declared.
             variables: Fill in those of `@{NAME}` that are no Python names.
+            secrets: Values of params with `secret: true`, by resource and name.
             **more: The others.
         """
         place = self._place(file)
@@ -185,7 +200,7 @@ class Scope:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
         body = temporary.of_sandbox(found)
-        return Running(*self._run(body, str(body["name"])))
+        return Running(*self._run(body, str(body["name"]), secrets or {}))
 
     def remove(self) -> None:
         """Have all of it removed, and wait until it is gone; of a failed test, only if nothing is to be kept."""
@@ -215,11 +230,11 @@ class Scope:
                 f"{name}, of {self._request.node.nodeid or 'the session'}: {self._making.look(name)}"
             )
 
-    def _run(self, body: dict[str, Any], of: str) -> tuple[Client, str, Outputs, dict[str, str]]:
+    def _run(self, body: dict[str, Any], of: str, secrets: Secrets) -> tuple[Client, str, Outputs, dict[str, str]]:
         body["spec"]["description"] = f"pytest: {self._request.node.nodeid or 'session'}"[:500]
         name = temporary.name("t", of)
         self._made.append(name)
-        self._making.apply(body, name)
+        self._making.apply(body, name, secrets)
         sandbox = self._client.sandboxes.wait_ready(name, timeout=READY_S)
         endpoints = {each.name: each.url for each in sandbox.endpoints if each.url}
         return self._client, name, self._client.sandboxes.outputs(name), endpoints

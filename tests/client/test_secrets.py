@@ -1,0 +1,69 @@
+"""Secrets that a program gives: to a server of this machine, and to nothing that is told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.client import KEY, serving
+from control.fake_host import FakeHost
+from control.test_vault import CANARY, GIVEN, Kept, wish
+from dayfly.client import ConflictError, DayflyError, Exit, InvalidError
+
+WISH = {"name": "sb1", **wish()}
+GIVES = {"mydb": {"key": CANARY}}
+
+
+@pytest.fixture
+def vault() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def dayfly(tmp_path: Path, blank: Path, host: FakeHost, vault: Kept, connect: Any) -> Any:
+    with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}, vaults={"local": vault}) as server:
+        yield connect(f"http://127.0.0.1:{server.port}", KEY)
+
+
+def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, vault: Kept):
+    for _ in range(2):
+        made = dayfly.sandboxes.apply(WISH, secrets=GIVES, lease=600)
+    assert list(vault.values()) == [GIVEN]
+    assert CANARY not in repr(made)
+    assert "secrets" not in WISH, "what was given is as it was"
+    with pytest.raises(ConflictError, match="cannot change while it lives") as other:
+        dayfly.sandboxes.apply(WISH, secrets={"mydb": {"key": "canary-other"}})
+    assert "canary" not in str(other.value)
+
+
+def test_one_that_is_missing_is_named_with_the_way_to_give_it(dayfly: Any, vault: Kept):
+    with pytest.raises(InvalidError, match=r"key is a secret that was not given; .*, or in Python secrets="):
+        dayfly.sandboxes.apply(WISH)
+    assert vault.ever == 0
+
+
+def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, vault: Kept):
+    given = {"mydb": {"key": "xyz", "pin": b"canary", "empty": "", "long": "canary" * 20_000}, "other": "canary"}
+    with pytest.raises(InvalidError) as fault:
+        dayfly.sandboxes.apply(WISH, secrets=given)
+    assert str(fault.value).splitlines() == [
+        "secrets.mydb.key: has fewer than 4 bytes, too few to be masked in a log",
+        "secrets.mydb.pin: is bytes, and must be a text",
+        "secrets.mydb.empty: is empty",
+        "secrets.mydb.long: has 120000 bytes; at most 65536 are allowed",
+        "secrets.other: must be a mapping of names to texts",
+    ]
+    with pytest.raises(InvalidError, match="secrets: must be a mapping of resources"):
+        dayfly.sandboxes.apply(WISH, secrets=["canary"])
+    assert vault.ever == 0
+
+
+def test_a_server_elsewhere_is_given_none(connect: Any):
+    # Nobody is asked: there is no such machine.
+    away = connect("https://dayfly.invalid", KEY)
+    with pytest.raises(DayflyError, match="a server of this machine alone") as fault:
+        away.sandboxes.apply(WISH, secrets=GIVES)
+    assert (fault.value.code, CANARY in str(fault.value)) == (Exit.USAGE, False)
