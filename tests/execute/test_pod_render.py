@@ -1,8 +1,10 @@
 """A step's pod, whole: what the kubelet and the runner are told of it."""
 
 import pytest
+from msgspec import structs
 
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.pod.read import is_traced
 from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
@@ -202,3 +204,28 @@ def test_a_script_that_no_pod_can_carry_is_refused():
     long = Unit(name="seed", kind="exec", exec=Exec(script="x" * 300_000))
     with pytest.raises(CannotRenderError, match="move large constants into the image"):
         made(long, inputs={})
+
+
+def test_what_its_spans_hang_below_is_in_its_order_unless_the_plugin_says_it():
+    def variables(manifest):
+        return [value for key, value in order(manifest) if key == "env" and value.startswith(b"TRACEPARENT=")]
+
+    traced = made(trace="00-a-b-01")
+    assert (variables(made()), variables(traced)) == ([], [b"TRACEPARENT=00-a-b-01"])
+    assert [is_traced(each) for each in (made(), traced)] == [False, True]
+    assert [each for each in order(traced) if each[1] != b"TRACEPARENT=00-a-b-01"] == order(made())
+    # Where the plugin has one of its own a pod is the same, traced or not: of a constant, of a value and of a Secret.
+    constant = structs.replace(UNIT, exec=structs.replace(UNIT.exec, env={"TRACEPARENT": "mine"}))
+    assert variables(made(constant, trace="00-a-b-01")) == [b"TRACEPARENT=mine"]
+    for name in ("plain", "url"):
+        inputs = tuple(
+            structs.replace(each, as_=As(env="TRACEPARENT")) if each.name == name else each for each in UNIT.inputs
+        )
+        unit = structs.replace(UNIT, inputs=inputs)
+        assert made(unit, trace="00-a-b-01") == made(unit)
+
+
+@pytest.mark.parametrize("said", ["", "no order", "dayfly-order\n"])
+def test_what_is_no_order_is_not_traced(said):
+    assert not is_traced({"metadata": {"annotations": {"dayfly.dev/order": said}}})
+    assert not is_traced({"metadata": {}})

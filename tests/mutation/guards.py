@@ -236,6 +236,13 @@ GUARDS: tuple[Guard, ...] = (
         LINE + "sandbox_that_was_fenced_before_is_not_born_again",
     ),
     guard(
+        "a peer's pod is refused where one of the two sends no traces",
+        "operator/pods/pod_builder.py",
+        "traced = read.is_traced(stored)",
+        "traced = None",
+        "operator/test_pod_builder.py::TestTraces",
+    ),
+    guard(
         "a pod may start at any time",
         "operator/pods/pod_builder.py",
         "if not 0 < start_before <= latest:",

@@ -13,6 +13,7 @@ from dayfly.operator.pods import pod_builder
 from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
 from dayfly.operator.pods.senders import NoSenderError
 from dayfly.plan.sealed import seal
+from dayfly.plan.trace import traceparent
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Exec, Lifecycle, Origin, Target, Timeouts, Unit, Webhook
 from dayfly.spec.run import Run
@@ -37,7 +38,8 @@ class TestExamining:
         """What is said of it, and with which window it was made again to be compared."""
         made: list[int] = []
 
-        async def manifest(_run, _plan, place, given, start_before):
+        async def manifest(_run, _plan, place, given, start_before, *, traced):
+            assert not traced
             assert (place, given) == (("db/make", 2), GIVEN)
             made.append(start_before)
             return {"made": "again"}
@@ -155,7 +157,45 @@ class TestOrigins:
         builder._namespaces = SimpleNamespace(of=of)
         builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
         builder._plugin_grants = SimpleNamespace(check=grants)
+        builder._traced = False
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
         await builder.manifest(run, seal(tuple(documents)), (name, 1), {})
         assert judged == [inline]
         assert asked == [origins[name.partition("/")[0]]]
+
+
+class TestTraces:
+    """A peer may have been told to send traces, and we not; whose span a step's spans hang below is no choice of its."""
+
+    @pytest.mark.parametrize("ours", [False, True])
+    @pytest.mark.parametrize("theirs", [False, True])
+    async def test_a_peers_pod_is_made_again_as_the_peer_was_told(self, monkeypatch, ours, theirs):
+        async def of(_namespace, _home):
+            return SimpleNamespace(level="restricted", keys=frozenset())
+
+        async def grants(*_):
+            pass
+
+        monkeypatch.setattr(pod_builder, "check", lambda *_: [])
+        builder = PodBuilder.__new__(PodBuilder)
+        builder._cluster = SimpleNamespace(services=[], now=lambda: BORN_MS)
+        builder._namespaces = SimpleNamespace(of=of)
+        builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
+        builder._plugin_grants = SimpleNamespace(check=grants)
+        run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
+        builder._traced = theirs
+        pod = await builder.manifest(run, PLAN, ("db/make", 1), {}, LATEST)
+        pod["metadata"]["creationTimestamp"] = "1970-01-01T00:01:00Z"
+        builder._traced = ours
+        assert await builder.examine(run, PLAN, ("db/make", 1), {}, pod) == ""
+        order = pod["metadata"]["annotations"][names.ORDER_ANNOTATION]
+        parent = traceparent("u", "db/make", 1, creates=True)
+        assert (f"TRACEPARENT={parent}" in order) is theirs
+        if theirs:
+            with monkeypatch.context() as forging:
+                forging.setattr(pod_builder, "traceparent", lambda *_, **__: "00-theirs")
+                builder._traced = True
+                forged = await builder.manifest(run, PLAN, ("db/make", 1), {}, LATEST)
+            forged["metadata"]["creationTimestamp"] = "1970-01-01T00:01:00Z"
+            builder._traced = ours
+            assert "then delete the pod" in await builder.examine(run, PLAN, ("db/make", 1), {}, forged)

@@ -7,11 +7,13 @@ import json
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 from rig.kubelet import Script
 from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
 from rig.world import World
 from test_status_saying import a_run, report
 
+from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
@@ -23,6 +25,7 @@ from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_events import Receiver, SandboxEvents
 from dayfly.plan import trace
 from dayfly.work.delivery import Answer
+from kube.fake.faults import Fault, Harm
 
 LATER, TAKEN = Answer("it answers 503", again=True), Answer()
 SCENE = Scene(RETRY, RETRY_UNITS, gone)
@@ -188,3 +191,31 @@ def test_a_run_is_told_as_traces_by_who_takes_its_turns():
     assert [each.name for each in delete] == ["delete sandbox", "db/drop", "attempt 1"]
     assert delete[0].link == (create[0].trace, create[0].id)
     assert delete[0].trace == trace.trace_id(create[0].attributes["dayfly.run.uid"], "delete")
+
+
+@pytest.mark.parametrize("maker", [True, False])
+def test_a_pod_is_claimed_by_a_peer_that_was_told_otherwise_of_traces(maker):
+    """Its step knows the span of its attempt if whoever made it was to send traces."""
+
+    async def story(world):
+        tracer = Tracer(lambda _spans: True, now=world.now)
+        world.heralds = Heralds(tracer=tracer if maker else None)
+        world.respawn = False
+        # Whoever has made the pod dies before it can claim it.
+        world.hook = lambda _number, _call: Fault(Harm.CRASH_BEFORE) if world.pods("db/make") else None
+        world.start(1)
+        await world.until(lambda: world.pods("db/make") and not world.processes, "its pod, and its maker's end")
+        assert not world.ledger().get("units")
+        [pod] = world.pods("db/make")
+        expected = trace.traceparent(world.ledger()["uid"], "db/make", 1, creates=True)
+        assert (f"TRACEPARENT={expected}" in pod["metadata"]["annotations"][ORDER_ANNOTATION]) is maker
+        world.hook = lambda _number, _call: None
+        world.heralds = Heralds(tracer=None if maker else tracer)
+        world.start(1)
+        await world.until(lambda: ready(world), "ready")
+        assert world.cloud.starts("db/make") == 1
+        world.delete()
+        await gone(world)
+        tracer.close()
+
+    play(story, SCENE, operators=0)

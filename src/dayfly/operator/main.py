@@ -106,6 +106,7 @@ class Operator:
             bound=steps,
             states=states,
             routing=routing,
+            traced=heralds.tracer is not None,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()

@@ -65,8 +65,12 @@ class Reconciler:
         bound: int = STEPS,
         states: StateAccess | None = None,
         routing: Routing = Routing(),  # noqa: B008 - frozen
+        traced: bool = False,
     ) -> None:
-        """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else."""
+        """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else.
+
+        `traced` if steps are to know what their own spans hang below.
+        """
         self._cluster = cluster
         self._ended = ended
         self.targets = targets
@@ -82,7 +86,8 @@ class Reconciler:
         routes = RouteReconciler(cluster, routing.forms, labels)
         previews = Previews(cluster, routing.edge, labels)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks, routes)
-        builder = PodBuilder(cluster, Namespaces(cluster.client, runner, cluster.now), runner, senders, states)
+        namespaces = Namespaces(cluster.client, runner, cluster.now)
+        builder = PodBuilder(cluster, namespaces, runner, senders, states, traced=traced)
         steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
         common: dict[str, Any] = {
             "pods": pods,

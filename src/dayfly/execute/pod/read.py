@@ -7,6 +7,7 @@ proves nothing: the kubelet reports late.
 
 import base64
 import functools
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -113,14 +114,26 @@ def start_before(stored: dict[str, Any]) -> int:
     return start
 
 
+def is_traced(stored: dict[str, Any]) -> bool:
+    """Whether the order that a pod carries tells its step what its spans hang below."""
+    return any(key == "env" and value.startswith(b"TRACEPARENT=") for key, value in _order(stored))
+
+
 def _ordered(stored: dict[str, Any], *keys: str) -> tuple[int, ...]:
     """Numbers of a pod's order, 0 for all of them if one is not there: what is stored may be anybody's."""
+    said = dict(_order(stored))
+    try:
+        return tuple(int(said[key]) for key in keys)
+    except (KeyError, ValueError):
+        return (0,) * len(keys)
+
+
+def _order(stored: dict[str, Any]) -> Sequence[tuple[str, bytes]]:
     order = (stored["metadata"].get("annotations") or {}).get(names.ORDER_ANNOTATION, "")
     try:
-        said = dict(decode("dayfly-order", order.encode()))
-        return tuple(int(said[key]) for key in keys)
-    except (FrameError, KeyError, ValueError):
-        return (0,) * len(keys)
+        return decode("dayfly-order", order.encode())
+    except (FrameError, ValueError):
+        return ()
 
 
 def began(seen: Pod) -> bool:

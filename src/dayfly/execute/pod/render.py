@@ -35,6 +35,7 @@ RECALLED = {
     "name": "DAYFLY_RECALLED",
     "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{names.RECALLED_LABEL}']"}},
 }
+TRACEPARENT = "TRACEPARENT"
 # Kubernetes takes 256 KiB of annotations; the order shares them with little else.
 ORDER_LIMIT = 240 * 1024
 USER = 65532
@@ -74,6 +75,8 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     reads: str = ""
     state: Mapping[str, str] = {}
     token: SecretKey | None = None
+    trace: str = ""
+    """What its own spans hang below, where runs are told as traces."""
 
     @property
     def name(self) -> str:
@@ -136,9 +139,8 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         *step_records(unit),
     ]
-    env: dict[str, Record] = {
-        name: env_record(name, value.encode()) for name, value in {**_built_in(unit, attempt), **attempt.state}.items()
-    }
+    given = {**_traced(unit, attempt), **_built_in(unit, attempt), **attempt.state}
+    env: dict[str, Record] = {name: env_record(name, value.encode()) for name, value in given.items()}
     files: dict[SecretKey, str] = {}
     if attempt.token is not None:
         files[attempt.token] = f"in/{len(files)}"
@@ -160,6 +162,12 @@ def _input(item: Input, attempt: PodAttempt, env: dict[str, Record], files: dict
     if item.as_.env:
         env[item.as_.env] = env_record(item.as_.env, value or b"")
     return [("file", item.as_.path.encode() + b"\0" + (value or b""))] if item.as_.path else []
+
+
+def _traced(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
+    """A plugin's own comes first, wherever it is from: a pod is the same then, traced or not."""
+    its_own = any(item.as_.env == TRACEPARENT for item in unit.inputs)
+    return {TRACEPARENT: attempt.trace} if attempt.trace and not its_own else {}
 
 
 def _built_in(unit: Unit, attempt: PodAttempt) -> dict[str, str]:

@@ -22,6 +22,7 @@ from dayfly.operator.pods.plugin_grants import PluginGrants
 from dayfly.operator.pods.senders import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
+from dayfly.plan.trace import traceparent
 from dayfly.spec.lifecycle import Kind, Unit
 
 _LATE_MS = 60_000
@@ -41,18 +42,31 @@ class PodBuilder:
         runner: Runner,
         senders: Senders,
         states: StateAccess | None = None,
+        *,
+        traced: bool = False,
     ) -> None:
+        """`traced` if steps are to know what their own spans hang below."""
         self._cluster = cluster
         self._namespaces = namespaces
         self._plugin_grants = PluginGrants(cluster.client, cluster.now)
         self._runner = runner
         self._senders = senders
         self._states = states
+        self._traced = traced
 
     async def manifest(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int = 0
+        self,
+        run: RunObject,
+        plan: Plan,
+        place: tuple[str, int],
+        given: Given,
+        start_before: int = 0,
+        *,
+        traced: bool | None = None,
     ) -> dict[str, Any]:
         """The pod of one attempt, overlay and all, as it may be created; `given` is what its target has for it.
+
+        `start_before` and `traced` are those of a peer's pod that is to be made again.
 
         Raises:
             NotGrantedError: no step may run in its namespace.
@@ -64,6 +78,9 @@ class PodBuilder:
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
         granted = await self._namespaces.of(namespace, home)
         attempt = self._attempt(run, plan, place, given, start_before, granted.level == "restricted")
+        if self._traced if traced is None else traced:
+            trace = traceparent(run.ledger.uid, *place, creates=step.creates)
+            attempt = msgspec.structs.replace(attempt, trace=trace)
         if access.wants(step.unit):
             attempt = await self._stated(run, step, attempt)
         made = render(await self._executed(run, step.unit, attempt), attempt)
@@ -135,14 +152,18 @@ class PodBuilder:
     async def examine(
         self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, stored: dict[str, Any]
     ) -> str:
-        """Judge a pod that a peer has made, by making it again; only the end of its start window is taken from it."""
+        """Judge a pod that a peer has made, by making it again.
+
+        Taken from it are the end of its start window, and whether it is traced: the peer may have been told otherwise.
+        """
         limits = plan.steps[place[0]].unit.timeouts
         start_before = read.start_before(stored)
         latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
         if not 0 < start_before <= latest:
             pod = stored["metadata"]["name"]
             return f"pod {pod} would be allowed to start later than any that Dayfly makes; delete it"
-        return self.judge(stored, await self.manifest(run, plan, place, given, start_before))
+        traced = read.is_traced(stored)
+        return self.judge(stored, await self.manifest(run, plan, place, given, start_before, traced=traced))
 
     def _attempt(
         self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int, restricted: bool
