@@ -141,4 +141,4 @@ async def test_a_full_work_folder_starts_nothing_and_goes_on_with_room(machine, 
     await machine.ready()
     await machine.finish()
     assert machine.lines() == ["+", "z"]
-    assert machine.folders() == []
+    await until(lambda: not machine.folders(), machine.folders)
