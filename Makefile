@@ -76,7 +76,7 @@ uninstall: setup  ## drain that cluster, take Dayfly out of it and end it
 check: lint  ## lint and the quick tests
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py runner sdk terraform
-	$(PY) -m pytest -n 4 --dist loadfile -m 'not slow and not cluster'
+	$(PY) -m pytest -n 4 --dist loadfile -m 'not slow and not heavy and not cluster'
 
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh

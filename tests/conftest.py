@@ -29,6 +29,21 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+# Not in `make check`, whatever each takes by itself: what starts programs, or plays many lives, is most of the work.
+HEAVY = (
+    *("tests/examples/", "tests/pytest_plugin/", "tests/runner/", "tests/conformance/"),
+    *(
+        "tests/operator/test_agent",
+        "tests/operator/test_schedules.py",
+        "tests/spec/test_glob.py",
+        "tests/test_share.py",
+    ),
+    *("tests/control/test_crash.py", "tests/control/test_fuzz.py", "tests/control/test_store.py"),
+    *("tests/embedded/test_container", "tests/embedded/test_routes.py", "tests/embedded/test_forks.py"),
+)
+# The real command line, somebody who types what a page says, a browser.
+HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -73,6 +88,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, _for_another_commit(config, items))
     for item in items if SHARE.everything else []:
         item.add_marker(_at_leisure(config, item), append=False)
+    for item in items:
+        if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("heavy")
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     items.sort(key=lambda item: (item.path in last, item.path in built, -slow[item.path]))

@@ -228,13 +228,17 @@ GUARDS = {
 }
 
 
+# The lowest seeds by which each was missed once; they may be others some day.
+FIRST = (1, 14, 24)
+
+
 @pytest.mark.parametrize(("of", "name", "instead"), GUARDS.values(), ids=GUARDS)
 def test_each_guard_of_forks_is_missed(monkeypatch, of, name, instead):
     """Without it some schedule goes wrong."""
     monkeypatch.setattr(of, name, instead)
 
     def search() -> None:
-        for seed in range(1, 80):
+        for seed in (*FIRST, *range(1, 80)):
             live(lambda seed=seed: forking(seed), forks)
 
     with pytest.raises(AssertionError, match=r"\(2\)|order|twice|its forks|everything to go|wished for"):

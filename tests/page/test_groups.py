@@ -35,7 +35,7 @@ spec:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     for each in (route_groups, host_sync):
-        monkeypatch.setattr(each, "SWEEP_S", 0.02)
+        monkeypatch.setattr(each, "SWEEP_S", 0.1)
     monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
 
 
