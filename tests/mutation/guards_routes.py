@@ -6,6 +6,27 @@ from mutation.guard import Guard, guard
 
 ROUTES: tuple[Guard, ...] = (
     guard(
+        "a group's address leads to a fork of another namespace's sandbox",
+        "operator/routes/led_keys.py",
+        "run is not None and run.ledger.target.namespace == namespace",
+        "run is not None",
+        "operator/test_previews.py::test_a_groups_address_leads_to_no_fork_of_another_namespace",
+    ),
+    guard(
+        "a group hears nothing of whom its address is to lead to",
+        "operator/routes/led_keys.py",
+        "                self._cluster.queue.add(run)\n",
+        "                pass\n",
+        "operator/test_previews.py::test_a_groups_address_follows_its_members",
+    ),
+    guard(
+        "an address that cannot be is waited for",
+        "operator/executors/preview_executor.py",
+        "if effect.unit in sight.plan.kept and self._previews.unable(sight.plan.kept[effect.unit]):",
+        "if False:",
+        "operator/test_agent_groups.py::test_what_of_its_addresses_cannot_be_is_said_by_a_group_that_is_ready",
+    ),
+    guard(
         "rules that the server keeps without their key take everybody's calls",
         "execute/istio/run.py",
         "    if _asked(kept.rules) != _asked(rules):",

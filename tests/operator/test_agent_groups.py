@@ -133,14 +133,70 @@ def test_a_group_that_nothing_can_lead_for_says_so(story):
         world.gateways.route()
 
         async def leads() -> bool:
-            said = await status(plane, AT)
-            return said.get("unserved") == ["spec.endpoints[0] (endpoints of a group get no address in a cluster)"]
+            return not (await status(plane, AT)).get("unserved") and bool((await urls(plane, AT))["site"])
 
-        await until(world, leads, "its key leads now")
+        await until(world, leads, "its key leads now, and its endpoint has an address")
         await led_to(world, await key(plane, AT), await member(world, plane, "one"))
         await ended(world, plane)
 
     play(story, tell, installed=False)
+
+
+def test_its_endpoints_address_leads_to_the_fork_that_its_key_leads_to(story):
+    async def tell(world: World, plane: Plane) -> None:
+        targets = {
+            "site": "http://web.shop.svc:80",
+            "page": "http://page.shop.svc:80",
+            "queue": "tcp://web.shop.svc:80",
+        }
+        found = await begin(world, plane, **previewed(**targets))
+
+        async def addressed() -> bool:
+            return {name for name, url in (await urls(plane, AT)).items() if url} == {"site", "page"}
+
+        await until(world, addressed, "its endpoints have addresses")
+        hosts = {name: url.removeprefix("https://") for name, url in (await urls(plane, AT)).items()}
+        assert [world.gateways.asked(hosts[name])[0] for name in ("site", "page")] == ["web", "page"]
+        assert found in str(world.gateways.asked(hosts["site"])[1])
+        said = (await status(plane, AT))["unserved"]
+        assert said == ["spec.endpoints[2] (no key can stand in what is sent by tcp)"]
+        first = await member(world, plane, "one")
+        await until(
+            world, lambda: true(world.gateways.asked(hosts["site"])[0] == first), "it leads to its first member"
+        )
+        second = await member(world, plane, "two", "web", "page")
+        await until(world, lambda: true(world.gateways.asked(hosts["page"])[0].startswith("f-")), "and to the second's")
+        assert world.gateways.asked(hosts["site"])[0] == first, "the older one answers"
+        await plane.must("DELETE", "sandboxes/one")
+        await until(world, lambda: true(world.gateways.asked(hosts["site"])[0] == second), "then the next one answers")
+        await plane.must("PUT", "sandboxes/two", forking("web", "page", labels={"team": "others"}))
+        await until(world, lambda: true(world.gateways.asked(hosts["site"])[0] == "web"), "and nobody's once all left")
+        assert (await urls(plane, AT))["site"].removeprefix("https://") == hosts["site"], "by the same address"
+        await ended(world, plane)
+        assert world.gateways.asked(hosts["site"]) == ("", {})
+
+    play(story, tell)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"grants": False}, "may not be forked by sandboxes of acme-sandboxes"),
+    ],
+)
+def test_what_of_its_addresses_cannot_be_is_said_by_a_group_that_is_ready(story, how, said):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
+
+        async def told() -> bool:
+            return said in str((await status(plane, AT)).get("unserved"))
+
+        await until(world, told, f"it says: {said}")
+        assert await urls(plane, AT) == {"site": ""}
+        await ended(world, plane)
+
+    play(story, tell, **how)
 
 
 def test_a_group_whose_last_sandbox_has_left_lives_as_long_as_its_ttl_says(story):

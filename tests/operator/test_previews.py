@@ -5,23 +5,27 @@ from __future__ import annotations
 import pytest
 from rig.forking import ended
 from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
-from rig.world import World, live
+from rig.world import API, World, live
 
 from dayfly.execute.gateway.preview import Edge, host_name
+from dayfly.kube.objects import Key
 from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.operator.groups.wing import Groups
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing import injected
 
+GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 EDGE = Edge("edges", "edge", "preview.example.com", "https", "8443")
 
 
-def play(story, *, edge: Edge | None = EDGE, installed: bool = True) -> World:
+def play(story, *, edge: Edge | None = EDGE, installed: bool = True, groups: bool = False) -> World:
     """A story with an operator at work, a baseline, and a Gateway for addresses."""
 
     def born() -> World:
         world = SHORT.world()
         world.routing = Routing(edge=edge)
+        world.groups = Groups if groups else None
         return world
 
     async def begin(world: World) -> None:
@@ -114,6 +118,72 @@ def test_one_that_cannot_be_is_said_and_keeps_nothing_up(edge, target, refuses, 
         await ended(world)
 
     play(story, edge=edge)
+
+
+def grouped(world: World, name: str, label: str = "pay", namespace: str = "shop", **targets: str) -> str:
+    body = {
+        "metadata": {"name": name},
+        "spec": {"match": {"label": {"key": "team", "value": label}}, **previewed(**targets)},
+    }
+    path = f"/apis/{API}/namespaces/{namespace}/routegroups"
+    return world.ask("POST", path, {"apiVersion": API, "kind": "RouteGroup", **body})["metadata"]["uid"]
+
+
+def addresses(world: World, name: str, namespace: str = "shop") -> dict[str, str]:
+    found = world.cluster.store.get(world.cluster.kind("routegroups"), Key(namespace, name)) or {}
+    return {each["name"]: host(each["url"]) for each in found.get("status", {}).get("endpoints", ())}
+
+
+def test_a_groups_address_follows_its_members():
+    async def story(world: World) -> None:
+        uid = grouped(world, "all", site="http://web.shop.svc:80")
+        await world.until(lambda: addresses(world, "all"), "the address", 60)
+        name = addresses(world, "all")["site"]
+        assert name == host_name(EDGE, "all", uid, "site")
+        assert world.gateways.asked(name) == ("web", dict(injected(routing_key(uid))))
+        world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
+        await world.until(lambda: ready(world), "a member", 120)
+        [own] = world.forks.all()
+        await world.until(
+            lambda: world.gateways.asked(name)[0] == own["metadata"]["name"], "it to lead to its fork", 10
+        )
+        world.delete()
+        await world.until(lambda: world.gateways.asked(name)[0] == "web", "it to lead to the baseline again", 10)
+        assert world.forks.all(), "before the fork is gone"
+        assert addresses(world, "all") == {"site": name}
+        await world.until(lambda: not world.forks.all(), "the fork to go", 60)
+        world.ask("PATCH", GROUP.format("all"), {"spec": {"endpoints": None}}, "application/merge-patch+json")
+        await world.until(lambda: world.gateways.asked(name) == ("", {}), "it to go with its endpoint", 60)
+        await world.until(lambda: not addresses(world, "all"), "its status to say so", 60)
+        world.ask("DELETE", GROUP.format("all"))
+        await world.until(lambda: not world.leftovers(), "nothing to be left", 60)
+
+    play(story, groups=True)
+
+
+def test_a_groups_address_leads_to_no_fork_of_another_namespace():
+    """Whoever may write groups there, and knows a key, is given nothing by that."""
+
+    async def story(world: World) -> None:
+        world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "thieves"}})
+        world.grant("shop", annotations={"dayfly.dev/sandboxes-from": "thieves"})
+        world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
+        await world.until(lambda: ready(world), "ready", 120)
+        uid = grouped(world, "mine", namespace="thieves", site="http://web.shop.svc:80")
+        await world.until(lambda: addresses(world, "mine", "thieves"), "the address", 60)
+        run = next(each for each in world.cluster.objects("runs") if each["spec"].get("plural") == "routegroups")
+        [victim] = [each for each in world.cluster.objects("runs") if each is not run]
+        key = routing_key(victim["ledger"]["uid"])
+        forks = [{**run["spec"]["forks"][0], "preview": {**run["spec"]["forks"][0]["preview"], "key": key}}]
+        path = f"/apis/{API}/runs/{run['metadata']['name']}"
+        world.ask("PATCH", path, {"spec": {"forks": forks}}, "application/merge-patch+json")
+        name = host_name(EDGE, "mine", uid, "site")
+        await world.until(lambda: world.gateways.asked(name)[1] == dict(injected(key)), "it to give that key", 60)
+        await world.rest(30)
+        assert world.gateways.leads(key).startswith("f-")
+        assert world.gateways.asked(name)[0] == "web", "and the data plane decides what is done with it"
+
+    play(story, groups=True)
 
 
 def test_one_into_a_namespace_that_does_not_let_it_is_refused():

@@ -59,7 +59,7 @@ def report(sandbox: Any, now: int) -> Report:
         abandon=_given_up(meta),
         born_at=milliseconds(meta["creationTimestamp"]),
         # What only the operator knows is in the condition that says so, in its own words.
-        unserved=(_in_vain(sandbox["spec"]) or ("what its condition Served names",)) if _lacks(status) else (),
+        unserved=(_in_vain(sandbox["spec"], status) or ("what its condition Served names",)) if _lacks(status) else (),
     )
 
 
@@ -141,8 +141,11 @@ def _given_up(meta: Any) -> Request | None:
     return Request(at=0, reason=Reason.ABANDONED, message=reason) if reason else None
 
 
-def _in_vain(spec: Any) -> tuple[str, ...]:
-    return group_unserved(spec) if "match" in spec else unserved(spec, by_name=False)
+def _in_vain(spec: Any, status: Any) -> tuple[str, ...]:
+    if "match" not in spec:
+        return unserved(spec, by_name=False)
+    said = [each.get("message", "") for each in status.get("conditions") or () if each["type"] == SERVED]
+    return tuple(each for each in group_unserved(spec) if each in "".join(said))
 
 
 def typeable(text: str, flags: str) -> str:

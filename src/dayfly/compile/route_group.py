@@ -49,9 +49,12 @@ def compile_group(
     return made
 
 
-def group_previews(group: RouteGroup, routing_key: str, cluster: str = "") -> tuple[Unit, ...]:
-    """Its kept units where the host routes requests by their key: an address for each endpoint of that cluster."""
-    here = (each for each in group.spec.endpoints if each.cluster in ("", cluster))
+def group_previews(group: RouteGroup, routing_key: str, cluster: str | None = "") -> tuple[Unit, ...]:
+    """Its kept units where the host routes requests by their key: an address for each endpoint of that cluster.
+
+    None is for a cluster that does not know what it is called: then whatever an endpoint names is not heeded.
+    """
+    here = (each for each in group.spec.endpoints if cluster is None or each.cluster in ("", cluster))
     return routes.previews(here, routing_key)
 
 

@@ -24,7 +24,7 @@ def leads(links: Links, record: GroupRecord, members: Iterable[Member]) -> Leads
             places[cluster] = link.place()
     if not places:
         return None
-    has_addresses = own is not None and own.place().routes and own.place().declares
+    has_addresses = own is not None and own.place().routes
     return Leads(
         anywhere=any(place.routes for place in places.values()),
         nowhere=tuple(cluster for cluster, place in places.items() if not place.routes),

@@ -64,9 +64,7 @@ def compiled(rows: Rows, record: Kept, place: Place, routed: Mapping[str, Sequen
         SpecError: as the compiler does.
     """
     if isinstance(record, GroupRecord):
-        # In a cluster an address would lead to the baseline itself, past all that heeds a key.
-        leads = place.routes and place.declares
-        previews = group_previews(record.group, record.routing_key, record.cluster) if leads else ()
+        previews = group_previews(record.group, record.routing_key, record.cluster) if place.routes else ()
         key, namespace = record.routing_key, place.namespace
         return Compiled((compile_group(record.group, uid=record.uid, routing_key=key, namespace=namespace),), previews)
     return wishes.compiled(rows, record, place, routed)

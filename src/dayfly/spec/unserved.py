@@ -40,19 +40,20 @@ def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, lo
 class Leads(NamedTuple):
     """Where a route group's key leads anywhere: whether it does at all, and in which clusters of its sandboxes not.
 
-    `addresses` is the cluster in which its endpoints have addresses of their own; empty where none of them has.
+    `addresses` is the cluster in which its endpoints have addresses of their own; empty where none of them has, None
+    for a cluster that does not heed which one an endpoint names.
     """
 
     anywhere: bool = False
     nowhere: tuple[str, ...] = ()
-    addresses: str = ""
+    addresses: str | None = ""
 
 
 def group_unserved(spec: Mapping[str, Any], leads: Leads = Leads()) -> tuple[str, ...]:  # noqa: B008 - frozen
     """The same of a route group."""
     if leads.anywhere:
         nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)
-        return (*nowhere, *(_elsewhere(spec, leads.addresses) if leads.addresses else _without_address(spec)))
+        return (*nowhere, *(_without_address(spec) if leads.addresses == "" else _elsewhere(spec, leads.addresses)))
     endpoints = [f"spec.endpoints[{index}]" for index in range(len(_list(spec.get("endpoints"))))]
     ways = " and ".join(["spec.match", *endpoints[:1]]) + (f" to [{len(endpoints) - 1}]" if endpoints[1:] else "")
     return (f"{ways} (no data plane routes requests by their key: they reach the baselines)",)
@@ -60,16 +61,16 @@ def group_unserved(spec: Mapping[str, Any], leads: Leads = Leads()) -> tuple[str
 
 def _without_address(spec: Mapping[str, Any]) -> Iterator[str]:
     for index, _ in enumerate(_list(spec.get("endpoints"))):
-        yield f"spec.endpoints[{index}] (endpoints of a group get no address in a cluster)"
+        yield f"spec.endpoints[{index}] (no data plane routes requests in the cluster where the group's hooks run)"
 
 
-def _elsewhere(spec: Mapping[str, Any], cluster: str) -> Iterator[str]:
+def _elsewhere(spec: Mapping[str, Any], cluster: str | None) -> Iterator[str]:
     for index, endpoint in enumerate(_list(spec.get("endpoints"))):
         scheme = str(_mapping(endpoint).get("target", "")).partition("://")[0]
         of = _mapping(endpoint).get("cluster") or cluster
         if scheme not in PREVIEWED:
             yield f"spec.endpoints[{index}] (no key can stand in what is sent by {scheme})"
-        elif of != cluster:
+        elif cluster is not None and of != cluster:
             yield f"spec.endpoints[{index}] (the group has its addresses in {cluster}, and none in {of})"
 
 

@@ -46,7 +46,7 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: ForeignKeys) -> N
         RefusedError: the first thing that is refused.
     """
     for unit in forks:
-        if group and unit.kind is not Kind.PREVIEW:
+        if group and unit.kind != Kind.PREVIEW:
             raise RefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
         for key in _keys(unit):
             try:

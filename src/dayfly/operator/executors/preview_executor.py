@@ -64,7 +64,9 @@ class PreviewExecutor:
         """Nothing of it is made before it is claimed."""
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
-        """It is made by `keep`, of which this is the first time."""
+        """It is made by `keep`, of which this is the first time; of what cannot be nobody will hear."""
+        if effect.unit in sight.plan.kept and self._previews.unable(sight.plan.kept[effect.unit]):
+            self._cluster.queue.add(sight.run.metadata.name)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._end(sight, effect.unit)

@@ -28,7 +28,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, digest
+from dayfly.spec.lifecycle import Lifecycle, Unit, digest
 from dayfly.spec.run import Run
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,10 @@ class Controller:
         if seen.metadata.deletion_timestamp:
             return None
         if run is not None:
+            await self._cluster.looked()
             await self._note(seen, run)
             return None
+        await self._cluster.looked()
         try:
             document = _compiled(seen)
         except SpecError as error:
@@ -66,7 +68,7 @@ class Controller:
         return None
 
     async def _note(self, seen: RouteGroupObject, run: RunObject) -> None:
-        """Write down since when nobody matches, and when its wish was changed, if anything counts from there."""
+        """Write down which addresses it wishes for, since when nobody matches, and when its wish was changed."""
         if run.ledger.closed is not None:
             return
         spec, generation = run.spec, seen.metadata.generation
@@ -75,12 +77,23 @@ class Controller:
             spec = msgspec.structs.replace(spec, unmatched_since=since)
         if counts_updates(seen.spec) and generation != (spec.generation or 1):
             spec = msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
+        if (wished := self._previews(seen)) is not None and wished != spec.forks:
+            spec = msgspec.structs.replace(spec, forks=wished)
         if spec is not run.spec and not await self._cluster.ledger.replace(
             run, msgspec.structs.replace(run, spec=spec)
         ):
             self._cluster.grouped.add(Key.of(seen), after=0.1)
             return
         self._cluster.queue.add(run.metadata.name)
+
+    def _previews(self, seen: RouteGroupObject) -> tuple[Unit, ...] | None:
+        """The addresses of its endpoints, where anything leads by a key; None for a wish that cannot be read."""
+        if not self._cluster.routed:
+            return ()
+        try:
+            return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
+        except SpecError:
+            return None
 
     async def _lost(self, seen: RouteGroupObject) -> WaitingError | None:
         """The group has our finalizer, and the cache has no run of it.
@@ -134,7 +147,12 @@ class Controller:
                 name=run, finalizers=[RUN_FINALIZER], labels={f"{names.RUN_LABEL}-target": meta.uid}
             ),
             ledger=ledger,
-            spec=RunSpec(documents=(pin,), plural=GROUPS.plural, unmatched_since=unmatched),
+            spec=RunSpec(
+                documents=(pin,),
+                forks=self._previews(seen) or (),
+                plural=GROUPS.plural,
+                unmatched_since=unmatched,
+            ),
         )
         await self._cluster.ledger.birth(body)
         self._cluster.queue.add(run)

@@ -16,7 +16,7 @@ from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject,
 from dayfly.operator.groups.crowd import Crowd
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import FROZEN, WaitingError
-from dayfly.operator.status.status_format import conditions, message_of, pods_of, units_of
+from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.plan import phases, words
@@ -92,13 +92,15 @@ class GroupStatus:
         report = about[1] if about else None
         closed = report is not None and report.closed is not None
         phase = phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
-        lacking = group_unserved(seen.spec, Leads(anywhere=self._cluster.routed))
+        leads = Leads(anywhere=self._cluster.routed, addresses=None)
+        lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
+        urls = self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {}
         message = f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
         units = report.units if report else ()
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         news = stands.ready, stands.reason, phase, meta.generation
-        rest = message, stands.matched, stands.conflicts, standing, expiry.soon, expiry.at
+        rest = message, stands.matched, stands.conflicts, standing, expiry.soon, expiry.at, urls
         if stands.reason in FROZEN:
             self.frozen.add(meta.uid)
         else:
@@ -122,6 +124,7 @@ class GroupStatus:
             "matchedSandboxes": list(stands.matched[:LISTED]),
             "matched": len(stands.matched),
             "conflicts": _listed(stands.conflicts),
+            **endpoints_of(seen.status, urls),
             "conditions": [
                 *conditions(stands.ready, stands.reason, message, meta.generation, since),
                 *_others(seen, stands, lacking, now),

@@ -26,6 +26,8 @@ class Groups:
         self._controller = Controller(cluster, self._crowd)
         targets.add(RouteGroupTarget(cluster, self._status, has_members=self._crowd.has_any))
         cluster.groups.listen(self._changed)
+        cluster.gateway.listen(self._routed_anew)
+        cluster.istio.listen(self._routed_anew)
 
     @property
     def frozen(self) -> int:
@@ -43,6 +45,12 @@ class Groups:
     def _changed(self, change: Change[RouteGroupObject]) -> None:
         if change.new is None and change.old is not None:
             self._status.forget(change.old.metadata.uid)
+
+    def _routed_anew(self) -> None:
+        """Requests can be led by their key now, or no longer: so can those that come to its addresses."""
+        for each in self._cluster.groups:
+            if each.spec.get("endpoints"):
+                self._cluster.grouped.add(Key.of(each))
 
     async def _reconcile(self, key: Key) -> None:
         why = await self._controller.reconcile(key)

@@ -12,6 +12,7 @@ from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.routes.led_keys import LedKeys
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.standing import REFUSALS, objection
@@ -32,6 +33,7 @@ class Previews:
 
     def __init__(self, cluster: Cluster, edge: Edge | None, labels: PodLabels) -> None:
         self._cluster = cluster
+        self._keys = LedKeys(cluster)
         self._edge = edge
         self._labels = labels
         self._routes = Routes(cluster.client)
@@ -71,6 +73,10 @@ class Previews:
             message = "its Gateway has taken it, and its proxies are being told"
             return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
         return Running(since=since), "", self._edge.url(f"{name}.{self._edge.domain}")
+
+    def unable(self, step: KeptStep) -> bool:
+        """Whether it leads nowhere as things stand, and so is not made."""
+        return bool(self._unable(_preview(step)))
 
     def _unable(self, wished: Preview) -> str:
         if self._edge is None:
@@ -134,17 +140,19 @@ class Previews:
             await self._routes.keep(HTTP_ROUTES, found, made)
 
     async def _led(self, run: RunObject, plan: Plan, wished: Preview) -> Service | None:
-        """The fork's own Service, where the sandbox forks what is behind the endpoint's; else that one."""
+        """The Service of the fork to which requests with the key go; the endpoint's own where they go to none."""
         service = self._service(wished)
         if service is None:
             return None
-        for of in (step.unit.fork.baseline for step in plan.kept.values() if step.unit.fork is not None):
+        own_forks = [step.unit.fork.baseline for step in plan.kept.values() if step.unit.fork is not None]
+        forked = [(run, of) for of in own_forks] or self._keys.of(wished.key, run.ledger.target.namespace)
+        for whose, of in forked:
             if of.namespace != service.metadata.namespace:
                 continue
             labels = await self._labels.of(of)
             if labels is None or not leading([service], labels):
                 continue
-            own = self._cluster.services.get(fork_of(run, of).name, of.namespace)
+            own = self._cluster.services.get(fork_of(whose, of).name, of.namespace)
             if own is not None and any(port.port == wished.port for port in own.spec.ports or ()):
                 return own
         return service

@@ -3,7 +3,7 @@
 A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     served_for,
 )
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.status_format import conditions, message_of, pods_of, units_of
+from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
 from dayfly.plan.catalogue import Tone, tone
@@ -173,7 +173,7 @@ class SandboxStatus:
             "progress": progress,
             "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
             **({"servedFor": whose} if (whose := served_for(meta)) else {}),
-            **_endpoints(seen, urls),
+            **endpoints_of(seen.status, urls),
             "expiresAt": stamp(expiry.at) or None,
             "conditions": [
                 *conditions(ready, reason, message, generation, since),
@@ -217,13 +217,6 @@ class SandboxStatus:
 
 def _is_closed(report: Report | None) -> bool:
     return report is not None and report.closed is not None
-
-
-def _endpoints(seen: SandboxObject, urls: Mapping[str, str]) -> dict[str, Any]:
-    """The ways in that work; nothing is said of them where there have been none."""
-    if not urls and not (seen.status and seen.status.endpoints):
-        return {}
-    return {"endpoints": [{"name": name, "url": url} for name, url in sorted(urls.items())]}
 
 
 def _shown(status: WrittenStatus | None) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
+from dayfly.operator.cluster.objects import WrittenStatus
 from dayfly.plan.status import of_unit
 from dayfly.plan.words import filled
 from dayfly.spec.lifecycle import STEP_KINDS
@@ -83,3 +84,10 @@ def pods_of(scene: Scene, report: Report) -> dict[str, str]:
         for unit in report.units
         if unit.kind in STEP_KINDS and unit.state in ("running", "unknown")
     }
+
+
+def endpoints_of(spoken: WrittenStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:
+    """The ways in that work; nothing is said of them where there have been none."""
+    if not urls and not (spoken and spoken.endpoints):
+        return {}
+    return {"endpoints": [{"name": name, "url": url} for name, url in sorted(urls.items())]}
