@@ -15,7 +15,8 @@ import urllib.parse
 import urllib.request
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testcluster import cluster as clusters
 
@@ -25,7 +26,7 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from testcluster.cluster import Cluster
 
@@ -60,7 +61,6 @@ _OURS = {
         {"level": "Metadata", "users": [OPERATOR]},
     ],
 }
-_BASE = ROOT / "deploy" / "base"
 _STAGES = Path(__file__).with_name("stages.yaml")
 
 
@@ -109,34 +109,30 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def place(*, kwok_nodes: int = 0, everything: bool = False) -> Iterator[Place]:
-    """Start a cluster, with a real node or with KWOK's, and install all of Dayfly's manifest but its Deployment.
+def place(
+    *, kwok_nodes: int = 0, everything: bool = False, audit: dict[str, Any] | None = None, checkout: Path = ROOT
+) -> Iterator[Place]:
+    """Start a cluster, with a real node or with KWOK's, and install all of a checkout's manifest but its Deployment.
 
-    Its audit log tells `everything` on a real node, and of KWOK's if it is asked to.
+    Its audit log tells what the policy `audit` says; else `everything` on a real node, and of KWOK's if it is asked to.
     """
     owner = os.pidfd_open(os.getpid())  # a killed bench leaves no cluster behind
     try:
         stages = _STAGES.read_text(encoding="utf-8")
-        audit = _OURS if kwok_nodes and not everything else _EVERYTHING
+        audit = audit or (_OURS if kwok_nodes and not everything else _EVERYTHING)
         own = clusters.up(kubelet=not kwok_nodes, kwok_nodes=kwok_nodes, stages=stages, audit=audit, owner=owner)
     finally:
         os.close(owner)
     try:
-        yield _install(own)
+        yield _install(own, checkout)
     finally:
         clusters.down(own)
 
 
-def _install(own: Cluster) -> Place:
+def _install(own: Cluster, checkout: Path) -> Place:
     if own.kubectl("get", "nodes", "--selector=!kubernetes.io/arch", "--output=name"):  # KWOK's own say nothing
         own.kubectl("label", "nodes", "--all", "kubernetes.io/arch=amd64", "kubernetes.io/os=linux")
-    for part in ("namespaces", "access", "policies", "network", "quota"):
-        own.kubectl("apply", f"--filename={_BASE / part}.yaml")
-    own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # what is measured is the operator
-    own.kubectl("apply", f"--kustomize={ROOT / 'deploy' / 'crds'}")
-    # Not `--for=condition`, which ends in an error where a definition has no conditions yet.
-    served = 'jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
-    own.kubectl("wait", f"--for={served}", "crd", "--all", f"--timeout={PATIENCE_S}s")
+    install(own, checkout)
     own.kubectl("create", "namespace", HOME)
     own.kubectl("annotate", "namespace", HOME, "dayfly.dev/steps=100000")
     for namespace in (HOME, RUNNERS):
@@ -154,21 +150,44 @@ def _install(own: Cluster) -> Place:
     (account / "ca.crt").write_bytes(base64.b64decode(server["certificate-authority-data"]))
     address = urllib.parse.urlsplit(server["server"])
     runner = own.folder / "runner"
-    subprocess.run([ROOT / "runner" / "build.sh", runner, "x86_64"], check=True)
+    subprocess.run([checkout / "runner" / "build.sh", runner, "x86_64"], check=True)
     return Place(own, path, account, (str(address.hostname), str(address.port)), runner)
 
 
+def install(own: Cluster, checkout: Path) -> None:
+    """All of a checkout's manifest but its Deployment, also where an older one is installed."""
+    for part in ("namespaces", "access", "policies", "network", "quota"):
+        own.kubectl("apply", f"--filename={checkout / 'deploy' / 'base' / part}.yaml")
+    own.kubectl("delete", "resourcequota", "--all", f"--namespace={RUNNERS}")  # what is measured is the operator
+    own.kubectl("apply", f"--kustomize={checkout / 'deploy' / 'crds'}")
+    # Not `--for=condition`, which ends in an error where a definition has no conditions yet.
+    served = 'jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+    own.kubectl("wait", f"--for={served}", "crd", "--all", f"--timeout={PATIENCE_S}s")
+
+
 @contextmanager
-def operator(where: Place) -> Iterator[Operator]:
-    """Run an operator as its Deployment would, but for the image, until the block ends; it is stopped gracefully."""
+def operator(
+    where: Place,
+    *options: str,
+    program: Sequence[str] = (sys.executable, "-m", "dayfly"),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Operator]:
+    """Run an operator as its Deployment would, but for the image, until the block ends; it is stopped gracefully.
+
+    Args:
+        where: Its cluster.
+        options: Of `dayfly operator`, beside those that it needs anywhere.
+        program: The command line, if it is to be another one.
+        variables: What it finds set beside what is set here.
+    """
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    program = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}"]
+    words = [*program, "operator", f"--runner={where.runner}", f"--port={port}", *options]
     # In a pod its account lies there; a mount of its own lets it lie there for this process alone.
-    command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *program]
+    command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *words]
     host, secure = where.address
-    environment = os.environ | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": secure}
+    environment = os.environ | variables | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": secure}
     environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
     environment["POD_NAMESPACE"] = SYSTEM
     began = time.monotonic()

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,23 @@ class Postgres:
         """The processes that serve those who are connected to a database of it."""
         found = self._admin.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [url.rpartition("/")[2]])
         return [pid for (pid,) in found.fetchall()]
+
+    def dump(self, url: str, to: Path) -> None:
+        """A backup of a database, as a superuser makes it: while others use it."""
+        self._program("pg_dump", "--format=custom", f"--file={to}", url.rpartition("/")[2])
+
+    def restore(self, url: str, of: Path) -> None:
+        """Have nothing there but what that backup holds."""
+        name = url.rpartition("/")[2]
+        self.administrate(f"DROP DATABASE {name} WITH (FORCE)")
+        self.administrate(f"CREATE DATABASE {name} OWNER {OWNER}")
+        self._program("pg_restore", "--exit-on-error", f"--dbname={name}", str(of))
+
+    def _program(self, name: str, *arguments: str) -> None:
+        from examples import outside
+
+        command = [outside.postgres_programs() / name, *arguments]
+        subprocess.run(command, env={**os.environ, **self._settings}, check=True)
 
     def administrate(self, statement: str) -> None:
         """What only a superuser may do."""

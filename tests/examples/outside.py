@@ -134,7 +134,7 @@ class S3:
 @contextlib.contextmanager
 def postgres(address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
     """A PostgreSQL server of its own at one of this machine's addresses; gives the administrator's PG* variables."""
-    programs = _postgres_programs()
+    programs = postgres_programs()
     password = "administrator"
     port = free_port()
     # Not below pytest's folder: the server refuses to run as root, and others may not look in there.
@@ -220,7 +220,8 @@ def _built(target: Path, folder: Path, package: str) -> Path:
     return target
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
+    """The folder with a PostgreSQL's programs."""
     with locked("postgresql"):
         if not (found := _newest_postgres()):
             subprocess.run([HERE.parent.parent / "scripts" / "debian.sh", "postgresql"])

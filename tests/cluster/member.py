@@ -1,0 +1,138 @@
+"""One of the clusters of a control plane, with an operator that dials it as a process of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.cluster.audit import Audit
+from bench.cluster.place import OPERATOR, Operator, Place, operator, place
+
+from cluster.installed import ACCOUNT, API, ROOT
+from cluster.patience import eventually
+from control.balancer import Way
+from control.later import Clock
+from control.replicas import environment
+
+ORG, NAMESPACE = "acme", "acme-sandboxes"
+# Which pods the operator made, and which it let go: what a step did, as the API server tells it.
+_PODS = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        {
+            "level": "Request",
+            "users": [OPERATOR],
+            "verbs": ["create", "patch"],
+            "resources": [{"group": "", "resources": ["pods"]}],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+class Begun(NamedTuple):
+    """A step that was let go: of which run, and which one."""
+
+    run: str
+    unit: str
+
+
+class Member:
+    """Of the organisation, under a name of its own."""
+
+    def __init__(self, name: str, where: Place, way: Way, clock: Clock) -> None:
+        self.name = name
+        self.where = where
+        self.way = way
+        self._clock = clock
+        self._audit = Audit(where.cluster.audit_log)
+        self._pods: dict[str, Begun] = {}
+        self._begun: list[Begun] = []
+        kubectl = where.cluster.kubectl
+        kubectl("create", "namespace", NAMESPACE)
+        kubectl("wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE, "--timeout=60s")
+        grant = ["--clusterrole=dayfly-agent", f"--serviceaccount={ACCOUNT}"]
+        kubectl("create", "rolebinding", "dayfly-agent", "-n", NAMESPACE, *grant)
+
+    @contextlib.contextmanager
+    def dialling(self, token: str, *, source: Path | None = None) -> Iterator[Operator]:
+        """Its operator, with that token; of another checkout's source, if one is named."""
+        file = self.where.cluster.folder / "token"
+        file.write_text(token + "\n")
+        options = ["--control-plane", self.way.url, "--token-file", str(file), "--agent-namespace"]
+        options += [f"{ORG}={NAMESPACE}", "--no-lease"]
+        variables, program = environment(), self._clock.command()
+        if source is not None:
+            variables["PYTHONPATH"] = f"{source}{os.pathsep}{variables['PYTHONPATH']}"
+        with operator(self.where, *options, program=program, variables=variables) as running:
+            yield running
+
+    def sandboxes(self) -> dict[str, dict[str, Any]]:
+        """The control plane's objects there, by what they are called at the control plane."""
+        status, found = self.where.cluster.get(f"/apis/{API}/namespaces/{NAMESPACE}/sandboxes")
+        assert status == 200, found
+        return {each["metadata"]["annotations"]["served.dayfly.dev/name"]: each for each in found["items"]}
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """The ledgers there, in the same way."""
+        status, found = self.where.cluster.get(f"/apis/{API}/runs")
+        assert status == 200, found
+        return {each["spec"]["offered"]["name"]: each for each in found["items"]}
+
+    def begun(self) -> list[Begun]:
+        """All steps that were let go so far, in their order."""
+        for event in self._audit.events():
+            if event.get("responseStatus", {}).get("code", 0) >= 300 or "dryRun=" in event["requestURI"]:
+                continue
+            asked, name = event.get("requestObject"), event["objectRef"]["name"]
+            if event["verb"] == "create" and not event["objectRef"].get("subresource"):
+                meta = asked["metadata"]
+                made = Begun(meta["labels"]["dayfly.dev/run"], meta["annotations"]["dayfly.dev/unit"])
+                assert name not in self._pods, f"the pod {name} of {made} was made twice"
+                self._pods[name] = made
+            elif isinstance(asked, list) and any("/spec/schedulingGates" in each["path"] for each in asked):
+                self._begun.append(self._pods[name])
+        return self._begun
+
+    def check_once(self) -> None:
+        """Each create step was let go at most once, and none after a delete step of its run."""
+        begun = self.begun()
+        twice = [each for each, count in Counter(begun).items() if count > 1 and each.unit.endswith("/make")]
+        assert not twice, f"let go more than once in {self.name}: {twice}"
+        over: set[str] = set()
+        for each in begun:
+            assert each.unit.endswith("/drop") or each.run not in over, f"created after cleanup in {self.name}: {each}"
+            if each.unit.endswith("/drop"):
+                over.add(each.run)
+
+    def words(self) -> str:
+        """What its operators have said."""
+        return (self.where.cluster.folder / "logs" / "operator.log").read_text(errors="replace")
+
+    def check_nothing_left(self) -> None:
+        """No object of ours is there."""
+        lists = (f"/apis/{API}/sandboxes", f"/apis/{API}/runs", f"/apis/{API}/objectlifecyclemethods")
+        lists += ("/api/v1/pods?labelSelector=dayfly.dev/run",)
+
+        def left() -> list[str]:
+            found = [self.where.cluster.get(path)[1]["items"] for path in lists]
+            return [f"{each.get('kind', '')} {each['metadata']['name']}" for items in found for each in items]
+
+        try:
+            eventually(lambda: not left(), "nothing is left")
+        except AssertionError as error:
+            raise AssertionError(f"{error} in {self.name}: {left()}") from None
+
+
+@contextlib.contextmanager
+def member(name: str, way: Way, clock: Clock, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
+    """A cluster of its own, with a node or with one that KWOK plays, and with what a checkout installs."""
+    with place(kwok_nodes=0 if kubelet else 1, audit=_PODS, checkout=checkout) as where:
+        yield Member(name, where, way, clock)

@@ -1,0 +1,108 @@
+"""The previous release's operator under this server, as docs/agents.md promises: the server alone is brought up to date.
+
+Until there is a release it is the operator of the first commit that spoke protocol 1, with what was installed then.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.cluster.place import install
+from testcluster import images
+
+from cluster.installed import ROOT
+from cluster.journal import Journal
+from cluster.member import ORG, Member, member
+from cluster.patience import eventually
+from cluster.the_day import PLUGIN, plugin, wish
+from control import databases
+from control.replicas import Asking, Replicas
+
+PREVIOUS = "de26f25be8e542fc8bcbb5c497038fde9dbce0e0"
+OLD = "old"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """That commit's files."""
+    command = ["git", "archive", PREVIOUS, "src", "runner", "deploy", "requirements"]
+    try:
+        packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as problem:
+        pytest.skip(f"NOT TESTED: the history of this checkout does not reach back to {PREVIOUS}: {problem}")
+    folder = tmp_path / "previous"
+    with tarfile.open(fileobj=io.BytesIO(packed)) as found:
+        found.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def replicas(machine, tmp_path: Path) -> Iterator[Replicas]:
+    with databases.postgres() as postgres:
+        found = Replicas(postgres.fresh(), tmp_path)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@pytest.fixture
+def asking(replicas: Replicas) -> Asking:
+    found = Asking(replicas.balancer.way(), ORG, replicas.init(ORG))
+    replicas.start()
+    found.must("PUT", f"clusters/{OLD}", {})
+    return found
+
+
+@pytest.fixture
+def old(replicas: Replicas, checkout: Path) -> Iterator[Member]:
+    with member(OLD, replicas.balancer.way(), replicas.clock, kubelet=True, checkout=checkout) as found:
+        yield found
+
+
+@pytest.fixture
+def journal(old: Member) -> Iterator[Journal]:
+    found = Journal(old.where.cluster.network.host)
+    yield found
+    found.check()
+    found.close()
+
+
+def group(journal: Journal) -> dict[str, Any]:
+    """A route group with a step of its own."""
+    hook = {"name": "say", "script": f"#!/bin/sh\n{journal.tell('create group')}\n"}
+    match = {"label": {"key": "n", "value": "*"}}
+    return {"spec": {"cluster": OLD, "match": match, "runner": {"image": images.SHELL}, "hooks": {"preStart": [hook]}}}
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600, func_only=True)
+def test_the_operator_of_the_release_before_runs_what_this_server_compiles(asking, old, journal, checkout):
+    asking.must("PUT", f"resource-plugins/{PLUGIN}", plugin(journal))
+    token = asking.must("POST", f"clusters/{OLD}/tokens", {})["token"]
+    with old.dialling(token, source=checkout / "src"):
+        asking.must("PUT", "sandboxes/shop", wish(OLD))
+        eventually(lambda: asking.must("GET", "sandboxes/shop")["status"]["ready"], "it is ready")
+        told = {each["output"]: each["value"] for each in asking.must("GET", "sandboxes/shop/outputs")}
+        assert told == {"o": "x\n"}
+        asking.must("PUT", "sandboxes/shop", wish(OLD, 1))
+        # It knows of no route groups: the steps of one are a sandbox's to it, and are carried out all the same.
+        asking.must("PUT", "routegroups/all", group(journal))
+        eventually(lambda: asking.must("GET", "routegroups/all")["status"]["ready"], "the group is ready")
+    # The same runs go on with today's operator: so clusters are brought up to date when it suits them.
+    install(old.where.cluster, ROOT)
+    with old.dialling(token):
+        eventually(lambda: asking.must("GET", "sandboxes/shop")["status"]["ready"], "it is ready still")
+        asking.must("DELETE", "routegroups/all")
+        asking.must("DELETE", "sandboxes/shop")
+        eventually(lambda: asking.ask("GET", "sandboxes/shop")[0] == 404, "it is gone")
+        eventually(lambda: asking.ask("GET", "routegroups/all")[0] == 404, "the group is gone, too")
+        old.check_nothing_left()
+    assert [entry.said for entry in journal.entries] == ["create make", "create group", "delete drop"]
+    old.check_once()

@@ -1,0 +1,112 @@
+"""What stands in front of several servers: takes connections, and gives each to one that lives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+HOST = "127.0.0.1"
+
+
+class Way:
+    """One address at which the servers answer. It can be cut, and opened again at the same place."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self._balancer = balancer
+        self._server: asyncio.Server | None = None
+        self._carrying: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.carried = 0
+        """Bytes that clients have sent here."""
+        self.open()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def open(self) -> None:
+        self._balancer.do(self._open())
+
+    def cut(self) -> None:
+        """Nobody is let in, and whoever is in is thrown out."""
+        self._balancer.do(self._cut())
+
+    async def _open(self) -> None:
+        self._server = await asyncio.start_server(self._take, HOST, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _cut(self) -> None:
+        assert self._server is not None, "it was opened"
+        self._server.close()
+        for task in self._carrying:
+            task.cancel()
+        await asyncio.gather(*self._carrying, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "each connection has one"
+        self._carrying.add(task)
+        try:
+            await self._carry(reader, writer)
+        except (asyncio.CancelledError, OSError):
+            pass  # cut off, or a server is gone with what it was asked
+        finally:
+            self._carrying.discard(task)
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await self._balancer.server()
+        if there is None:
+            return
+        answers, asks = there
+        ways = [asyncio.ensure_future(self._pipe(*pair)) for pair in ((reader, asks), (answers, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            asks.transport.abort()
+
+    async def _pipe(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            target.write(data)
+            await target.drain()
+
+
+class Balancer:
+    """Servers by their ports, each connection to the next one that takes it; in a thread of its own."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports = ports
+        self._turns = itertools.count()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._ways: list[Way] = []
+
+    def way(self) -> Way:
+        """One more address."""
+        self._ways.append(Way(self))
+        return self._ways[-1]
+
+    def do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def server(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        turn = next(self._turns)
+        for number in range(len(self._ports)):
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection(HOST, self._ports[(turn + number) % len(self._ports)])
+        return None
+
+    def close(self) -> None:
+        for way in self._ways:
+            way.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()

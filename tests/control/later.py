@@ -1,0 +1,53 @@
+"""Dayfly's command line with a clock that a test moves: `python -m control.later FILE COMMAND...`.
+
+FILE holds how many milliseconds the wall clock of all processes that were given it is ahead of the machine's. All of
+Dayfly reads `time.time_ns`; what waits does so by the monotonic clock, which is nobody's to move.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+
+_FORM = struct.Struct("<q")
+
+
+class Clock:
+    """The wall clock of some processes, as far as it is ahead."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(_FORM.pack(0))
+
+    def command(self, *words: str) -> list[str]:
+        """What has Dayfly's command line run by this clock."""
+        return [sys.executable, "-m", "control.later", str(self.path), *words]
+
+    def now_ms(self) -> int:
+        """What it shows."""
+        return time.time_ns() // 1_000_000 + _FORM.unpack(self.path.read_bytes())[0]
+
+    def move_on(self, hours: float) -> None:
+        """It is later, for all of them at once."""
+        [ahead] = _FORM.unpack(self.path.read_bytes())
+        with self.path.open("r+b") as file:
+            file.write(_FORM.pack(ahead + round(hours * 3_600_000)))
+
+
+def _run(path: str, words: list[str]) -> None:
+    with Path(path).open("rb") as file:
+        ahead = mmap.mmap(file.fileno(), _FORM.size, access=mmap.ACCESS_READ)
+    true = time.time_ns
+    time.time_ns = lambda: true() + 1_000_000 * _FORM.unpack_from(ahead)[0]
+    time.time = lambda: time.time_ns() / 1e9
+    sys.argv = ["dayfly", *words]
+    from dayfly.cli.main import main
+
+    main()
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1], sys.argv[2:])
