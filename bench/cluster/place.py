@@ -26,7 +26,7 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from testcluster.cluster import Cluster
 
@@ -169,7 +169,6 @@ def install(own: Cluster, checkout: Path) -> None:
 def operator(
     where: Place,
     *options: str,
-    program: Sequence[str] = (sys.executable, "-m", "dayfly"),
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Operator]:
     """Run an operator as its Deployment would, but for the image, until the block ends; it is stopped gracefully.
@@ -177,15 +176,14 @@ def operator(
     Args:
         where: Its cluster.
         options: Of `dayfly operator`, beside those that it needs anywhere.
-        program: The command line, if it is to be another one.
         variables: What it finds set beside what is set here.
     """
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    words = [*program, "operator", f"--runner={where.runner}", f"--port={port}", *options]
+    program = [sys.executable, "-m", "dayfly", "operator", f"--runner={where.runner}", f"--port={port}", *options]
     # In a pod its account lies there; a mount of its own lets it lie there for this process alone.
-    command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *words]
+    command = ["unshare", "--mount", "sh", "-ec", _AS_IN_A_POD, "sh", str(where.account), *program]
     host, secure = where.address
     environment = os.environ | variables | {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": secure}
     environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}

@@ -15,7 +15,6 @@ from bench.cluster.place import OPERATOR, Operator, Place, operator, place
 from cluster.installed import ACCOUNT, API, ROOT
 from cluster.patience import eventually
 from control.balancer import Way
-from control.later import Clock
 from control.replicas import environment
 
 ORG, NAMESPACE = "acme", "acme-sandboxes"
@@ -47,11 +46,10 @@ class Begun(NamedTuple):
 class Member:
     """Of the organisation, under a name of its own."""
 
-    def __init__(self, name: str, where: Place, way: Way, clock: Clock) -> None:
+    def __init__(self, name: str, where: Place, way: Way) -> None:
         self.name = name
         self.where = where
         self.way = way
-        self._clock = clock
         self._audit = Audit(where.cluster.audit_log)
         self._pods: dict[str, Begun] = {}
         self._begun: list[Begun] = []
@@ -68,10 +66,10 @@ class Member:
         file.write_text(token + "\n")
         options = ["--control-plane", self.way.url, "--token-file", str(file), "--agent-namespace"]
         options += [f"{ORG}={NAMESPACE}", "--no-lease"]
-        variables, program = environment(), self._clock.command()
+        variables = environment()
         if source is not None:
             variables["PYTHONPATH"] = f"{source}{os.pathsep}{variables['PYTHONPATH']}"
-        with operator(self.where, *options, program=program, variables=variables) as running:
+        with operator(self.where, *options, variables=variables) as running:
             yield running
 
     def sandboxes(self) -> dict[str, dict[str, Any]]:
@@ -132,7 +130,7 @@ class Member:
 
 
 @contextlib.contextmanager
-def member(name: str, way: Way, clock: Clock, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
+def member(name: str, way: Way, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
     """A cluster of its own, with a node or with one that KWOK plays, and with what a checkout installs."""
     with place(kwok_nodes=0 if kubelet else 1, audit=_PODS, checkout=checkout) as where:
-        yield Member(name, where, way, clock)
+        yield Member(name, where, way)

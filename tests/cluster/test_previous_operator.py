@@ -62,7 +62,7 @@ def asking(replicas: Replicas) -> Asking:
 
 @pytest.fixture
 def old(replicas: Replicas, checkout: Path) -> Iterator[Member]:
-    with member(OLD, replicas.balancer.way(), replicas.clock, kubelet=True, checkout=checkout) as found:
+    with member(OLD, replicas.balancer.way(), kubelet=True, checkout=checkout) as found:
         yield found
 
 
