@@ -66,7 +66,7 @@ def explain(fault: Exception, request_id: str) -> ApiError:
             return ApiError(503, f"the cluster cannot be reached now ({fault}); ask again, it does no harm")
         case HostUnavailableError():
             log.error("request %s: the host failed: %s", request_id, fault)
-            return ApiError(503, f"the cluster's ledger cannot be written now ({fault}); nothing was changed")
+            return ApiError(503, f"the cluster can be told and asked nothing now ({fault}); nothing was changed")
         case _:
             log.error("request %s failed", request_id, exc_info=fault)
             return ApiError(

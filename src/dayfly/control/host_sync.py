@@ -108,7 +108,7 @@ class HostSync:
         try:
             link = self.link(record)
             if link is None:
-                self._note(record, f"no host serves the cluster {record.cluster} now; the sandbox waits until one does")
+                self._note(record, f"no host serves the cluster {record.cluster} now; it waits until one does")
             else:
                 await self._give(record, link, compiled, place)
         except (HostUnavailableError, StoreError) as fault:
