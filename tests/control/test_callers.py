@@ -55,6 +55,25 @@ def test_the_rows_of_another_organisation_are_neither_seen_nor_changed():
         assert [str(part).partition(" ")[0] for part in pairs.whereclause.clauses] == ["clusters.org", "plugins.org"]
 
 
+QUERIED = {
+    "columns": lambda: (tables.clusters.c.name, tables.plugins.c.name, tables.clusters.c.org),
+    "a table": lambda: (tables.sandboxes,),
+    "a table and another's column": lambda: (tables.agents, tables.sandboxes.c.uid),
+    "an expression": lambda: (tables.clusters.c.name, (tables.plugins.c.name + "x").label("n")),
+    "a count": lambda: (sa.func.count(tables.audit_heads.c.org),),
+    "an alias": lambda: (tables.clusters.alias("c").c.name,),
+    "an alias beside its table": lambda: (tables.clusters.c.name, tables.clusters.alias("c")),
+}
+
+
+@pytest.mark.parametrize("what", QUERIED)
+def test_each_table_of_a_query_shows_our_rows_alone(what):
+    asked = QUERIED[what]()
+    query = Rows(None, "ours").select(*asked)
+    bound = {str(part.left) for part in getattr(query.whereclause, "clauses", [query.whereclause])}
+    assert bound == {str(table.c.org) for table in sa.select(*asked).get_final_froms()}
+
+
 def test_an_address_that_the_table_does_not_have_cannot_be_served():
     async def handler(_request):
         return {}

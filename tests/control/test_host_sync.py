@@ -107,8 +107,11 @@ async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, 
     assert (host.offers[before.uid].birth, host.offers[before.uid].lease_until) == (False, lease)
 
 
-async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_only_told_again(blank, tmp_path):
+async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_only_told_again(
+    blank, tmp_path, monkeypatch
+):
     """A server that dies before it has told all must not leave the same ones to the next, which dies as well."""
+    monkeypatch.setattr(host_sync, "MOST_AT_ONCE", 1)
     store = Store.open(shutil.copy(blank, tmp_path))
     app = create_app(store, {}, keys=auth.single(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")

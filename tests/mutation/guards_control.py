@@ -76,6 +76,31 @@ CONTROL: tuple[Guard, ...] = (
         "control/test_rights.py::test_every_route_for_every_role_and_every_organisation",
     ),
     guard(
+        "a query of several tables leaves the organisation out of all but the first",
+        "control/rows.py",
+        "in query.columns_clause_froms:",
+        "in query.columns_clause_froms[:1]:",
+        "control/test_callers.py::test_each_table_of_a_query_shows_our_rows_alone",
+    ),
+    guard(
+        "what one has written before it failed is committed with what others write",
+        "control/together.py",
+        "with connection.begin_nested():",
+        "if True:",
+        "control/test_together.py::test_who_fails_among_others_fails_alone",
+    ),
+    guard(
+        "one for whom the disk has no room takes others' writes along",
+        "control/together.py",
+        """        except exc.SQLAlchemyError:
+            return [self._each(write) for write in group]
+""",
+        """        except exc.SQLAlchemyError as fault:
+            return [_Outcome(fault=fault) for write in group]
+""",
+        "control/test_together.py::test_where_the_disk_is_full_each_is_told_so_who_needs_room",
+    ),
+    guard(
         "another organisation's address is answered",
         "control/exchange.py",
         'request.path_params.get("org", caller.org)) != caller.org:',

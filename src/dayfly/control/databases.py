@@ -1,7 +1,8 @@
 """The two databases that a store may lie in: how each is opened, and how its transactions begin.
 
-SQLite: one file, one connection, one transaction at a time. PostgreSQL: several at once, also of several servers, each
-as if it were alone (SERIALIZABLE); the database says when that cannot be, and `store` tries again.
+SQLite: one file, and one connection that writes; others read meanwhile what was committed last. PostgreSQL: several at
+once, also of several servers, each as if it were alone (SERIALIZABLE); the database says when that cannot be, and
+`store` tries again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 BUSY_MS = 5_000
 # Connections of one server to PostgreSQL, and threads that use them.
 MOST_AT_ONCE = 8
+# Those that read a file of SQLite: whoever asks for little does not wait for one who reads everything.
+MOST_READERS = 4
 # What the server waits for the database to let it in, or to give it a row that another transaction holds.
 CONNECT_S = 10
 LOCK_MS = 10_000
@@ -129,7 +132,7 @@ def _driver(connection: Connection) -> Any:
 
 
 class Engines(NamedTuple):
-    """One database for each purpose, and how many may use it at once.
+    """One database for each purpose, and how many may read at once; SQLite has one who writes.
 
     Whoever changes the schema (`migrating`) has to see what others have changed while it waited for them.
     """
@@ -151,9 +154,9 @@ def connect(url: URL) -> Engines:
     if is_sqlite(url):
         # Wishes may carry what should not be read by others: nobody else's eyes from the first byte on.
         os.close(os.open(str(url.database), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        engine = _sqlite(str(url.database))
-        writing = engine.execution_options(dayfly_begin="BEGIN IMMEDIATE")
-        return Engines(engine, writing, writing, 1)
+        reading = _sqlite(str(url.database), "BEGIN", MOST_READERS, "query_only=ON")
+        writing = _sqlite(str(url.database), "BEGIN IMMEDIATE", 1)
+        return Engines(reading, writing, writing, MOST_READERS)
     engine = create_engine(
         url,
         pool_size=MOST_AT_ONCE,
@@ -197,12 +200,12 @@ def may_come_again(fault: exc.DBAPIError) -> bool:
     return getattr(fault.orig, "sqlstate", None) in AGAIN
 
 
-def _sqlite(path: str) -> Engine:
+def _sqlite(path: str, begin_with: str, most: int, *more: str) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
-        # One worker thread uses the only connection; it is made in another one, by `open`.
+        # Threads take turns with a connection; no two have the same at once.
         connect_args={"check_same_thread": False},
-        pool_size=1,
+        pool_size=most,
         max_overflow=0,
     )
 
@@ -211,11 +214,11 @@ def _sqlite(path: str) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_MS}"):
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_MS}", *more):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("dayfly_begin", "BEGIN"))
+        connection.exec_driver_sql(begin_with)
 
     return engine

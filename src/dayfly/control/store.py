@@ -21,6 +21,7 @@ from dayfly.control import databases, tables
 from dayfly.control.bell import Bell
 from dayfly.control.migrations import REVISIONS
 from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
+from dayfly.control.together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -61,6 +62,12 @@ class Store:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
+        self._together: Together | None = None
+        self._writers = self._workers
+        if self.is_sqlite:
+            # Whoever reads does not wait for those who wait for the disk.
+            self._writers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store writes")
+            self._together = Together(engines.writing, self._writers, lambda work: _transact(engines.writing, work))
         self._watch = engines.watch
         self._written = 0
         self.news = Bell()
@@ -141,10 +148,12 @@ class Store:
 
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
+        self._writers.shutdown()
         self._workers.shutdown()
         if self._watch is not None:
             self._watch.close()
         self._engine.dispose()
+        self._writing.dispose()
 
     async def read(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
         """What `work` reads, as of one moment.
@@ -176,6 +185,8 @@ class Store:
         return Shelf(self, EVERYWHERE)
 
     async def _run(self, engine: Engine, work: Callable[[Connection], T], org: str) -> T:
+        if engine is self._writing and self._together is not None:
+            return await self._together.write(work)
         return await asyncio.get_running_loop().run_in_executor(self._workers, _transact, engine, work, org)
 
 
@@ -211,7 +222,7 @@ class Shelf:
         return await self._store.write(lambda connection: work(Rows(connection, self.org)), self.org)
 
 
-def _transact(engine: Engine, work: Callable[[Connection], T], org: str) -> T:
+def _transact(engine: Engine, work: Callable[[Connection], T], org: str = NOBODY) -> T:
     for tried in range(1, TRIES + 1):
         try:
             with engine.begin() as connection:

@@ -1,0 +1,125 @@
+"""Writes that wait for the disk at the same time are made by one commit, and each is whole by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from dayfly.control.store import ConflictError, Store, StoreError
+from dayfly.control.tables import clusters
+from dayfly.control.together import MOST
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store.open(tmp_path / "control.db")
+    yield opened
+    opened.close()
+
+
+class Held:
+    """While it lasts the writer is busy, so that whatever is asked of it waits. It counts commits."""
+
+    def __init__(self, store):
+        self.store, self.commits, self._go = store, 0, threading.Event()
+        sa.event.listen(store._writing, "commit", self._count)
+
+    def _count(self, _connection):
+        self.commits += 1
+
+    async def __aenter__(self):
+        begun = threading.Event()
+
+        def hold(_connection):
+            begun.set()
+            self._go.wait(60)
+
+        self._holding = asyncio.ensure_future(self.store.write(hold))
+        await asyncio.to_thread(begun.wait, 60)
+        return self
+
+    async def __aexit__(self, *_):
+        self._go.set()
+        await self._holding
+
+
+def named(name):
+    return lambda rows: rows.insert(clusters, {"name": name, "created_at": 1})
+
+
+async def names(store):
+    return await store.of("o").read(lambda rows: sorted(rows.execute(rows.select(clusters.c.name)).scalars()))
+
+
+async def test_one_commit_carries_all_who_wait_and_nobody_waits_behind_too_many(store):
+    async with Held(store) as held:
+        asked = [asyncio.ensure_future(store.of("o").write(named(f"c{number:03}"))) for number in range(MOST + 6)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*asked)
+    assert await names(store) == [f"c{number:03}" for number in range(MOST + 6)]
+    assert held.commits == 3  # the one that was busy, and two groups
+
+
+def half(rows):
+    named("half")(rows)
+    raise ZeroDivisionError
+
+
+def twice(rows):
+    named("twice")(rows)
+    named("twice")(rows)
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"), [(half, ZeroDivisionError), (twice, ConflictError)], ids=["by itself", "by the database's word"]
+)
+async def test_who_fails_among_others_fails_alone(store, bad, fault):
+    """What it has written before that is not there."""
+    works = [named("a"), bad, named("b"), lambda _rows: 7]
+    async with Held(store):
+        asked = [asyncio.ensure_future(store.of("o").write(work)) for work in works]
+        await asyncio.sleep(0)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in found] == [type(None), fault, type(None), int]
+    assert await names(store) == ["a", "b"]
+
+
+async def test_where_the_disk_is_full_each_is_told_so_who_needs_room(store):
+    await store.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count=1").scalar())
+    async with Held(store):
+        works = [lambda _rows: "nothing", named("x" * 100_000), named("y" * 100_000)]
+        asked = [asyncio.ensure_future(store.of("o").write(work)) for work in works]
+        await asyncio.sleep(0)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert found[0] == "nothing"
+    assert [isinstance(each, StoreError) and "full" in str(each) for each in found[1:]] == [True, True]
+    assert await names(store) == []
+
+
+async def test_who_is_cancelled_before_his_turn_writes_nothing(store):
+    async with Held(store):
+        given_up, kept = (asyncio.ensure_future(store.of("o").write(named(name))) for name in ("given up", "kept"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+    await kept
+    assert given_up.cancelled()
+    assert await names(store) == ["kept"]
+
+
+async def test_who_reads_does_not_wait_for_who_writes_and_sees_what_was_committed(store):
+    await store.of("o").write(named("before"))
+    async with Held(store):
+        later = asyncio.ensure_future(store.of("o").write(named("later")))
+        assert await asyncio.wait_for(names(store), 60) == ["before"]
+        assert not later.done()
+    await later
+    assert await names(store) == ["before", "later"]
+
+
+async def test_who_reads_cannot_write(store):
+    with pytest.raises(StoreError, match="readonly"):
+        await store.of("o").read(named("c"))
