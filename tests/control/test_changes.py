@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 
 import pytest
 
 from control import wishes
 from control.client import KEY, ORG
-from dayfly.control import changes, exchange, group_changes, group_forms
+from dayfly.control import changes, exchange, group_changes, group_forms, records
+from dayfly.control.host_sync import HostSync
+from dayfly.control.link import Links
+from dayfly.control.route_groups import RouteGroups
+from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.store import Store
+from dayfly.control.vault import Vaults
 from dayfly.plan.reasons import Reason
+from dayfly.spec.sandbox import SandboxSpec
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +101,74 @@ def test_one_sandboxs_changes_are_its_own(client, host):
         client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
         client.put("sandboxes/sb2", wishes.empty(labels={"a": "c"}))
         assert listener.next()[2]["spec"]["labels"] == {"a": "c"}
+
+
+async def _nothing(_stream):
+    """Nobody looks."""
+
+
+def test_one_sandboxs_stream_begins_with_its_newest_form_while_another_listens(client, host, monkeypatch):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as another:
+        another.until("synced")
+        monkeypatch.setattr(changes.Stream, "look", _nothing)
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        with listening(client, "sandboxes/sb2/changes") as listener:
+            assert listener.next()[2]["spec"]["labels"] == {"a": "b"}
+            assert listener.next()[1] == "synced"
+        with listening(client, "sandboxes/sb1/changes") as listener:
+            assert listener.next()[2]["status"]["message"] == "db/make runs"
+
+
+@pytest.fixture
+def stream(blank, tmp_path):
+    """One that looks when it is told to, over a store that is written by the test."""
+    store, links = Store.open(shutil.copy(blank, tmp_path)), Links()
+    sync = HostSync(store, links)
+    boxes = Sandboxes(store, links, sync, Vaults(store, "local", {}))
+    yield changes.Stream(store, links, boxes, RouteGroups(store, links, sync), "local")
+    store.close()
+
+
+def record(uid, name="sb1"):
+    spec = SandboxSpec(cluster="local", labels={"of": uid})
+    return records.Record(
+        org="local", uid=uid, name=name, routing_key=uid, spec=spec, created_at=1, updated_at=1, revision=0
+    )
+
+
+def told(stream):
+    """Kind and label of what was told of `sb1` since it was asked last."""
+    found = [(each.kind, json.loads(each.data).get("spec", {}).get("labels", {}).get("of")) for each in stream.events]
+    stream.events.clear()
+    return found
+
+
+async def test_what_is_made_anew_under_its_name_is_told_as_it_is_and_not_as_deleted(stream, monkeypatch):
+    def anew(rows, before, after):
+        records.archive(rows, record(before), 2)
+        records.save(rows, record(after))
+
+    await stream._shelf.write(lambda rows: records.save(rows, record("1")))
+    await stream.look()
+    assert told(stream) == [("changed", "1")]
+    await stream._shelf.write(lambda rows: anew(rows, "1", "2"))
+    await stream.look()
+    assert told(stream) == [("changed", "2")]
+    # Of the next one it is not known when it is looked for who is gone; it is when that is told.
+    await stream._shelf.write(lambda rows: anew(rows, "2", "3"))
+    monkeypatch.setattr(records, "forms", lambda _rows, before: (set(), set(), set(before)))
+    await stream.look()
+    assert told(stream) == []
+    monkeypatch.undo()
+    await stream._shelf.write(lambda rows: records.save(rows, record("another", "sb2")))
+    await stream.look()
+    assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
+    await stream._shelf.write(lambda rows: records.archive(rows, record("3"), 3))
+    await stream.look()
+    assert told(stream) == [("deleted", None)]
 
 
 def test_who_comes_back_is_given_what_it_has_missed(client):

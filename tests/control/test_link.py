@@ -11,6 +11,7 @@ from control.fake_host import Encoded, FakeHost
 from dayfly.control import link as control
 from dayfly.control.bell import Bell
 from dayfly.control.link import HostFailedError, Link
+from dayfly.control.picture import Picture
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
 from dayfly.spec.lifecycle import Baseline, Exec, Fork, Lifecycle, Target, Unit
@@ -408,3 +409,29 @@ async def test_who_remembers_a_ring_misses_none():
     await asyncio.gather(*waiting)
     closing.set_result(None)
     await bell.wait(bell.rings, 3600, closing)
+
+
+def test_a_picture_tells_whose_version_may_be_another_since_then():
+    def inventory(session, *uids):
+        runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
+        return wire.Inventory(session=session, count=0, number=1, process="p", runs=runs, ended=())
+
+    told = Picture()
+    told.take_over(inventory(1, "u", "v"))
+    assert told.changed_since(0) == ["v", "u"]
+    seen = told.changes
+    told.stands(wire.Standing(uid="u", seq=1))
+    assert told.changed_since(seen) == []
+    told.stands(wire.Standing(uid="u", seq=2))
+    told.ends(wire.Standing(uid="w", seq=3))
+    assert told.changed_since(seen) == ["w", "u"]
+    assert told.changed_since(told.changes) == []
+    told.forget(["w"])
+    assert told.changed_since(seen) == ["u"]
+    # Of a host that has begun anew all that was known stands otherwise, and what is not any more is not kept for ever.
+    seen = told.changes
+    told.take_over(inventory(2, "v"))
+    assert sorted(told.changed_since(seen)) == ["u", "v"]
+    told.take_over(inventory(3))
+    told.take_over(inventory(4))
+    assert told.changed_since(0) == []

@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 
 from control import wishes
-from control.client import ORG
+from control.client import ORG, wait_for
 from control.test_conventions import READS
-from dayfly.control import openapi, routes
+from dayfly.control import openapi, records, routes
 
 DOCUMENT = openapi.document("1")
 
@@ -98,3 +98,24 @@ def test_lists_come_in_pages(client):
     assert names("sandboxes?label=odd=1&limit=1&after=sb1") == ["sb3"]
     assert names("clusters?after=local") == []
     assert client.call("GET", "sandboxes?limit=-1").status == 400
+
+
+def test_a_page_reads_no_more_than_it_shows_and_by_label_part_after_part(client, host, monkeypatch):
+    for number in range(9):
+        client.put(f"sandboxes/sb{number}", wishes.empty(labels={"three": str(number % 3)}))
+    read = []
+    made = records._record
+    monkeypatch.setattr(records, "_record", lambda row: read.append(row.name) or made(row))
+    names = lambda path: [each["name"] for each in client.get(path)]  # noqa: E731
+    assert names("sandboxes?limit=2&after=sb3") == ["sb4", "sb5"]
+    assert read == ["sb4", "sb5"]
+    monkeypatch.setattr(records, "PART", 2)
+    assert names("sandboxes?label=three=1") == ["sb1", "sb4", "sb7"]
+    assert names("sandboxes?label=three=1&limit=2") == ["sb1", "sb4"]
+    assert names("sandboxes?label=three=1&limit=3&after=sb1") == ["sb4", "sb7"]
+    # What is over and not yet out of the store takes no place of a page.
+    for name in ("sb4", "sb5"):
+        (uid,) = [uid for uid, offer in host.offers.items() if offer.name == name]
+        client.delete(f"sandboxes/{name}")
+        host.finish(uid)
+    wait_for(lambda: names("sandboxes?limit=3&after=sb2") == ["sb3", "sb6", "sb7"])

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.feed import Event
-    from dayfly.control.link import Links
+    from dayfly.control.link import Link, Links
+    from dayfly.control.records import Record
     from dayfly.control.route_groups import RouteGroups
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.scopes import Scope
@@ -39,6 +40,8 @@ REST_S = MARK_S
 # When somebody who hears nothing is told that it is so.
 STILL_THERE_S = 15.0
 MOST_STREAMS = 200
+# How often one sandbox is looked at that stands otherwise each time.
+TRIES = 3
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +54,20 @@ class Stream(Feed):
         self._groups = GroupChanges(groups, links, org)
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
-        self._seen: dict[str, tuple[str, int, int]] = {}
+        self._seen: set[records.Form] = set()
+        # Up to which of its changes each host was heard.
+        self._heard: dict[Link, int] = {}
         self._stamped: tuple[object, ...] | None = None
         self._looking = asyncio.Lock()
+        self._telling = asyncio.Lock()
+        # Who stood otherwise already when it was to be told how.
+        self._late: set[str] = set()
 
     async def look(self) -> None:
         """Find what has changed since the last look."""
         async with self._looking:
             stamp = await self._stamp()
-            if stamp != self._stamped:
+            if stamp != self._stamped or self._late:
                 await self._look_for_sandboxes()
                 self._stamped = stamp
             async for name, data, where in self._groups.look(stamp):
@@ -91,34 +99,64 @@ class Stream(Feed):
                 said.append(self.encoded(event._replace(data=data)))
         return b"".join(said)
 
+    async def look_at(self, record: Record) -> None:
+        """Have one sandbox in its newest form, of all that is looked for anyway while somebody listens."""
+        uids = {record.uid} if self.listeners else set()
+        for _ in range(TRIES if uids else 0):
+            uids = await self._tell(uids)
+        if uids or not self.listeners:
+            await self.look()
+
     async def _look_for_sandboxes(self) -> None:
-        found = await self._shelf.read(records.revisions)
-        versions = {
-            each.name: (each.uid, revision, self._version(each.org, each.cluster, each.uid)) for each, revision in found
-        }
-        changed = {name for name, version in versions.items() if self._seen.get(name) != version}
-        if changed:
-            all_ = await self._shelf.read(records.living)
-            for name, shown in (await self._sandboxes.shown([each for each in all_ if each.name in changed])).items():
-                self.tell(name, "changed", msgspec.json.encode(shown), shown["spec"]["cluster"])
-        for name in self._seen.keys() - versions.keys():
-            self.tell(name, "deleted", msgspec.json.encode({"name": name}))
-        self._seen = versions
+        heard = {link: link.picture.changes for link in self._links.each(self._shelf.org)}
+        uids = {uid for link in heard for uid in link.picture.changed_since(self._heard.get(link, 0))}
+        forms, new, lost = await self._shelf.read(lambda rows: records.forms(rows, self._seen))
+        gone = {name for _, name, _ in lost} - {name for _, name, _ in new}
+        # Of hosts that have come or gone nobody can say what stands otherwise.
+        uids |= {uid for uid, _, _ in (new if heard.keys() == self._heard.keys() else forms)}
+        self._late = await self._tell(uids | self._late)
+        async with self._telling:
+            there = await self._shelf.read(lambda rows: records.taken(rows, gone))
+            for name in gone - there:
+                self.tell(name, "deleted", msgspec.json.encode({"name": name}))
+        self._seen, self._heard = forms, heard
+
+    async def _tell(self, uids: set[str]) -> set[str]:
+        """Tell how these stand. Returns those that stood otherwise already when it was to be told.
+
+        Hosts may have to be asked, which takes its time. So of two who look, the one who has looked first might tell
+        last: what is told is what was so still when nobody else could tell anything.
+        """
+        if not uids:
+            return set()
+        read = await self._shelf.read(lambda rows: records.these(rows, uids))
+        versions = {record.uid: self._version(record) for record in read}
+        shown = await self._sandboxes.shown(read)
+        late = set()
+        async with self._telling:
+            still = await self._shelf.read(lambda rows: records.still(rows, versions))
+            for record in read:
+                as_it_was = self._version(record) == versions[record.uid]
+                if as_it_was and (record.uid, record.name, record.revision) in still:
+                    self.tell(record.name, "changed", msgspec.json.encode(shown[record.name]), record.cluster)
+                else:
+                    late.add(record.uid)
+        return late
+
+    def _version(self, record: Record) -> int:
+        link = self._links.of(record.org, record.cluster)
+        return link.picture.version(record.uid) if link is not None else 0
 
     @property
     def is_behind(self) -> bool:
         """Whether the last look left something for the next one."""
-        return self._groups.stamped != self._stamped
+        return bool(self._late) or self._groups.stamped != self._stamped
 
     async def _stamp(self) -> tuple[object, ...]:
         """Stays as it is as long as nothing can have changed."""
         mark = await self._shelf.mark()
         links = sorted(self._links.each(self._shelf.org), key=id)
         return (*mark, *(count for each in links for count in (id(each), each.picture.changes)))
-
-    def _version(self, org: str, cluster: str, uid: str) -> int:
-        link = self._links.of(org, cluster)
-        return link.picture.version(uid) if link is not None else 0
 
 
 class Changes:
@@ -144,10 +182,10 @@ class Changes:
         return await self._open(request, "")
 
     async def one(self, request: Request) -> Any:
-        name = request.path_params["name"]
-        if await self._sandboxes.find(auth.caller(request), name) is None:
+        record = await self._sandboxes.find(auth.caller(request), request.path_params["name"])
+        if record is None:
             raise ApiError(404, SANDBOX_NOT_FOUND)
-        return await self._open(request, name)
+        return await self._open(request, record.name, record)
 
     async def group(self, request: Request) -> Any:
         name = request.path_params["name"]
@@ -155,12 +193,12 @@ class Changes:
             raise ApiError(404, GROUP_NOT_FOUND)
         return await self._open(request, f"{GROUP}{name}")
 
-    async def _open(self, request: Request, name: str) -> Any:
+    async def _open(self, request: Request, name: str, record: Record | None = None) -> Any:
         org, scope = auth.caller(request).org, auth.caller(request).scope
         if sum(stream.listeners for stream in self._streams.values()) >= MOST_STREAMS:
             raise ApiError(503, f"{MOST_STREAMS} listen to changes already; ask again later", {"Retry-After": "10"})
         stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, self._groups, org))
-        await stream.look()
+        await (stream.look_at(record) if record is not None else stream.look())
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(
             self._events(stream, last, name, scope),

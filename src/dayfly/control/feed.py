@@ -86,9 +86,9 @@ class Feed:
         Its last event alone has a number: whom the rest has not reached begins anew.
         """
         said = [b"event: reset\ndata: {}\n\n"] if again else []
-        for each, data in sorted((self.now if now is None else now).items()):
-            if name in ("", each):
-                said.append(_words(each, "changed") + data + b"\n\n")
+        there = self.now if now is None else now
+        wanted = ([name] if name in there else []) if name else sorted(there)
+        said += [_words(each, "changed") + there[each] + b"\n\n" for each in wanted]
         if self.has_groups and (not name or name.startswith(GROUP)):
             said.append(GROUPS_SYNCED)
         said.append(self.encoded(Event(self.number, "", "synced", b"{}")))

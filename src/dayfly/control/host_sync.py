@@ -46,6 +46,8 @@ SWEEP_S = 2.0
 PAUSE_PER_WORK = 99
 LONGEST_PAUSE_S = 30.0
 MOST_AT_ONCE = 128
+# Of very many, others have their turn after so many.
+AT_A_TIME = 500
 # So many that hosts have taken over are noted while others are still told.
 MOST_UNMARKED = 64
 LOST = (
@@ -186,19 +188,25 @@ class HostSync:
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         ended = {each: each.picture.ended for each in links}
         roll = await self._store.everywhere().read(shelves.roll)
-        await self._pay(
-            [
-                (entry, link)
-                for entry in roll
-                if not self._is_confirmed(entry.uid, link := self._links.of(entry.org, entry.cluster))
-                or (link is not None and link.picture.has_ended(entry.uid))
-            ]
-        )
+        await self._pay(await self._owed(roll))
         await self._mark()
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
         for each, over in ended.items():
             each.acknowledge(over - living)
+
+    async def _owed(self, roll: list[Entry]) -> list[tuple[Entry, Link | None]]:
+        """Of whom a host does not know what the store says, or has said that it is over."""
+        found: list[tuple[Entry, Link | None]] = []
+        for start in range(0, len(roll), AT_A_TIME):
+            found += [
+                (entry, link)
+                for entry in roll[start : start + AT_A_TIME]
+                if not self._is_confirmed(entry.uid, link := self._links.of(entry.org, entry.cluster))
+                or (link is not None and link.picture.has_ended(entry.uid))
+            ]
+            await asyncio.sleep(0)
+        return found
 
     async def _pay(self, owed: list[tuple[Entry, Link | None]]) -> None:
         """What is owed, several at once: a host that is far away answers each of them late.

@@ -36,6 +36,8 @@ class Picture:
         self._beyond: set[int] = set()
         self._said = 0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        # By uid which of all `changes` was its last one, the latest at the end.
+        self._changed: dict[str, int] = {}
 
     def take_over(self, inventory: Inventory) -> bool:
         """Everything that the host knows. Returns whether a session begins with it."""
@@ -45,6 +47,7 @@ class Picture:
             before = {*self._runs, *self._ended}
             self._runs, self._reports, self._ended = {}, {}, {}
             self._heard, self._said, self._beyond = 0, 0, set()
+            self._changed = {uid: number for uid, number in self._changed.items() if uid in before}
             for uid in before:
                 self._wake(uid)
         for run in inventory.runs:
@@ -79,6 +82,7 @@ class Picture:
         """Their ends are noted elsewhere."""
         for uid in uids:
             self._ended.pop(uid, None)
+            self._changed.pop(uid, None)
 
     def hears(self, count: int) -> None:
         """Something that the host numbered so has been heard."""
@@ -119,6 +123,15 @@ class Picture:
         known = self._ended.get(uid) or self._runs.get(uid)
         return known.seq if known else NOTHING_YET
 
+    def changed_since(self, changes: int) -> list[str]:
+        """The runs whose versions may have changed since there were so many `changes`; none that are forgotten."""
+        found = []
+        for uid, number in reversed(self._changed.items()):
+            if number <= changes:
+                break
+            found.append(uid)
+        return found
+
     async def changed(self, uid: str, version: int, seconds: float) -> int:
         """Wait until the run's report is newer than `version`, at most so long; returns its version."""
         if self.version(uid) <= version and seconds > 0:
@@ -140,6 +153,8 @@ class Picture:
 
     def _wake(self, uid: str) -> None:
         self.changes += 1
+        self._changed.pop(uid, None)
+        self._changed[uid] = self.changes
         for future in self._waiting.get(uid, ()):
             if not future.done():
                 future.set_result(None)

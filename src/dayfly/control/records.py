@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -13,16 +13,22 @@ from dayfly.spec.run import Request
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
 
 KEEP_TRACES_MS = 7 * 24 * 3_600_000
+# So many are read at once where it is not known how many are needed.
+PART = 500
 
 _decode_spec = msgspec.json.Decoder(SandboxSpec).decode
 _decode_request = msgspec.json.Decoder(Request).decode
+
+
+Form: TypeAlias = tuple[str, str, int]
+"""Uid, name and revision of a sandbox: each write makes another one. Of ten thousand a plain tuple is quickest made."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,30 +121,73 @@ def find(rows: Rows, name: str) -> Record | None:
     return _record(row) if row is not None else None
 
 
-def living(rows: Rows, after: str = "") -> list[Record]:
-    """All living sandboxes, by name; only those whose names come after one that is given."""
-    query = rows.select(sandboxes).where(sandboxes.c.name > after).order_by(sandboxes.c.name)
-    return [_record(row) for row in rows.execute(query)]
+def living(
+    rows: Rows, after: str = "", *, takes: Callable[[Record], object] | None = None, most: int = 0
+) -> list[Record]:
+    """All living sandboxes, by name.
+
+    Args:
+        rows: Of their organisation.
+        after: Only those whose names come after this one.
+        takes: Only those that it takes.
+        most: So many at most; 0 for all. What comes behind them is not read.
+    """
+    found: list[Record] = []
+    part = max(most, PART) if most and takes else most
+    while True:
+        query = rows.select(sandboxes).where(sandboxes.c.name > after).order_by(sandboxes.c.name)
+        read = [_record(row) for row in rows.execute(query.limit(part) if part else query)]
+        found += [record for record in read if takes is None or takes(record)]
+        if not most or len(found) >= most or len(read) < part:
+            return found[:most] if most else found
+        after = read[-1].name
 
 
 def these(rows: Rows, uids: Collection[str]) -> list[Record]:
     """Those of them that live, by name."""
-    query = rows.select(sandboxes).where(sandboxes.c.uid.in_(uids)).order_by(sandboxes.c.name)
-    return [_record(row) for row in rows.execute(query)]
+    found: list[Record] = []
+    for start in range(0, len(all_ := list(uids)), PART):
+        query = rows.select(sandboxes).where(sandboxes.c.uid.in_(all_[start : start + PART]))
+        found += [_record(row) for row in rows.execute(query)]
+    return sorted(found, key=lambda record: record.name)
 
 
 def roll(rows: Rows) -> list[Entry]:
     """All living sandboxes, by name; it is cheap enough to be read again and again."""
     waits = (~sandboxes.c.taken_over | sandboxes.c.stop.is_not(None)).label("waits")
     query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, waits)
-    found = rows.execute(query.order_by(sandboxes.c.name))
-    return [Entry(row.org, row.uid, row.name, row.cluster, row.waits) for row in found]
+    return [Entry._make(row) for row in rows.execute(query.order_by(sandboxes.c.name))]
 
 
 def revisions(rows: Rows) -> list[tuple[Entry, int]]:
     """The roll with each sandbox's revision."""
     what = (sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, sandboxes.c.revision)
     return [(Entry(row.org, row.uid, row.name, row.cluster), row.revision) for row in rows.execute(rows.select(*what))]
+
+
+def forms(rows: Rows, before: set[Form]) -> tuple[set[Form], set[Form], set[Form]]:
+    """The forms of all living sandboxes now; which of them are new since `before`, and which of those are lost."""
+    query = rows.select(sandboxes.c.uid, sandboxes.c.name, sandboxes.c.revision)
+    found: set[Form] = set(map(tuple, rows.execute(query)))
+    return found, found - before, before - found
+
+
+def still(rows: Rows, uids: Collection[str]) -> set[Form]:
+    """The forms that those of them have now that live."""
+    found: set[Form] = set()
+    for start in range(0, len(all_ := list(uids)), PART):
+        query = rows.select(sandboxes.c.uid, sandboxes.c.name, sandboxes.c.revision)
+        found.update(map(tuple, rows.execute(query.where(sandboxes.c.uid.in_(all_[start : start + PART])))))
+    return found
+
+
+def taken(rows: Rows, names: Collection[str]) -> set[str]:
+    """Those of the names that living sandboxes have."""
+    found: set[str] = set()
+    for start in range(0, len(all_ := list(names)), PART):
+        query = rows.select(sandboxes.c.name).where(sandboxes.c.name.in_(all_[start : start + PART]))
+        found.update(rows.execute(query).scalars())
+    return found
 
 
 def trace(rows: Rows, name: str) -> Trace | None:
