@@ -106,6 +106,25 @@ async def test_a_cluster_gets_what_is_its_own_and_nothing_else(replica, store):
         assert len(found["messages"]) == count
 
 
+async def test_who_has_nothing_to_say_is_noted_to_be_there_now_and_then(replica, store):
+    session = await replica.open()
+
+    async def poll(after, digest, now):
+        work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
+        found = await store.of(ORG).write(work)
+        return found, (await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east"), (ORG, "x")])))[0]
+
+    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS - 1))[1].seen_at == 1_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS))[1].seen_at == 11_000
+    await publish(store, "east", HELLO)
+    ((sent,), _) = await poll(0, session["digest"], 11_001)
+    # What has been seen is noted at once: it is not to come again.
+    found, standing = await poll(1, sent.digest, 11_002)
+    assert (found, standing.seen_at) == ([], 11_002)
+    with pytest.raises(mailbox.OverError, match="asked before"):
+        await poll(0, session["digest"], 11_003)
+
+
 async def test_messages_are_numbered_without_gaps_and_chained(replica, store):
     session = await replica.open()
     await publish(store, "east", HELLO, wire.AskHistory(uid="u", session=1))

@@ -79,6 +79,9 @@ class Agents:
         self._links = Links()
         self._hosts: dict[tuple[str, str], AgentHost] = {}
         self._news = asyncio.Event()
+        # What of theirs came through this replica since it was looked at, and when all are to be looked at again.
+        self._touched: set[tuple[str, str]] = set()
+        self._all_at = 0.0
         # Hosts that wait at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
@@ -98,6 +101,7 @@ class Agents:
 
     async def begin(self) -> None:
         """Know which clusters there are, before the first request asks for one."""
+        self._all_at = 0.0
         try:
             await self._look()
         except StoreError as fault:
@@ -117,7 +121,7 @@ class Agents:
                     log.exception("messages of hosts could not be carried")
                 with contextlib.suppress(TimeoutError):
                     # Not `wait_for`, which may lose that we are to end.
-                    async with asyncio.timeout(LOOK_S if self._hosts else LONELY_S):
+                    async with asyncio.timeout(self._until_all() if self._hosts else LONELY_S):
                         await self._news.wait()
         finally:
             self.close()
@@ -129,42 +133,67 @@ class Agents:
             self._wake(key)
 
     async def _publish(self) -> None:
-        for (org, cluster), host in list(self._hosts.items()):
-            pending, host.pending = host.pending, []
-            if not pending:
-                continue
+        """Write down what the links have to say; each host's in its order, and those of several at once."""
+        ended = await asyncio.gather(
+            *(self._publish_to(host) for host in list(self._hosts.values()) if host.pending), return_exceptions=True
+        )
+        for fault in ended:
+            if fault is not None:
+                raise fault
 
-            def write(rows: Rows, at: str = cluster, what: Any = pending) -> Any:
-                return mailbox.publish(rows, at, what, self._now())
+    async def _publish_to(self, host: AgentHost) -> None:
+        (org, cluster), (pending, host.pending) = (host.standing.org, host.standing.cluster), (host.pending, [])
+        # What cannot be written is lost, as it may be; whoever ordered it does so again.
+        session, numbers = await self._store.of(org).write(
+            lambda rows: mailbox.publish(rows, cluster, pending, self._now())
+        )
+        host.published(session, list(zip([each.number for each in pending], numbers, strict=True)))
+        self._touched.add((org, cluster))
 
-            # What cannot be written is lost, as it may be; whoever ordered it does so again.
-            session, numbers = await self._store.of(org).write(write)
-            host.published(session, list(zip([each.number for each in pending], numbers, strict=True)))
+    def _until_all(self) -> float:
+        return max(0.0, self._all_at - asyncio.get_running_loop().time())
 
     async def _look_for_news(self) -> None:
-        """Look, unless nobody can have written since the last time: at rest this is asked all the time."""
-        mark = await self._store.mark(LOOK_S)
-        if mark != self._looked:
-            self._looked = None
+        """Look; at all of them now and then, unless nobody can have written since, which is asked all the time."""
+        if self._until_all():
             await self._look()
-            self._looked = None if self._news.is_set() else mark
+            return
+        mark = await self._store.mark(LOOK_S)
+        if mark == self._looked and not self._touched:
+            self._all_at = asyncio.get_running_loop().time() + LOOK_S
+            return
+        self._looked = None
+        await self._look()
+        self._looked = None if self._news.is_set() else mark
 
     async def _look(self) -> None:
-        roster = await self._store.everywhere().read(mailbox.roster)
-        for gone in self._hosts.keys() - {(each.org, each.cluster) for each in roster}:
-            del self._hosts[gone]
-            self._links.remove(*gone)
-            self._wake(gone)
-        for standing in roster:
-            key = standing.org, standing.cluster
-            host = self._hosts.get(key)
-            if host is None:
-                host = self._meet(standing)
-            before, host.standing = host.standing, standing
-            if standing.sent != before.sent or standing.frozen != before.frozen or standing.session != before.session:
-                self._wake(key)
-            if standing.inbox > host.read:
-                await self._hear(host)
+        """Heed what is new: soon where it came through here, and now and then whatever other replicas have written."""
+        touched, self._touched = self._touched, set()
+        if self._until_all():
+            touched &= self._hosts.keys()
+            if not touched:
+                return
+            found = await self._store.everywhere().read(lambda rows: mailbox.standings(rows, touched))
+        else:
+            self._all_at = asyncio.get_running_loop().time() + LOOK_S
+            found = await self._store.everywhere().read(mailbox.roster)
+            for gone in self._hosts.keys() - {(each.org, each.cluster) for each in found}:
+                del self._hosts[gone]
+                self._links.remove(*gone)
+                self._wake(gone)
+        for standing in found:
+            await self._heed(standing)
+
+    async def _heed(self, standing: Standing) -> None:
+        key = standing.org, standing.cluster
+        host = self._hosts.get(key)
+        if host is None:
+            host = self._meet(standing)
+        before, host.standing = host.standing, standing
+        if standing.sent != before.sent or standing.frozen != before.frozen or standing.session != before.session:
+            self._wake(key)
+        if standing.inbox > host.read:
+            await self._hear(host)
 
     def _meet(self, standing: Standing) -> AgentHost:
         host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
@@ -180,7 +209,14 @@ class Agents:
         if not found:
             host.read = at.inbox  # of a session that is over
         elif host.read < at.inbox:
-            self._news.set()
+            self._touch(at.org, at.cluster)
+
+    def _touch(self, org: str, cluster: str) -> None:
+        """Something of that cluster's is new."""
+        if (org, cluster) not in self._hosts:
+            self._all_at = 0.0
+        self._touched.add((org, cluster))
+        self._news.set()
 
     def _wake(self, key: tuple[str, str]) -> None:
         for future in self._waiting.pop(key, ()):
@@ -204,7 +240,7 @@ class Agents:
         if len(asks.runs) > MOST_RUNS:
             asks = msgspec.structs.replace(asks, runs=asks.runs[:MOST_RUNS])
         found = await self._ask(who, lambda rows: mailbox.open_session(rows, who.cluster, asks, self._now()))
-        self._news.set()
+        self._touch(who.org, who.cluster)
         return found
 
     async def collect(self, request: Request) -> Any:
@@ -237,7 +273,7 @@ class Agents:
         heard = await self._ask(
             who, lambda rows: mailbox.hear(rows, who.cluster, said.session, said.first, said.messages, self._now())
         )
-        self._news.set()
+        self._touch(who.org, who.cluster)
         return Heard(heard=heard)
 
     async def births(self, request: Request) -> Any:
@@ -281,7 +317,7 @@ class Agents:
             audit.note(rows, who, "thaw", f"clusters/{name}")
 
         await self._store.of(who.org).write(work)
-        self._news.set()
+        self._touch(who.org, name)
         return {}
 
     async def _who(self, request: Request) -> ClusterIdentity:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import sqlalchemy as sa
 
 from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
 from dayfly.spec import wire
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, Sent, Session, chained
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-    import sqlalchemy as sa
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 # How long what a host has said waits for replicas that have not read it; who is slower asks for everything.
 KEEP_HEARD_MS = 60_000
+# How exactly it is known when a host that had nothing to say was here last: each note is a write.
+NOTED_EVERY_MS = 10_000
 
 # What has a run of its own.
 _LIVING: Final = (sandboxes, route_groups)
@@ -95,6 +97,12 @@ def add(rows: Rows, cluster: str, now: int) -> None:
     """Have a mailbox for a cluster; the one that is there stays."""
     if rows.execute(rows.select(agents.c.org).where(*_mine(cluster))).first() is None:
         rows.insert(agents, {"cluster": cluster, "created_at": now})
+
+
+def standings(rows: Rows, of: Collection[tuple[str, str]]) -> list[Standing]:
+    """Those of the clusters, by organisation and name, of which something is known."""
+    mine = sa.tuple_(agents.c.org, agents.c.cluster).in_(list(of))
+    return [_standing(row) for row in rows.execute(rows.select(agents).where(mine))]
 
 
 def roster(rows: Rows) -> list[Standing]:
@@ -206,7 +214,8 @@ def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now
         return _freeze(rows, row, Frozen(why=RESTORED, at=now, session=session, number=after, digest=digest))
     if after > row.acked:
         rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row), agent_outbox.c.number <= after))
-    _set(rows, row, acked=after, acked_digest=digest, seen_at=now)
+    if after > row.acked or now - row.seen_at >= NOTED_EVERY_MS:
+        _set(rows, row, acked=after, acked_digest=digest, seen_at=now)
     found: list[Sent] = []
     size = 0
     query = rows.select(agent_outbox).where(*_of(agent_outbox, row), agent_outbox.c.number > after)
