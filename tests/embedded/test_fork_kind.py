@@ -197,6 +197,7 @@ class TestAnswering:
         """Between two questions; they take no time."""
         found: list[float] = []
         monkeypatch.setattr(forks.asyncio, "sleep", self._noted(found))
+        monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: sum(found)))
         return found
 
     @staticmethod
@@ -222,10 +223,14 @@ class TestAnswering:
         return asked
 
     async def test_it_is_asked_less_and_less_often(self, monkeypatch, pauses):
-        asked = self.listening(monkeypatch, after=10)
+        """It is heard of late by a twentieth of what it took, however long that is, and by a second at most."""
+        asked = self.listening(monkeypatch, after=300)
         assert await forks.answered(7, lambda: True)
-        assert asked == [7] * 11 + [0], "and let go"
-        assert pauses == pytest.approx([min(0.05 * 1.5**n, 1.0) for n in range(10)])
+        assert asked == [7] * 301 + [0], "and let go"
+        took = [sum(pauses[:number]) for number in range(300)]
+        assert pauses == pytest.approx([min(max(0.005, passed / 20), 1.0) for passed in took])
+        assert (pauses[0], pauses[-1]) == (0.005, 1.0)
+        assert sum(passed < 1 for passed in took) < 100, "not so often that it costs"
 
     async def test_and_no_more_once_it_is_gone(self, monkeypatch, pauses):
         asked = self.listening(monkeypatch, after=99)

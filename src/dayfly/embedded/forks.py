@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"
-PROBE_S = 0.05
-PROBE_MOST_S = 1.0
+# Asked again after a twentieth of the time that it has taken until then: so late at most it is heard that it answers.
+PROBE_S, PROBE_MOST_S, PROBES = 0.005, 1.0, 20
 STILL_THERE_S = 1.0
 
 
@@ -238,13 +239,12 @@ def _is_free(port: int) -> bool:
 
 async def answered(port: int, is_there: Callable[[], bool]) -> bool:
     """Wait until something accepts connections on the port; false if the process is gone before."""
-    pause = PROBE_S
+    began = time.monotonic()
     while is_there():
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(STILL_THERE_S):
                 _, writer = await asyncio.open_connection(HOST, port)
             writer.close()
             return True
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, PROBE_MOST_S)
+        await asyncio.sleep(min(PROBE_MOST_S, max(PROBE_S, (time.monotonic() - began) / PROBES)))
     return False
