@@ -60,6 +60,9 @@ bench: setup  ## measure speed and memory beside their yardsticks, and write doc
 bench-cluster: dev  ## the same on a real Kubernetes of its own, and with KWOK's nodes
 	$(PY) -m bench.report docs/performance.md bench-cluster
 
+bench-server: dev  ## a server with 50 agents and 10,000 sandboxes at work, and requests to forks, into the same page
+	$(PY) -m bench.report docs/performance.md bench-server
+
 operator-setup:
 	@scripts/setup.sh operator
 
@@ -81,4 +84,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page docs recording test proof bench bench-cluster cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs recording test proof bench bench-cluster bench-server cluster operator-setup image uninstall lint format check lock

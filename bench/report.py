@@ -31,7 +31,19 @@ def _cluster() -> Iterable[Row | Table]:
     return suite.measure()
 
 
-TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {"bench": _machine_alone, "bench-cluster": _cluster}
+def _server() -> Iterator[Row | Table]:
+    from bench import route  # likewise
+    from bench.fleet import suite
+
+    yield from route.measure()
+    yield from suite.measure()
+
+
+TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {
+    "bench": _machine_alone,
+    "bench-cluster": _cluster,
+    "bench-server": _server,
+}
 
 
 def main(page: Path, target: str = "bench") -> None:

@@ -32,13 +32,16 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(path: Path) -> Iterator[Server]:
-    """Start a server in the home at `path`; stop it and remove what the home keeps elsewhere at the end."""
+def running(path: Path, *options: str) -> Iterator[Server]:
+    """Start a server in the home at `path`; stop it and remove what the home keeps elsewhere at the end.
+
+    `options` are further ones of `dayfly up`.
+    """
     home = Home(path)
     names = ("DAYFLY_URL", "DAYFLY_API_KEY")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     environment["DAYFLY_HOME"] = str(path)
-    command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach"]
+    command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach", *options]
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
     pid = lock.process(home)
     assert pid is not None, "`up --detach` returns once it answers"

@@ -1,0 +1,207 @@
+"""A host that does no work: what it is offered is ready at once, what is stopped is over. Its link is the real one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.execute.host_end import KeepingEnd
+from dayfly.operator.agent.cursor import Seen
+from dayfly.operator.agent.dial import Dial
+from dayfly.operator.agent.way import Answer, HttpWay
+from dayfly.plan.reasons import Reason
+from dayfly.spec import wire
+from dayfly.spec.mailbox import Opening, Session
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request
+from dayfly.spec.wire import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dayfly.spec.lifecycle import Lifecycle, Unit
+    from dayfly.spec.workload import Workload
+
+# What a long poll gives when nothing is to be said.
+NOTHING = b'{"messages":[]}'
+
+
+class Counted:
+    """The agent's own way to its server. It counts what comes: bytes of all bodies, and of those that say something."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._way = HttpWay(url, token)
+        self.bytes = self.letters = self.polls = 0
+
+    async def ask(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
+    ) -> Answer:
+        found = await self._way.ask(method, path, query, body, seconds=seconds)
+        self.bytes += len(found.body)
+        if (method, path) == ("GET", "messages"):
+            self.polls += 1
+            self.letters += len(found.body) if found.body != NOTHING else 0
+        return found
+
+    async def close(self) -> None:
+        await self._way.close()
+
+
+class Noted:
+    """What was seen last, in memory: an operator keeps it in a Secret."""
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+
+    async def load(self) -> None:
+        """It is there."""
+
+    async def save(self, seen: Seen) -> None:
+        self.seen = seen
+
+
+class TellingEnd(KeepingEnd):
+    """With each change comes the report, as a cluster's operator has it."""
+
+    def news(self, uid: str) -> wire.Standing:
+        return self._host.standing(uid) or super().news(uid)
+
+
+class IdleHost:
+    """`execute.host_end.KeepingHost`, for one cluster."""
+
+    wants_baselines = False
+    routes = False
+
+    def __init__(self, url: str, token: str, number: int) -> None:
+        self.end = TellingEnd(self)
+        self.way = Counted(url, token)
+        self.dial = Dial(self.way, Noted(), lambda: Opening(cluster_uid=f"uid-{number}"), self.end, self._meet)
+        self._session = 0
+        self._versions: dict[str, int] = {}
+        self._units: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._ready: dict[str, bool] = {}
+        self._over: dict[str, Report] = {}
+
+    def turn(self, uid: str) -> None:
+        """One of its sandboxes is no longer ready, or is so again."""
+        self._ready[uid] = not self._ready[uid]
+        self._versions[uid] += 1
+        self.end.changed(uid)
+
+    def _meet(self, session: Session) -> None:
+        self._session = session.session
+
+    # --- what the link asks -------------------------------------------------------------------------------------------
+
+    def begin_session(self) -> int:
+        return self._session
+
+    def living(self) -> list[str]:
+        return list(self._ready)
+
+    def unacknowledged(self) -> list[str]:
+        return list(self._over)
+
+    def version(self, uid: str) -> int:
+        return self._versions.get(uid, 1)
+
+    def standing(self, uid: str) -> wire.Standing | None:
+        report = self._report(uid)
+        return wire.Standing(uid=uid, seq=self.version(uid), report=report) if report else None
+
+    def has_ended(self, uid: str) -> bool:
+        return uid in self._over
+
+    def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
+        """It runs everything."""
+
+    async def offer(self, offer: wire.Offer) -> Verdict:
+        if offer.uid in self._over:
+            return Verdict.OVER
+        if offer.uid not in self._ready:
+            if not offer.birth:
+                return Verdict.UNKNOWN
+            steps = tuple((d.resource, unit.name) for d in offer.documents for unit in d.pre_start)
+            self._units[offer.uid], self._ready[offer.uid], self._versions[offer.uid] = steps, True, 2
+            self.end.changed(offer.uid)
+        return Verdict.TAKEN
+
+    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+        if uid in self._ready:
+            self._finish(uid)
+            self.end.ended(uid)
+            return Verdict.TAKEN
+        if uid not in self._over and known:
+            return Verdict.UNKNOWN
+        self._finish(uid)
+        return Verdict.OVER
+
+    async def abandon(self, uid: str, request: Request) -> Verdict:
+        self._finish(uid)
+        return Verdict.OVER
+
+    async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:
+        return Verdict.TAKEN if uid in self._ready else Verdict.UNKNOWN
+
+    async def lease(self, uid: str, until: int) -> Verdict:
+        return Verdict.TAKEN if uid in self._ready else Verdict.UNKNOWN
+
+    async def baseline(self, workload: Workload) -> None:
+        """It derives nothing."""
+
+    async def acknowledge(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._over.pop(uid, None)
+            self._versions.pop(uid, None)
+
+    def values(self, uid: str) -> tuple[wire.Value, ...]:
+        return ()
+
+    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+        return ()
+
+    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+        return ()
+
+    def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
+        return None
+
+    def log_times(self, uid: str, unit: str, attempt: int) -> tuple[()]:
+        return ()
+
+    def _finish(self, uid: str) -> None:
+        self._ready.pop(uid, None)
+        self._units.pop(uid, None)
+        self._versions[uid] = self.version(uid) + 1
+        said = "every delete step has succeeded; nothing is left"
+        self._over[uid] = Report(
+            uid=uid, phase=Phase.CLEANED, ready=False, reason=Reason.CLEANED, message=said, done=1, total=1, units=()
+        )
+
+    def _report(self, uid: str) -> Report | None:
+        if uid in self._over:
+            return self._over[uid]
+        if uid not in self._ready:
+            return None
+        ready, steps = self._ready[uid], self._units[uid]
+        words = ("succeeded", "", "") if ready else ("running", Reason.RUNNING, "attempt 2 has been running for 4 s")
+        units = tuple(
+            UnitReport(
+                id=f"{resource}/{name}", resource=resource, name=name, event="preStart", kind="exec", attempt=1,
+                **dict(zip(("state", "reason", "message"), words, strict=True)),
+            )
+            for resource, name in steps
+        )  # fmt: skip
+        return Report(
+            uid=uid,
+            phase=Phase.OPEN,
+            ready=ready,
+            reason=Reason.READY if ready else Reason.RESOURCES_PENDING,
+            message="All desired workloads are available."
+            if ready
+            else "db/provision: attempt 2 has been running for 4 s",
+            about="" if ready else "db/provision",
+            done=len(units) if ready else 0,
+            total=len(units),
+            units=units,
+        )

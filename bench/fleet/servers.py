@@ -1,0 +1,128 @@
+"""`dayfly server` in a process of its own on either database, and what it and its database take of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.memory import resident
+from bench.rows import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ORG = "acme"
+TICKS = os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 60
+
+
+class Used(NamedTuple):
+    """Seconds of a processor."""
+
+    server: float
+    database: float
+
+
+class Server(NamedTuple):
+    """One that runs. `database` is its process there; 0 where it is part of the server's own."""
+
+    url: str
+    key: str
+    pid: int
+    database: int
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """One request of an admin."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"signadot-api-key": self.key, "content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v2/orgs/{ORG}/{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+
+    def used(self) -> Used:
+        """What they have taken until now."""
+        return Used(_seconds(self.pid), sum(map(_seconds, _family(self.database))) if self.database else 0.0)
+
+    def memory(self) -> tuple[float, float]:
+        """What they hold, in megabytes; of PostgreSQL their share, what several have counted once."""
+        return resident(self.pid), sum(map(_unshared, _family(self.database))) if self.database else 0.0
+
+
+@contextlib.contextmanager
+def sqlite(place: Path) -> Iterator[Server]:
+    """On a file."""
+    with _running(place, f"sqlite:///{place / 'server.db'}", 0) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def postgresql(place: Path) -> Iterator[Server]:
+    """On a PostgreSQL of its own, which need not wait for the disk: as the tests have it."""
+    sys.path.append(str(ROOT / "tests"))  # who starts one lives there
+    from control.databases import postgres
+
+    with postgres() as found, _running(place, found.fresh(), found.pid) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _running(place: Path, database: str, pid: int) -> Iterator[Server]:
+    environment = {**os.environ, "DAYFLY_DATABASE": database}
+    program = [sys.executable, "-m", "dayfly", "server"]
+    made = subprocess.run([*program, "init", ORG], env=environment, check=True, capture_output=True, text=True)
+    # Nobody is to be told to come later: it is measured how long it takes.
+    command = [*program, "--listen", "127.0.0.1:0", "--rate", "0"]
+    said = place / "said"
+    with said.open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield Server(_url(process, said), made.stdout.strip(), process.pid, pid)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def _url(process: subprocess.Popen[bytes], said: Path) -> str:
+    """Where it serves, once it says so."""
+    while process.poll() is None:
+        if found := re.search(r"serves at (\S+)\n", said.read_text(encoding="utf-8")):
+            return found[1]
+        time.sleep(0.05)
+    raise RuntimeError(f"the server has ended: {said.read_text(encoding='utf-8')[-2000:]}")
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its children."""
+    found = [pid]
+    for each in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if int(_stat(int(each.name))[1]) == pid:
+                found.append(int(each.name))
+    return found
+
+
+def _seconds(pid: int) -> float:
+    """Of a process, and of those of its children that have ended."""
+    with contextlib.suppress(OSError):
+        return sum(map(int, _stat(pid)[11:15])) / TICKS
+    return 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def _unshared(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0

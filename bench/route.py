@@ -1,0 +1,132 @@
+"""(i) From the PUT of a sandbox to the first request that its fork answers, against the start of the fork's program."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from bench.rows import Row, folder, median, show, spread
+from bench.servers import running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dayfly.cli.client import Client
+
+ROUNDS = 15
+AIM = 1.2
+# How soon it is asked again after another has answered, or nobody has.
+AGAIN_S = 0.002
+# Says whose it is, as soon as a service of Python's standard library can; a real one takes longer to start.
+APP = (
+    "import http.server,os\n"
+    "class H(http.server.BaseHTTPRequestHandler):\n"
+    "  protocol_version='HTTP/1.1'\n"
+    "  def do_GET(s):\n"
+    "    said=os.environ.get('DAYFLY_SANDBOX_NAME','baseline').encode()\n"
+    "    s.send_response(200); s.send_header('content-length',str(len(said))); s.end_headers(); s.wfile.write(said)\n"
+    "  def log_message(*a): pass\n"
+    "import time; time.sleep(float(os.environ.get('SLOW','0')))\n"
+    "http.server.ThreadingHTTPServer(('127.0.0.1',int(os.environ['PORT'])),H).serve_forever()\n"
+)
+COMMAND = [sys.executable, "-c", APP]
+# A service that is ready at once, and one that loads for a second before it listens.
+SLOW = {"that listens at once": 0.0, "that loads for a second first": 1.0}
+
+
+def measure(rounds: int = ROUNDS) -> Iterator[Row]:
+    """Sandboxes before a real Envoy, and bare processes, in turns."""
+    with folder() as place, running(place / "home", "--routing") as server, _baselines(server.client()) as ports:
+        for what, port in ports.items():
+            ours, bare = [], []
+            for number in range(rounds):
+                bare.append(_bare(SLOW[what]))
+                ours.append(_routed(server.client(), f"s{number}", what, port))
+            apart = median(ours) / median(bare)
+            yield Row(
+                f"(i) PUT of a sandbox to the first request that its fork answers through Envoy, a service {what}, "
+                "against the start of its program to its first answer",
+                f"{median(ours) * 1e3:.0f} ms ({spread(ours)} s)",
+                f"{median(bare) * 1e3:.0f} ms ({spread(bare)} s)",
+                f"{apart:.2f} x ({(median(ours) - median(bare)) * 1e3:+.0f} ms)",
+                f"{AIM} x",
+                apart <= AIM,
+            )
+
+
+def _routed(client: Client, name: str, what: str, port: int) -> float:
+    fork = {"forkOf": {"kind": "Deployment", "namespace": "default", "name": _name(what)}}
+    began = time.perf_counter()
+    made = client.put("sandboxes", name, body={"spec": {"cluster": "local", "forks": [fork]}})
+    _until(lambda: _said(port, made["routingKey"]) == name)
+    took = time.perf_counter() - began
+    client.delete("sandboxes", name)
+    _until(lambda: name not in {each["name"] for each in client.get("sandboxes")})
+    return took
+
+
+def _bare(slow: float) -> float:
+    port = _free()
+    began = time.perf_counter()
+    # In a session of its own, as a fork is: Linux shares the processor among sessions.
+    process = subprocess.Popen(COMMAND, env={"PORT": str(port), "SLOW": str(slow)}, start_new_session=True)
+    try:
+        _until(lambda: _said(port) == "baseline")
+        return time.perf_counter() - began
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _baselines(client: Client) -> Iterator[dict[str, int]]:
+    """One of each kind; where requests to it are taken in."""
+    taken, processes = {}, []
+    try:
+        for what, slow in SLOW.items():
+            own, taken[what] = _free(), _free()
+            processes.append(subprocess.Popen(COMMAND, env={"PORT": str(own)}))
+            found = {"kind": "Deployment", "name": _name(what), "command": COMMAND, "env": {"SLOW": str(slow)}}
+            client.put("workloads", "default", _name(what), body={**found, "port": own, "routedPort": taken[what]})
+        yield taken
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _name(what: str) -> str:
+    return what.replace(" ", "-")
+
+
+def _said(port: int, key: str = "") -> str:
+    """Who answers there; empty if nobody does."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/", headers={"baggage": f"sd-routing-key={key}"} if key else {})
+        answer = connection.getresponse()
+        return answer.read().decode() if answer.status == 200 else ""
+    return ""
+
+
+def _until(so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not so():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing has come of it in a minute")
+        time.sleep(AGAIN_S)
+
+
+def _free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    show(measure)
