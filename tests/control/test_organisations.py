@@ -32,7 +32,11 @@ def key(client, role, **more) -> Made:
 def test_a_key_is_shown_once_and_has_its_role(client):
     member = key(client, "member")
     prefix, id_, secret = member.key.split("_", 2)
-    assert (prefix, id_, len(secret)) == ("dfk", member.id, 43)
+    assert (prefix, id_, len(secret)) == ("dfk", member.id, 43 + 6)
+    assert keys.checksum(member.key[:-6]) == secret[-6:], "as a scanner of sources would check it"
+    assert keys.checksum(f"dfk_{member.id}_{'x' * 43}") != secret[-6:]
+    assert keys.checksum("") == "000000"
+    assert keys.checksum("123456789") == "3jZRME", "CBF43926, as CRC-32 of these is everywhere"
     (shown,) = client.get("keys")
     assert shown.keys() == {"id", "name", "role", "createdAt", "createdBy"}
     assert (shown["name"], shown["role"]) == ("my member", "member")
