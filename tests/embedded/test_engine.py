@@ -286,6 +286,7 @@ class TestEnd:
         assert bench.done[0] == "turned"
         assert bench.done[-2:] == ["no more", "closed"]
         assert timer.cancelled()
+        assert bench.engine._lookers, "somebody looks at the clock"
         assert all(task.done() for task in (*bench.engine._workers, *bench.engine._lookers))
 
     async def test_a_start_that_hangs_is_not_waited_for_for_ever(self, bench, monkeypatch):

@@ -352,3 +352,17 @@ class TestPorts:
 )
 def test_what_of_a_forks_wish_no_process_has_is_said(wish, said):
     assert unapplied(doc.fork(**wish)).partition(" (")[0] == said
+
+
+async def test_at_the_end_what_is_being_removed_is_waited_for(machine, monkeypatch):
+    attempts, done = machine.host._engine.attempts, []
+    cleared, close = attempts.cleared, attempts.close
+
+    async def waited():
+        done.append("waited")
+        await cleared()
+
+    monkeypatch.setattr(attempts, "cleared", waited)
+    monkeypatch.setattr(attempts, "close", lambda: (done.append("closed"), close()))
+    await machine.down()
+    assert done == ["waited", "closed"]

@@ -10,6 +10,7 @@ import pytest
 from dayfly.embedded import executors as kinds
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import StepExecutor
+from dayfly.embedded.registry import Executors
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
@@ -224,3 +225,10 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
     bench.hooks.admit("r/a", hook("dns"))
     with pytest.raises(RefusedError, match="set OTHER_KEY in the environment"):
         bench.hooks.admit("r/a", hook("other"))
+
+
+def test_those_of_whose_kind_a_run_has_nothing_are_not_asked(bench):
+    kinds = Executors(bench.steps, bench.hooks, bench.forks)
+    assert kinds.concerned(bench.live) == [bench.steps]
+    ever = UnitRecord(attempt=1, state=State.DONE, kind="fork", generation="g")
+    assert kinds.concerned(bench.of(doc.resource("r", [doc.step("a")]), web=ever)) == [bench.steps, bench.forks]

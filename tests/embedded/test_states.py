@@ -148,6 +148,7 @@ async def test_a_server_that_is_started_anew_answers_at_the_same_address(keeping
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [doc.step("drop")])))
     told = await begun(keeping)
     await written(told)
+    assert (states.folder(keeping.home) / "port").read_text() in told.all["TF_HTTP_ADDRESS"]
     await keeping.down()
     with pytest.raises(urllib.error.URLError):
         told.ask()

@@ -48,6 +48,7 @@ EQUIVALENT: dict[str, str] = {
         "it is read when there is something to read, and so few questions at once never fill it"
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
+    "embedded/envoy.py Envoy._next: 1 -> 2": "a version has to rise, and by how much nobody asks",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
     "embedded/beginning.py take: time.monotonic() > end -> (time.monotonic() >= end)": (
         "no look at a clock of nanoseconds is at the very end of its time"

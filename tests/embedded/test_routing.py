@@ -1,0 +1,282 @@
+"""What this machine routes as it is wished for, with a proxy of the test's own: what is put, taken up, and drains."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dayfly.embedded import routing
+from dayfly.embedded.attempts import Key
+from dayfly.embedded.envoy import TroubleError
+from dayfly.embedded.forks import Baselines
+from dayfly.embedded.route_executors import nowhere, unrouted
+from dayfly.embedded.routing import MISSING, Routing, Wished
+from dayfly.execute.route.envoy import Lead, Way
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Running
+from dayfly.spec.lifecycle import Baseline, Fork, Kind, Preview, Route, Unit
+from dayfly.spec.workload import Workload
+from embedded.machine import until
+
+WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+KEY = Key("u", "route:shop/web", 1)
+PREVIEW = Key("u", "preview:site", 1)
+
+
+class Proxy:
+    """Takes up what it is asked for, once it may; `refuses` has what it cannot, and why."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Way], set[int]]] = []
+        self.refuses: dict[str, str] = {}
+        self.fault: Exception | None = None
+        self.done: list[str] = []
+        self.on_end = lambda: None
+
+    async def apply(self, ways, lingering):
+        self.asked.append((ways, set(lingering)))
+        if self.fault:
+            raise self.fault
+        return self.refuses
+
+    async def close(self):
+        self.done.append("closed")
+
+    def leave(self):
+        self.done.append("left")
+
+
+class Bench:
+    def __init__(self, *, proxy: bool = True) -> None:
+        self.baselines = Baselines()
+        self.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080, routed_port=9090))
+        self.proxy = Proxy() if proxy else None
+        self.routing = Routing(self.proxy, self.baselines)
+        self.news: list[str] = []
+        self.routing.news = self.news.append
+
+    def fact(self, key: Key = KEY):
+        return self.routing.facts(key.run, key.unit.partition(":")[0]).get((key.unit, key.attempt))
+
+
+@pytest.fixture
+async def bench(monkeypatch):
+    monkeypatch.setattr(routing, "AGAIN_S", 0.01)
+    found = Bench()
+    yield found
+    await found.routing.close(stop=True)
+
+
+def wished(**more) -> Wished:
+    return Wished(born=5, baseline=WEB, keys=("k",), **{"port": 7001, **more})
+
+
+class TestWays:
+    async def test_requests_with_a_key_go_to_its_fork_and_all_others_to_the_baseline(self, bench):
+        bench.routing.put(KEY, wished())
+        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
+
+    async def test_nothing_leads_to_a_fork_that_answers_nowhere_yet(self, bench):
+        bench.routing.put(KEY, wished(port=0))
+        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, ())]
+
+    async def test_those_to_one_baseline_stand_in_the_order_of_their_birth(self, bench):
+        for run, born in (("c", 9), ("b", 2), ("a", 4)):
+            bench.routing.put(KEY._replace(run=run), Wished(born=born, baseline=WEB, keys=(run,), port=born))
+        [way] = bench.routing.ways()
+        assert [lead.keys for lead in way.leads] == [("b",), ("a",), ("c",)]
+
+    async def test_a_preview_leads_with_its_key_to_a_baseline_that_has_a_port(self, bench):
+        bench.routing.put(PREVIEW, wished(port=0, listens=6001))
+        assert bench.routing.ways()[1:] == [Way("preview/u/site", 6001, 8080, (), "k")]
+        bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
+        assert bench.routing.ways() == []
+
+    async def test_what_goes_leads_nowhere_any_more(self, bench):
+        bench.routing.put(KEY, wished())
+        bench.routing.put(PREVIEW, wished(listens=6001), going=True)
+        bench.routing.drop(KEY)
+        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, ())]
+
+
+class TestPutting:
+    async def test_twice_is_once_and_another_form_is_a_change(self, bench):
+        bench.routing.put(KEY, wished())
+        change = bench.routing.touch()
+        bench.routing.put(KEY, wished())
+        assert bench.routing.touch() == change + 1
+        bench.routing.put(KEY, wished(port=7002))
+        assert bench.routing.touch() == change + 3
+
+    async def test_what_goes_does_not_come_back(self, bench):
+        bench.routing.put(KEY, wished())
+        bench.routing.drop(KEY)
+        bench.routing.put(KEY, wished(port=7002))
+        assert bench.fact().reason == Reason.STOPPING
+        assert bench.routing.ways()[0].leads == ()
+
+    async def test_what_was_put_is_known_until_it_is_forgotten(self, bench):
+        bench.routing.put(KEY, wished())
+        assert bench.routing.knows(KEY)
+        change = bench.routing.touch()
+        bench.routing.forget(KEY)
+        assert not bench.routing.knows(KEY)
+        assert bench.routing.touch() == change + 2, "the proxy is to take it away"
+        bench.routing.forget(KEY)
+        assert bench.routing.touch() == change + 3, "of what nobody knows there is nothing to take away"
+
+    async def test_with_its_run_all_of_it_is_forgotten(self, bench):
+        other = KEY._replace(run="v")
+        for key in (KEY, PREVIEW, other):
+            bench.routing.put(key, wished())
+        bench.routing.forget_all("u")
+        assert [bench.routing.knows(key) for key in (KEY, PREVIEW, other)] == [False, False, True]
+
+
+class TestFollowing:
+    async def test_it_answers_once_the_proxy_has_taken_it_up(self, bench):
+        bench.routing.put(KEY, wished())
+        assert (bench.fact().reason, bench.fact().ready) == (Reason.ROUTE_PENDING, False)
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        assert bench.news == ["u"]
+        bench.routing.put(KEY, wished(port=7002))
+        assert not bench.fact().ready
+        await until(lambda: bench.fact().ready)
+
+    async def test_of_each_kind_and_run_its_own_is_told(self, bench):
+        for key in (KEY, PREVIEW, KEY._replace(run="v")):
+            bench.routing.put(key, wished())
+        assert list(bench.routing.facts("u", "route")) == [KEY[1:]]
+        assert list(bench.routing.facts("u", "preview")) == [PREVIEW[1:]]
+
+    @pytest.mark.parametrize(
+        ("key", "name", "listens"), [(KEY, "baseline/shop/web", 0), (PREVIEW, "preview/u/site", 6001)]
+    )
+    async def test_what_it_cannot_is_said_of_that_and_tried_again(self, bench, key, name, listens):
+        bench.proxy.refuses = {name: "its port is taken", "baseline/other/one": "too"}
+        bench.routing.put(key, wished(listens=listens))
+        bench.routing.start()
+        await until(lambda: bench.fact(key).message == "its port is taken")
+        assert (bench.fact(key).reason, bench.fact(key).ready) == (Reason.NOT_ROUTED, False)
+        bench.proxy.refuses = {}
+        await until(lambda: bench.fact(key).ready)
+
+    @pytest.mark.parametrize(
+        ("fault", "said"), [(TroubleError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
+    )
+    async def test_while_nothing_goes_that_is_said_of_what_is_new_alone(self, bench, fault, said):
+        old = KEY._replace(run="old")
+        bench.routing.put(old, wished())
+        bench.routing.start()
+        await until(lambda: bench.fact(old).ready)
+        bench.proxy.fault = fault
+        bench.routing.put(KEY, wished())
+        await until(lambda: said in bench.fact().message)
+        assert bench.fact(old).ready
+        bench.proxy.fault = None
+        await until(lambda: bench.fact().ready)
+
+    async def test_when_the_proxy_has_ended_nothing_is_in_force(self, bench):
+        bench.routing.put(KEY, wished())
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        bench.news.clear()
+        bench.proxy.on_end()
+        assert not bench.fact().ready
+        assert bench.news == ["u"]
+        await until(lambda: bench.fact().ready)
+
+
+class TestGoing:
+    async def test_it_drains_once_the_proxy_has_let_it_go(self, bench):
+        bench.routing.put(KEY, wished(drain_ms=60_000))
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        bench.routing.drop(KEY)
+        assert "taking it away" in bench.fact().message
+        await until(lambda: "it is gone" in bench.fact().message)
+        assert bench.fact().reason == Reason.STOPPING
+        assert bench.proxy.asked[-1] == ([Way("baseline/shop/web", 9090, 8080, ())], {7001})
+
+    async def test_it_has_ended_when_it_has_drained(self, bench):
+        bench.routing.put(KEY, wished(drain_ms=1))
+        bench.routing.start()
+        bench.routing.drop(KEY)
+        await until(lambda: isinstance(bench.fact(), Ended))
+        assert bench.fact().result.reason == Reason.CANCELLED
+        change = bench.routing.touch()
+        bench.routing.forget(KEY)
+        assert bench.routing.touch() == change + 1, "the proxy knows nothing of it any more"
+
+    async def test_what_nothing_ever_led_to_does_not_drain(self, bench):
+        bench.routing.put(KEY, wished(port=0, drain_ms=60_000))
+        bench.routing.start()
+        bench.routing.drop(KEY)
+        await until(lambda: isinstance(bench.fact(), Ended))
+
+    @pytest.mark.parametrize(("stop", "done"), [(True, ["closed"]), (False, ["left"])])
+    async def test_at_the_end_the_proxy_ends_or_goes_on(self, stop, done):
+        bench = Bench()
+        bench.routing.start()
+        await bench.routing.close(stop=stop)
+        assert bench.proxy.done == done
+
+
+class TestWithoutProxy:
+    async def test_it_routes_nothing_and_says_so(self):
+        bench = Bench(proxy=False)
+        bench.routing.put(KEY, wished())
+        bench.routing.start()
+        fact = bench.fact()
+        assert isinstance(fact, Running)
+        assert (bench.routing.works, fact.ready, fact.message) == (False, False, MISSING)
+        assert Routing(Proxy(), bench.baselines).works
+
+    async def test_what_is_to_go_goes_all_the_same(self):
+        bench = Bench(proxy=False)
+        bench.routing.put(KEY, wished(port=0))
+        bench.routing.drop(KEY)
+        await until(lambda: isinstance(bench.fact(), Ended))
+        await bench.routing.close(stop=True)
+        await asyncio.sleep(0)
+
+
+class TestInVain:
+    """What is wished for where it leads nowhere is said, whatever else holds."""
+
+    @pytest.fixture
+    def baselines(self):
+        return Bench(proxy=False).baselines
+
+    @pytest.mark.parametrize(
+        ("host", "said"),
+        [
+            ("web.shop.svc", ""),
+            ("web.svc", "the endpoint site (no baseline svc/web with a port is declared)"),
+            ("api.shop.svc", "the endpoint site (no baseline shop/api with a port is declared)"),
+            ("mute.shop.svc", "the endpoint site (no baseline shop/mute with a port is declared)"),
+        ],
+    )
+    def test_a_preview_of_what_is_not_declared_or_has_no_port(self, baselines, host, said):
+        baselines.take(Workload(namespace="shop", name="mute", command=("x",)))
+        unit = Unit(name="site", kind=Kind.PREVIEW, preview=Preview(scheme="http", host=host, port=80, key="k"))
+        assert nowhere(unit, baselines) == said
+
+    @pytest.mark.parametrize(("name", "port", "told"), [("web", 7, False), ("api", 7, True), ("api", 0, False)])
+    def test_a_local_route_to_what_is_not_declared(self, baselines, name, port, told):
+        of = Baseline(kind="Deployment", namespace="shop", name=name)
+        unit = Unit(name="mine", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",), local_port=port))
+        assert nowhere(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
+
+    def test_neither_is_nowhere(self, baselines):
+        assert nowhere(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == ""
+
+    def test_the_route_of_a_fork_where_nothing_routes(self, baselines):
+        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == (
+            f"the route from shop/web ({MISSING})"
+        )
+        baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080))
+        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == ""
+        assert unrouted(Unit(name="a", kind=Kind.EXEC), baselines) == ""
