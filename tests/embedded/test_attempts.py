@@ -396,6 +396,17 @@ class TestEnding:
             os.fstat(descriptor)
         await process.wait()
 
+    async def test_one_that_another_server_began_was_running_whatever_its_folder_says_now(self, told):
+        """That it never began could be said only of a child of ours."""
+        told.folder.tell(observe=Stalled(since=1), exists=True, fence=True)
+        process = await sleeper()
+        told.attempts._watch(KEY, watched(told, pidfd=os.pidfd_open(process.pid)))
+        process.kill()
+        await until(lambda: told.fact() is not None)
+        assert told.fact() == receipt.lost("its folder was removed while it may have been running")
+        assert "fence" not in told.folder.calls
+        await process.wait()
+
     async def test_what_cannot_be_looked_at_is_looked_at_again(self, told):
         told.folder.tell(observe=[OSError("no"), receipt.lost("it is so")])
         await self.ended(told)
@@ -467,6 +478,7 @@ class TestSealing:
         assert KEY not in told.attempts.busy
         told.starter.sealed(child)
         assert told.folder.calls.count("observe") == 1, "once"
+        assert told.attempts._ends._calls == {}, "its end would be heard of again and again"
         os.kill(child, signal.SIGKILL)
 
     async def test_what_it_left_is_removed_when_it_is_reaped(self, told):

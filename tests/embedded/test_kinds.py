@@ -232,3 +232,11 @@ def test_those_of_whose_kind_a_run_has_nothing_are_not_asked(bench):
     assert kinds.concerned(bench.live) == [bench.steps]
     ever = UnitRecord(attempt=1, state=State.DONE, kind="fork", generation="g")
     assert kinds.concerned(bench.of(doc.resource("r", [doc.step("a")]), web=ever)) == [bench.steps, bench.forks]
+
+
+def test_those_alone_are_asked_about_forks_that_read_of_one(bench):
+    of = Baseline(kind="Deployment", namespace="default", name="app")
+    asks = Input(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=As(env="AT"))
+    reads = msgspec.structs.replace(doc.step("a"), inputs=(asks,))
+    live = bench.of(doc.resource("r", [reads, doc.step("b")], [msgspec.structs.replace(reads, name="gone")]))
+    assert [step.id for step in live.reading_forks] == ["r/a"]
