@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AGENTS, SANDBOXES, PER_SECOND = 50, 10_000, 20
 # Idle and at work in turns; in each turn so many of each kind of read.
-TURNS, READS = 10, 100
+TURNS, READS = 5, 100
 PAGE = 100
 PUBLISHED, PUBLISHED_S = 20, 5.0
 # Nobody has said anything for so long: then it is at rest. Before a turn at work counts it has begun so long ago.
