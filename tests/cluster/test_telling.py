@@ -31,8 +31,10 @@ def collector(operator):
 
 @pytest.mark.proof
 @pytest.mark.timeout(600, func_only=True)
-def test_a_sandbox_is_told_of_by_events_and_by_traces(operator, collector, wishes):
-    operator.apply(wishes.plugin(), wishes.sandbox())
+def test_a_sandbox_is_told_of_by_events_and_by_traces(operator, collector, wishes, journal):
+    told = 'echo "$TRACEPARENT" | cut -c4-52'
+    made = wishes.plugin(script=wishes.script(f"create first of $({told})", "printf hello >/tmp/word"))
+    operator.apply(made, wishes.sandbox())
     operator.wait_ready(wishes.name, TEAM)
     eventually(lambda: collector.events, "the event")
     eventually(lambda: "create sandbox" in collector.roots(), "the trace of its creation")
@@ -47,5 +49,7 @@ def test_a_sandbox_is_told_of_by_events_and_by_traces(operator, collector, wishe
     assert all(
         each.attributes["dayfly.waited_ms"] > 0 for unit in collector.below(create) for each in collector.below(unit)
     )
+    (attempt,) = collector.below(collector.below(create)[0])
+    assert journal.of(f"create first of {attempt.trace}-{attempt.id}"), "a step knows the span that its own hang below"
     assert delete.links == ((create.trace, create.id),)
     assert "hello" not in str([collector.spans, collector.events]), "no output is told"
