@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,6 @@ from dayfly.page import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Get = Callable[..., tuple[int, dict[str, str], bytes]]
 
@@ -108,3 +110,32 @@ def test_browsers_are_led_from_the_root_to_the_page_and_programs_are_not(get: Ge
     status, headers, _ = get("/")
     assert (status, headers["location"]) == (307, "/page/")
     assert get("/", accept="*/*")[0] == 401
+
+
+def test_a_checkout_builds_it_for_whoever_first_wants_to_see_it(tmp_path: Path):
+    """The checkout's own command with a build, and a command line, that only say that they were called."""
+    root = tmp_path / "checkout"
+    static = root / "src/dayfly/page/static"
+    for name, says in {
+        "scripts/page.sh": f"echo build; mkdir -p {static}; touch {static}/index.html",
+        ".venv/bin/python": 'shift 2; echo "dayfly $*"',
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"#!/bin/sh\n{says}\n")
+        (root / name).chmod(0o755)
+    (root / "requirements").mkdir()
+    (root / "requirements/run.txt").touch()
+    (root / ".venv/.stamp-run").touch()
+    shutil.copy(Path(__file__).parents[2] / "dayfly", root)
+
+    def said(*arguments: str) -> str:
+        return subprocess.run([root / "dayfly", *arguments], capture_output=True, text=True, check=True).stdout
+
+    assert said("status") == "dayfly status\n"
+    assert said("page", "--help") == "dayfly page --help\n"
+    assert said("page", "--no-open") == "build\ndayfly page --no-open\n"
+    assert said("page") == "dayfly page\n"
+    (static / "index.html").unlink()
+    (root / "scripts/page.sh").write_text("#!/bin/sh\nexit 3\n")
+    failed = subprocess.run([root / "dayfly", "page"], capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout) == (1, "")
