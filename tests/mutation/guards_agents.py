@@ -43,7 +43,7 @@ AGENTS: tuple[Guard, ...] = (
         "operator/agent/end.py",
         "async with self._turns.setdefault(order.uid, asyncio.Lock()):",
         "async with asyncio.Lock():",
-        ROUTES + "of_two_offers_that_come_together_the_newer_is_left",
+        ROUTES + "orders_of_one_run_are_carried_out_in_their_turns",
     ),
     guard(
         "a route group never begins, since nobody says that it is to live",

@@ -12,6 +12,9 @@ from rig.served import gone, ready, true, until
 from rig.world import World
 
 from dayfly.execute.gateway.preview import Edge
+from dayfly.operator.agent.end import ServedEnd
+from dayfly.spec import wire
+from dayfly.spec.wire import Verdict
 from kube.fake import Call, Fault, Harm
 from share import SHARE
 
@@ -98,6 +101,28 @@ def test_a_namespace_that_does_not_let_it_is_neither_forked_nor_led(story):
         await gone(world, plane)
 
     play(story, tell, grants=False)
+
+
+async def test_orders_of_one_run_are_carried_out_in_their_turns():
+    """Each takes several requests to the cluster, and the newer one could be done with them first."""
+    told: list[str] = []
+
+    class Host:
+        async def lease(self, uid: str, until: int) -> Verdict:
+            told.append(f"+{uid}{until}")
+            for _ in range(4 - until):
+                await asyncio.sleep(0)
+            told.append(f"-{uid}{until}")
+            return Verdict.TAKEN
+
+    end = ServedEnd(Host(), None, lambda _uid: None)
+    orders = [wire.Lease(session=1, number=each, uid="u", until=each) for each in (1, 2, 3)]
+    await asyncio.gather(*map(end.ordered, orders))
+    assert told == ["+u1", "-u1", "+u2", "-u2", "+u3", "-u3"]
+    told.clear()
+    others = wire.Lease(session=1, number=4, uid="v", until=3)
+    await asyncio.gather(end.ordered(orders[0]), end.ordered(others))
+    assert told == ["+u1", "+v3", "-v3", "-u1"], "those of another run do not wait"
 
 
 def test_of_two_offers_that_come_together_the_newer_is_left(story):

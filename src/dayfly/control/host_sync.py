@@ -221,6 +221,8 @@ class HostSync:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
         finally:
             self._worked_beside += sum(work.seconds for work in works)
+            for work in works:
+                work.close()
         for fault in ended:
             if fault is not None:
                 raise fault

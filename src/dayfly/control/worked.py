@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ class Worked:
     async def done(self) -> None:
         """Awaits it in a task."""
         await self
+
+    def close(self) -> None:
+        """Let it go if nobody has awaited it: a task that is cancelled before its first step never does."""
+        if inspect.getcoroutinestate(self._what) == inspect.CORO_CREATED:
+            self._what.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
         steps, thrown = self._what.__await__(), None
