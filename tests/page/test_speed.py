@@ -89,7 +89,8 @@ def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, brow
             one.append(cost(pid))
             page.goto("about:blank")
             alone.append(cost(pid))
-        rest, one_rest = (sorted(each)[1] - sorted(alone)[1] for each in (listed, one))
+        # The least of each: what else the machine does can only add to it.
+        rest, one_rest = (min(each) - min(alone) for each in (listed, one))
     first = sorted(shown)[2]
     played(
         "the page", MANY, f"first view of {MANY:,} sandboxes {first:.0f} ms; at rest {rest:.2f} and {one_rest:.2f} ms/s"
