@@ -1,7 +1,6 @@
 """Ends a cluster as soon as the worker that has it goes on to tests that need none.
 
-What nobody asks anything still takes its part of a processor: a bare API server 3 % of one, a cluster with a node and
-two operators 7 %. A run has several, and each was to stand until the end.
+What nobody asks anything still takes its part of a processor: a bare API server 3 % of one, a cluster with a node 4 %. A run has several, and each was to stand until the end.
 """
 
 from __future__ import annotations
