@@ -24,6 +24,7 @@ from mutation.guards_telling import TELLING
 from mutation.guards_wishes import WISHES
 
 LINE = "operator/test_second_line.py::test_"
+CLOCKS = "operator/test_clocks.py::TestOperatorsMachine::test_"
 STRANGERS = "operator/test_strangers.py::test_"
 POLICY, STORED = "execute/pod/policy/rules.py", "execute/pod/policy/stored.py"
 TARGETS, OBSERVE = "operator/targets/targets.py", "operator/executors/step_observer.py"
@@ -248,6 +249,27 @@ GUARDS: tuple[Guard, ...] = (
         "if not 0 < start_before <= latest:",
         "if not 0 < start_before:",
         LINE + "pod_that_may_start_later_than_any_of_ours_is_not_claimed",
+    ),
+    guard(
+        "a pod that is too old by a wrong clock is made again and again",
+        "operator/executors/step_executor.py",
+        "            if self._waits(sight, effect, pod):",
+        "            if self._waits(sight, effect, pod) and effect.ahead:",
+        CLOCKS + "where_it_is_not_told_and_ahead_each_step_says_why_it_does_not_start",
+    ),
+    guard(
+        "what was too old by a wrong clock waits on when it is too old by the right one",
+        "operator/executors/step_executor.py",
+        "        if said is None or now < said.since or not input_pins.in_time(step, said.since, now):",
+        "        if said is None or now < said.since:",
+        CLOCKS + "once_the_clocks_are_right_what_is_too_old_by_then_is_made_anew",
+    ),
+    guard(
+        "what waits for clocks to be set waits as long again as they were wrong",
+        "operator/executors/step_executor.py",
+        "        if said is None or now < said.since or not input_pins.in_time(step, said.since, now):",
+        "        if said is None or not input_pins.in_time(step, said.since, now):",
+        CLOCKS + "once_the_clocks_are_right_what_is_too_old_by_then_is_made_anew",
     ),
     guard(
         "a peer's pod for a later attempt is taken away",

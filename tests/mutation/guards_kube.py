@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 
 OWNERSHIP, STATUS, CONTROLLER = "kube/ownership.py", "kube/status.py", "kube/controller.py"
+CLOCK, TIME = "kube/server_clock.py", "kube/test_server_clock.py::test_"
 OWNS, SAYS = "kube/test_speaking.py::TestOwnership::test_", "kube/test_speaking.py::TestStatus::test_"
 HOLDS = "kube/test_speaking.py::TestFinalizers::test_"
 
@@ -43,6 +44,27 @@ KUBE: tuple[Guard, ...] = (
         "(one.type, one.status, one.reason) == (other.type, other.status, other.reason)",
         "one == other",
         SAYS + "an_event_is_said_when_a_condition_changes_and_at_no_other_time",
+    ),
+    guard(
+        "the server's time is not heard",
+        CLOCK,
+        "        self._ahead = min(max(ahead, told - ticks), told + _SECOND_MS - asked)",
+        "        self._ahead = ahead",
+        TIME + "a_clock_that_is_wrong_by_a_day_is_right_after_one_answer",
+    ),
+    guard(
+        "an answer is believed to have been dated when it came",
+        CLOCK,
+        "told + _SECOND_MS - asked)",
+        "told + _SECOND_MS - ticks)",
+        TIME + "an_answer_that_took_long_tells_little",
+    ),
+    guard(
+        "whoever stands before the server tells its time",
+        CLOCK,
+        "        if status < _NO_SUCCESS and (date",
+        "        if (date",
+        TIME + "only_who_succeeds_is_the_server",
     ),
     guard(
         "what went wrong with one key ends its controller",

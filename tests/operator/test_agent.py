@@ -89,6 +89,30 @@ def test_a_day_without_the_control_plane_carries_out_what_was_received(story, mo
     story(tell)
 
 
+async def says(plane: Plane, words: str) -> bool:
+    return words in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_an_operators_clock_that_is_a_day_ahead_stops_nothing_or_it_is_said_here_too(story, dated):
+    async def tell(world: World, plane: Plane) -> None:
+        world.dated, world.behind = dated, -24 * HOUR
+        await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
+        await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "2h", "offsetFrom": "createdAt"}))
+        if not dated:
+            said = "its pod is too old to start: it was created at 2026-01-01T"
+            await until(world, lambda: says(plane, said), "that to be said")
+            assert not world.cloud.starts("db/make")
+            world.behind = 0.0
+        await ready(world, plane)
+        await world.rest(60)
+        await ready(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    story(tell)
+
+
 def test_what_is_offered_does_not_begin_before_the_control_plane_has_confirmed_it(story):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda _now, what: Fate.LOST if what == "POST births" else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -15,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
-from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging, unix_ms
+from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, RunSpec, owner
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Fork, Target, Unit
@@ -73,11 +72,6 @@ def test_runs_are_found_by_their_targets_uid():
     told(targets.note, "b", second, None)
     assert targets.of("u") == ()
     assert "u" not in targets._runs
-
-
-def test_the_clock_tells_unix_milliseconds():
-    before = time.time_ns() // 1_000_000
-    assert before <= unix_ms() <= time.time_ns() // 1_000_000 + 1
 
 
 @pytest.fixture

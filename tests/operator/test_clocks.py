@@ -46,6 +46,7 @@ class TestClocks:
 
         async def story(world: World) -> None:
             nonlocal full
+            world.dated = False
             world.cluster.admission.append(quota)
             world.kubelet.scripts["db/drop"].runs = 60
             await world.until(lambda: "exceeded quota: pods" in message(world), "the quota", 10)
@@ -75,3 +76,61 @@ class TestClocks:
         ends = [line.at for line in world.cloud.log if (line.what, line.unit) == ("end", "db/drop")]
         pauses = [start - end for start, end in zip(starts[1:], ends, strict=False)]
         assert [5 * 2**turn <= pause < 5 * 2**turn + 3 for turn, pause in enumerate(pauses)] == [True] * 4, pauses
+
+
+DAY_S = 24 * 3600.0
+
+
+class TestOperatorsMachine:
+    """Its clock is wrong by a day; the API server's is right, and each of its answers tells it."""
+
+    @pytest.mark.parametrize("behind", [-DAY_S, DAY_S])
+    def test_all_goes_on_by_the_api_servers_clock(self, behind):
+        async def story(world: World) -> None:
+            world.behind = behind
+            world.change({"spec": {"ttl": {"duration": "1h", "offsetFrom": "createdAt"}}})
+            await world.until(lambda: ready(world), "ready", 60)
+            await world.rest(3500)
+            assert ready(world), "its hour is not over"
+            await world.until(lambda: not world.leftovers(), "its end, when its hour is over", 200)
+
+        assert play(story, RETRY_LIFE).cloud.starts("db/make") == 1
+
+    def test_where_it_is_not_told_and_ahead_each_step_says_why_it_does_not_start(self):
+        """Its pod stays as it is, and starts as soon as the clocks are right: within what its time is, the same pod."""
+
+        async def story(world: World) -> None:
+            world.dated, world.behind = False, -DAY_S
+            await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+            assert "at 2026-01-01T00:00:0" in message(world)
+            assert "operator's said 2026-01-02T00:00:0" in message(world)
+            assert [each["reason"] for each in world.status()["units"] if "reason" in each] == ["ClocksApart"]
+            await world.rest(60)
+            made = [write for write in world.writes if write.startswith("POST") and "/pods" in write]
+            assert len(made) == 1, "it is not made again and again"
+            world.behind = 0.0
+            await world.until(lambda: ready(world), "ready", 30)
+            world.behind = -DAY_S
+            world.delete()
+            await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+            world.behind = 0.0
+            await gone(world)
+
+        world = play(story, RETRY_LIFE)
+        assert world.cloud.starts("db/make") == 1
+
+    @pytest.mark.parametrize("ahead", [(900.0, 900.0), (DAY_S, DAY_S / 2)])
+    def test_once_the_clocks_are_right_what_is_too_old_by_then_is_made_anew(self, ahead):
+        async def story(world: World) -> None:
+            world.dated = False
+            for seconds in ahead:
+                world.behind = -seconds
+                await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
+                await world.rest(1300)
+            assert not runs(world, "db/make")
+            world.behind = 0.0
+            await world.until(lambda: ready(world), "ready", 30)
+            world.delete()
+            await gone(world)
+
+        play(story, RETRY_LIFE)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.monitoring import journal
+from dayfly.operator.monitoring import journal, metrics
 from dayfly.operator.monitoring.journal import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.serve import STALE_S, serving
@@ -118,14 +118,16 @@ def test_whatever_was_set_up_before_all_lines_go_to_standard_error_as_json(monke
     assert json.loads(line)["message"] == "a line"
 
 
-def test_figures_are_counted_and_asked_for():
+def test_figures_are_counted_and_asked_for(monkeypatch):
     unknown = UnitRecord(attempt=1, state=State.UNKNOWN)
     runs = [
         a_run("a"),
         a_run("b", units={"x": unknown, "y": unknown, "z": UnitRecord()}),
         a_run("c", phase=Phase.CLOSED),
     ]
-    figures = Metrics(SimpleNamespace(runs=runs, queue=range(3), age=7.0), orphans=lambda: 4)
+    monkeypatch.setattr(metrics, "unix_ms", lambda: 5500)
+    seen = SimpleNamespace(runs=runs, queue=range(3), age=7.0, now=lambda: 3000)
+    figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()
     figures.turn_seconds.observe(2.5)
     found = {
@@ -141,6 +143,7 @@ def test_figures_are_counted_and_asked_for():
         ("dayfly_units_unknown",): 2,
         ("dayfly_queue_depth",): 3,
         ("dayfly_watch_age_seconds",): 7,
+        ("dayfly_clock_ahead_seconds",): 2.5,
         ("dayfly_orphans",): 4,
     }
     assert {key: found.get(key) for key in wanted} == wanted

@@ -14,7 +14,7 @@ from rig.world import World
 DEEP = b"[" * 9_000 + b"]" * 9_000
 
 
-class Nesting(worlds.Paused):
+class Nesting(worlds.Line):
     """What says DEEP in the fake cluster's answers and events, is."""
 
     async def send(self, request):
@@ -33,7 +33,7 @@ class Nesting(worlds.Paused):
 
 @pytest.fixture(autouse=True)
 def _nesting(monkeypatch):
-    monkeypatch.setattr(worlds, "Paused", Nesting)
+    monkeypatch.setattr(worlds, "Line", Nesting)
 
 
 async def refused(world: World, name: str) -> None:

@@ -22,6 +22,7 @@ from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
+from dayfly.operator.pods.pod_memory import PodMemory
 from dayfly.operator.refusals import Refusals
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -272,6 +273,7 @@ class TestFreeing:
             monkeypatch.setattr(input_pins, name, lambda *_, answer=answer: answer)
         bench.sight.plan, bench.sight.now = SimpleNamespace(steps={"db/make": None}), 5
         bench.sight.pods = {KEY: seen} if seen else {}
+        bench.sight.session = SimpleNamespace(pod=lambda _uid: PodMemory())
         may = await bench.executor._free(bench.sight, Prepare(unit="db/make", attempt=1, ahead=ahead))
         return may, bench.pods.done
 

@@ -329,6 +329,7 @@ async def _operate(
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
+    from dayfly.kube.server_clock import Dated, ServerClock
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.front.front import Front
     from dayfly.operator.groups.wing import Groups
@@ -344,9 +345,11 @@ async def _operate(
     except CredentialsError as error:
         raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     agents, way = dialled.agents(place.namespace) if dialled else (None, None)
-    client = Client(HttpTransport(credentials), Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
+    clock = ServerClock()
+    transport = Dated(HttpTransport(credentials), clock)
+    client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front, Hooks, Groups, agents, heralds)
+        await operate(client, runner, place, stop, Front, Hooks, Groups, agents, heralds, clock.now)
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None

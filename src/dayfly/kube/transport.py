@@ -18,6 +18,7 @@ from yarl import URL
 
 JSON = "application/json"
 _CONNECT_SECONDS = 10.0
+_HEADERS = "Retry-After", "Date"
 
 
 class NotSentError(Exception):
@@ -191,4 +192,4 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    return {"retry-after": after} if (after := response.headers.get("Retry-After")) else {}
+    return {name.lower(): said for name in _HEADERS if (said := response.headers.get(name))}

@@ -16,7 +16,8 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms
 from dayfly.kube.running import first, run_until, while_leading
-from dayfly.operator.cluster.caches import WORKERS, Cluster, unix_ms
+from dayfly.kube.server_clock import unix_ms
+from dayfly.operator.cluster.caches import WORKERS, Cluster
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.monitoring import journal
@@ -90,8 +91,8 @@ class Operator:
             queue.close()
         speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
         self._agent = agent(self.cluster, self._admit) if agent else None
-        of_sandboxes = SandboxTarget(self.cluster, speaker, self._agent)
-        self.targets = Targets(self.cluster, of_sandboxes, *(make(self.cluster) for make in kinds))
+        others = (make(self.cluster) for make in kinds)
+        self.targets = Targets(self.cluster, SandboxTarget(self.cluster, speaker, self._agent), *others)
         self._wings = [
             *self._wing(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._wing(groups, self.cluster.grouped),
@@ -343,6 +344,7 @@ async def operate(
     groups: Wings | None = None,
     agent: Agents | None = None,
     heralds: Heralds = Heralds(),  # noqa: B008 - frozen
+    now: Callable[[], int] = unix_ms,
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()
@@ -352,6 +354,7 @@ async def operate(
     states = StateAccess(client, place.namespace, place.state_port) if place.state_port else None
     operator = Operator(
         client,
+        now=now,
         runner=runner,
         front=front,
         hooks=hooks,
@@ -367,20 +370,15 @@ async def operate(
         routing=place.routing,
     )
     watched = ", ".join(operator.cluster.watched)
-    journal.say(
-        f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces",
-        event="begun",
-        version=__version__,
-        identity=place.identity,
-        watches=watched,
-    )
+    said = f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces"
+    journal.say(said, event="begun", version=__version__, identity=place.identity, watches=watched)
     answering = serving(
         place.port,
         age=lambda: operator.cluster.age,
         started=lambda: time.monotonic() - began,
         metrics=operator.metrics,
     )
-    keeping = state_server.serving(states, place.state_port, unix_ms) if states else contextlib.nullcontext()
+    keeping = state_server.serving(states, place.state_port, now) if states else contextlib.nullcontext()
     async with answering, keeping, _running(operator) as task:
         log.info("%s answers on port %d", place.identity, place.port)
         await first(stop.wait(), asyncio.shield(task))

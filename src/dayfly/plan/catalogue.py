@@ -221,6 +221,13 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
         Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
         Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
+        Entry(
+            Reason.CLOCKS_APART,
+            Tone.TROUBLE,
+            "By the operator's clock its pod is too old to start the moment it is created: that clock and the API "
+            "server's differ, and what tells the API server's time on the way does not.",
+            "have the clocks of the machines of operator and API server set; the step then continues by itself",
+        ),
         Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
         Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
         Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),

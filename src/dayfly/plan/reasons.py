@@ -64,6 +64,7 @@ class Reason(enum.StrEnum):
     PLUGIN_NOT_GRANTED = "PluginNotGranted"
     NAME_TAKEN = "NameTaken"
     POD_REFUSED = "PodRefused"
+    CLOCKS_APART = "ClocksApart"
     POD_ALTERED = "PodAltered"
     INPUT_TOO_LARGE = "InputTooLarge"
     INPUT_NOT_TEXT = "InputNotText"

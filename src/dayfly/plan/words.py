@@ -309,6 +309,14 @@ def never_began() -> str:
     return "was recalled before it began"
 
 
+def clocks_apart(servers: str, ours: str) -> str:
+    """Both are moments."""
+    return (
+        f"its pod is too old to start: it was created at {servers} by the API server's clock, when the operator's said "
+        f"{ours}; set the clocks of their machines, and the step continues by itself"
+    )
+
+
 def pulls(image: str, since: str) -> str:
     """`since` is a moment, not a clock: so the sentence stays true until the next one."""
     return f"has been pulling the image {image} since {since}"

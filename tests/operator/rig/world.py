@@ -13,7 +13,8 @@ import msgspec
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
-from dayfly.kube.transport import Answer, Request
+from dayfly.kube.server_clock import Dated, ServerClock
+from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.front.front import Front
 from dayfly.operator.hooks.wing import Hooks
@@ -23,7 +24,7 @@ from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
 from dayfly.operator.pods.senders import Senders
-from kube.fake import Call, Crash, FakeCluster, FakeTransport, Fault, custom, run
+from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from kube.fake.kinds import Kind
 from rig import history
 from rig.claims import Claims
@@ -31,6 +32,7 @@ from rig.cloud import Cloud, Object
 from rig.forks import Forks
 from rig.gateways import Gateways
 from rig.kubelet import EPOCH_MS, Kubelet, Script
+from rig.line import Line
 from rig.meshes import Meshes
 from rig.rules import Rules
 
@@ -65,26 +67,14 @@ class Unit:
     reads: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)  # variable: (unit, output)
 
 
-class Paused(FakeTransport):
-    """A connection whose process may stand still before one of its changes: everything goes on without it."""
-
-    def __init__(self, cluster: FakeCluster, client: str) -> None:
-        super().__init__(cluster, client)
-        self.pause: Callable[[Request], float] = lambda _request: 0.0
-
-    async def send(self, request: Request) -> Answer:
-        if seconds := self.pause(request):
-            await asyncio.sleep(seconds)
-        return await super().send(request)
-
-
 class Process:
     """One operator's process: it lives until it crashes or is killed."""
 
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.name = name
-        self.transport = Paused(world.cluster, name)
-        client = Client(self.transport, seed=seed)
+        self.transport = Line(world, name)
+        clock = ServerClock(world.now, lambda: int(world.cluster.time() * 1000))
+        client = Client(Dated(self.transport, clock), seed=seed)
         fallback = FallbackImage(client, world.spare)
         self.operator = Operator(
             client,
@@ -99,7 +89,7 @@ class Process:
             fallback=fallback,
             senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             routing=world.routing,
-            now=world.now,
+            now=clock.now,
             seed=seed,
         )
         self.task = asyncio.create_task(self.operator.run(), name=name)
@@ -150,6 +140,7 @@ class World:
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS
         self.behind = 0.0  # by how many seconds operators' clocks are
+        self.dated = True  # whether answers tell the API server's time
         self.processes: list[Process] = []
         self.respawn = True
         self.late = 300.0
@@ -163,7 +154,7 @@ class World:
         self.namespace("shop")
 
     def now(self) -> int:
-        """What operators' clocks show."""
+        """What the clocks of operators' machines show."""
         return EPOCH_MS + int((self.cluster.time() - self.behind) * 1000)
 
     def _fault(self, call: Call) -> Fault | None:

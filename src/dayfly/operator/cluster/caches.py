@@ -1,6 +1,5 @@
 """The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.ownership import drop_finalizer
+from dayfly.kube.server_clock import unix_ms
 from dayfly.kube.watches import Watches
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
@@ -45,11 +45,6 @@ COMPANY_S, ALONE_S = 5.0, 15.0
 WORKERS = 16
 
 T = TypeVar("T", bound=HasMeta)
-
-
-def unix_ms() -> int:
-    """This machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 class Baseline(Slim, frozen=True):

@@ -1,5 +1,9 @@
 """Steps in a cluster, each in a pod of its own: prepared behind a gate, let go, ended and released by UID."""
 
+from typing import Any
+
+import msgspec
+
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
@@ -7,6 +11,7 @@ from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.state import access
 from dayfly.kube import errors
+from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
@@ -19,8 +24,10 @@ from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
+from dayfly.plan import words
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import Step
 from dayfly.plan.world import NeverRan, Objection
 from dayfly.spec.lifecycle import Kind, Unit
 
@@ -77,7 +84,19 @@ class StepExecutor:
         if pod is not None and read.gated(pod):
             if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):
                 return False
+            if self._waits(sight, effect, pod):
+                return False
             await self._pods.release(pod)
+        return True
+
+    def _waits(self, sight: Sight, effect: Prepare, pod: Pod) -> bool:
+        """Whether it is too old by our clock alone, as another one would be: it waits for the clocks to be set."""
+        said, step, now = sight.session.pod(pod.metadata.uid).apart, sight.plan.steps[effect.unit], sight.now
+        if said is None or now < said.since or not input_pins.in_time(step, said.since, now):
+            return False
+        if not effect.ahead:
+            self._places.give_back(sight.run, effect.unit)
+            sight.session.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(said, since=now))
         return True
 
     async def _prepare(self, sight: Sight, name: str, attempt: int, *, ahead: bool) -> None:
@@ -88,7 +107,9 @@ class StepExecutor:
             await self._grant(sight, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
-                sight.session.pod(stored["metadata"]["uid"]).judged = self._builder.judge(stored, made)
+                memory = sight.session.pod(stored["metadata"]["uid"])
+                memory.judged = self._builder.judge(stored, made)
+                memory.apart = _apart(sight.plan.steps[name], stored, now)
             sight.session.refusals.drop(key)
             return
         except UntoldError as error:
@@ -163,3 +184,12 @@ class StepExecutor:
     async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             await self._pods.remove(pod)
+
+
+def _apart(step: Step, stored: dict[str, Any], now: int) -> Objection | None:
+    """What is to be said of a pod that was too old by our clock when it was made `now`."""
+    created = read.milliseconds(stored["metadata"]["creationTimestamp"])
+    if input_pins.in_time(step, created, now):
+        return None
+    message = words.clocks_apart(read.stamp(created), read.stamp(now))
+    return Objection(reason=Reason.CLOCKS_APART, message=message, since=now)

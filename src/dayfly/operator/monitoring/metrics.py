@@ -7,6 +7,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dayfly.kube.server_clock import unix_ms
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.spec.run import State
 
@@ -53,6 +54,11 @@ class _Now(Collector):
         yield GaugeMetricFamily("dayfly_queue_depth", "Runs that wait for a worker.", value=len(self._cluster.queue))
         yield GaugeMetricFamily(
             "dayfly_watch_age_seconds", "Since the most backward watch was last proved.", value=self._cluster.age
+        )
+        yield GaugeMetricFamily(
+            "dayfly_clock_ahead_seconds",
+            "By how much this machine's clock is ahead of the API server's.",
+            value=(unix_ms() - self._cluster.now()) / 1000,
         )
         for name, ask in self._gauges.items():
             yield GaugeMetricFamily(f"dayfly_{name}", name.replace("_", " ").capitalize() + ".", value=ask())

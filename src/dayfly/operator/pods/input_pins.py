@@ -52,13 +52,17 @@ def _of_forks(run: RunObject, step: Step, forks: Forks) -> str:
 
 def fits(run: RunObject, step: Step, pod: Pod, now: int, forks: Forks) -> bool:
     """Whether a pod behind its gate may still be let go: it reads what is recorded, and it has time to start."""
-    limits = step.unit.timeouts
-    age = now - milliseconds(pod.metadata.creation_timestamp)
     return (
         is_fit(run.ledger, step)
         and _made_for(pod) == label(run, step, forks)
-        and age < (limits.schedule_ms + limits.pull_ms) // 2
+        and in_time(step, milliseconds(pod.metadata.creation_timestamp), now)
     )
+
+
+def in_time(step: Step, created: int, now: int) -> bool:
+    """Whether a pod of that age has still half of its time to start."""
+    limits = step.unit.timeouts
+    return now - created < (limits.schedule_ms + limits.pull_ms) // 2
 
 
 def newer(run: RunObject, step: Step, pod: Pod) -> bool:

@@ -1,0 +1,158 @@
+"""The server's time: as its answers date it, and by no other clock that anybody sets."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES
+from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms, unix_ms
+from dayfly.kube.transport import Answer, Stream
+from kube.fake import run
+
+AT = 1_767_225_600_000
+DAY = 24 * 3600 * 1000
+
+
+def date(ms: int) -> str:
+    return formatdate(ms // 1000, usegmt=True)
+
+
+class Watch:
+    """A machine's clocks, set by hand: the one that it shows, and the one that only counts on."""
+
+    def __init__(self, own: int) -> None:
+        self.own, self.ticks = own, 50_000
+        self.clock = ServerClock(lambda: self.own, lambda: self.ticks)
+
+    def passes(self, ms: int) -> None:
+        self.own += ms
+        self.ticks += ms
+
+
+def test_it_is_this_machines_until_the_server_has_spoken():
+    before = time.time_ns() // 1_000_000
+    assert before <= unix_ms() <= ServerClock().now() <= time.time_ns() // 1_000_000 + 1
+    assert 0 <= ticks_ms() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + 1 <= 1
+    assert Watch(AT + DAY).clock.now() == AT + DAY
+
+
+@pytest.mark.parametrize("off", [DAY, -DAY])
+def test_a_clock_that_is_wrong_by_a_day_is_right_after_one_answer(off):
+    watch = Watch(AT + off)
+    asked = watch.ticks
+    watch.passes(40)
+    watch.clock.hear(date(AT), asked)
+    assert AT <= watch.clock.now() <= AT + 1040
+    watch.passes(5000)
+    assert AT + 5000 <= watch.clock.now() <= AT + 6040
+
+
+def test_one_that_is_right_stays_as_it_is():
+    """A date is coarse: what agrees with it is finer, and does not jump to and fro."""
+    watch = Watch(AT + 700)
+    for _ in range(100):
+        asked = watch.ticks
+        watch.passes(130)
+        watch.clock.hear(date(watch.own - 60), asked)
+        assert watch.clock.now() == watch.own
+
+
+def test_an_answer_that_took_long_tells_little():
+    """It may have been dated at once, or in the end."""
+    watch = Watch(AT)
+    watch.clock.hear(date(AT), watch.ticks)
+    asked = watch.ticks
+    watch.passes(20_000)
+    watch.clock.hear(date(AT), asked)
+    assert watch.clock.now() == AT + 20_000
+    watch.clock.hear(date(AT + 20_000), asked)
+    assert watch.clock.now() == AT + 20_000
+
+
+def test_a_machine_whose_clock_is_set_does_not_set_it():
+    watch = Watch(AT)
+    watch.clock.hear(date(AT), watch.ticks)
+    watch.own += DAY
+    assert watch.clock.now() == AT
+    watch.passes(1)
+    watch.clock.hear(date(AT), watch.ticks)
+    assert watch.clock.now() == AT + 1
+
+
+def test_a_server_whose_clock_is_set_is_followed():
+    watch = Watch(AT)
+    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.hear(date(AT + DAY), watch.ticks)
+    assert watch.clock.now() == AT + DAY
+    watch.clock.hear(date(AT), watch.ticks)
+    assert AT <= watch.clock.now() <= AT + 1000
+
+
+@pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 00:00:00", "0"])
+def test_what_is_no_date_tells_nothing(said):
+    watch = Watch(AT + DAY)
+    watch.clock.hear(said, watch.ticks)
+    assert watch.clock.now() == AT + DAY
+
+
+class Server:
+    """It answers with a status and a date."""
+
+    def __init__(self, status: int, said: str) -> None:
+        self.answer = Answer(status, b'{"metadata":{"name":"shop"},"items":[]}', {"date": said} if said else {})
+
+    async def send(self, _request):
+        return self.answer
+
+    def stream(self, _request):
+        return self
+
+    async def __aenter__(self):
+        return Stream(self.answer.status, self, self.answer.headers)
+
+    async def __aexit__(self, *_exc):
+        return None
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        raise StopAsyncIteration
+
+    async def renew_credentials(self):
+        return False
+
+    async def close(self):
+        return None
+
+
+async def log(client: Client) -> None:
+    async for _ in client.log("p", "shop", container="main"):
+        pass
+
+
+async def one(client: Client) -> None:
+    await client.get(NAMESPACES, "shop")
+
+
+@pytest.mark.parametrize("ask", [one, log])
+@pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (503, False)])
+def test_only_who_succeeds_is_the_server(ask, status, heard):
+    """What stands before it answers too where it cannot be reached, by a clock of its own."""
+
+    async def story() -> int:
+        watch = Watch(AT + DAY)
+        client = Client(Dated(Server(status, date(AT)), watch.clock), seed=1)
+        try:
+            await ask(client)
+        except errors.ApiError:
+            assert status != 200
+        await client.close()
+        return watch.clock.now()
+
+    assert (run(story()) < AT + 2000) is heard
