@@ -18,7 +18,6 @@ from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
-from dayfly.control.worked import Worked
 from dayfly.spec.wire import Endpoint, Hello
 
 
@@ -151,64 +150,6 @@ def _wait(true, what):
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
-
-
-def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch):
-    """What is owed waits the longer the more work a round is, not the longer a disk has stood still."""
-    rounds = []
-
-    async def slow(self):
-        rounds.append(self)
-        await asyncio.sleep(0.5)
-
-    monkeypatch.setattr(host_sync.HostSync, "sweep", slow)
-    asyncio.run(_three(rounds))
-
-
-def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch):
-    """A server that is busy with requests and steps owes what it owes all the same."""
-    rounds = []
-
-    async def others():
-        _work(0.15)
-
-    async def waiting(self):
-        rounds.append(self)
-        await asyncio.create_task(others())
-        await asyncio.to_thread(_work, 0.15)
-
-    monkeypatch.setattr(host_sync.HostSync, "sweep", waiting)
-    asyncio.run(_three(rounds))
-
-
-async def _three(rounds):
-    """A sync at work until its third round has begun."""
-    async with asyncio.timeout(20):
-        keeping = asyncio.create_task(host_sync.HostSync(None, Links()).run())
-        while len(rounds) < 3:  # noqa: ASYNC110 - nobody tells when a round begins
-            await asyncio.sleep(0.01)
-        keeping.cancel()
-
-
-def _work(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def test_a_round_that_works_much_puts_off_the_next(monkeypatch):
-    async def working(self):
-        _work(0.05)
-        await asyncio.sleep(0)
-        _work(0.05)
-
-    async def begin():
-        round_ = Worked(host_sync.HostSync(None, Links()).sweep())
-        await round_
-        return round_.seconds
-
-    monkeypatch.setattr(host_sync.HostSync, "sweep", working)
-    assert 0.1 <= asyncio.run(begin()) < 1
 
 
 def test_a_keeper_that_is_cancelled_in_its_round_ends_it(monkeypatch):

@@ -51,7 +51,7 @@ class Stream(Feed):
 
     def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups, org: str) -> None:
         super().__init__()
-        self._groups = GroupChanges(groups, links, org)
+        self._groups = GroupChanges(groups.standings, links, org)
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
         self._seen: set[records.Form] = set()

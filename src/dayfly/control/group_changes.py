@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from dayfly.control.crowd import Crowd
     from dayfly.control.group_records import GroupRecord
+    from dayfly.control.group_standings import GroupStandings
     from dayfly.control.link import Links
-    from dayfly.control.route_groups import RouteGroups
     from dayfly.control.scopes import Scope
 
 # A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
@@ -28,8 +28,8 @@ AT_ONCE = 50
 class GroupChanges:
     """Of one organisation."""
 
-    def __init__(self, groups: RouteGroups, links: Links, org: str) -> None:
-        self._groups, self._links, self._org = groups, links, org
+    def __init__(self, standings: GroupStandings, links: Links, org: str) -> None:
+        self._standings, self._links, self._org = standings, links, org
         self._seen: dict[str, tuple[Any, ...]] = {}
         self.stamped: object = None
         """As of the last look at all groups."""
@@ -47,12 +47,12 @@ class GroupChanges:
         if stamp == self.stamped or now < self._again_at:
             return
         began = time.thread_time()
-        crowd, living = await self._groups.crowd(self._org)
+        crowd, living = await self._standings.look(self._org)
         places = frozenset((id(link), link.place()) for link in self._links.each(self._org))
         versions = {record.name: (record.uid, self._version(crowd, record), places) for record in living}
         changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
         for start in range(0, len(changed), AT_ONCE):
-            for each in await self._groups.shown(changed[start : start + AT_ONCE]):
+            for each in await self._standings.shown(changed[start : start + AT_ONCE]):
                 yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
         for name in self._seen.keys() - versions.keys():
             yield name, b"", ""
@@ -61,9 +61,9 @@ class GroupChanges:
 
     async def seen(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
         """Those of these that live now, as a key of that scope knows them."""
-        _, living = await self._groups.crowd(self._org)
+        _, living = await self._standings.look(self._org)
         ours = [record for record in living if record.name in names and scope.takes(record)]
-        shown = await self._groups.shown(ours, scope)
+        shown = await self._standings.shown(ours, scope)
         return {each["name"]: msgspec.json.encode(group_forms.listed(each)) for each in shown}
 
     def _version(self, crowd: Crowd, record: GroupRecord) -> tuple[Any, ...]:

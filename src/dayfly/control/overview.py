@@ -86,9 +86,9 @@ class Overview:
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
         boxes = [Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at) for each in living]
-        crowd, groups = await self._groups.crowd(org)
+        crowd, groups = await self._groups.standings.look(org)
         groups = [each for each in groups if scope.takes(each)]
-        told = await self._groups.told(groups, scope)
+        told = await self._groups.standings.told(groups, scope)
         for group in groups:
             life = group.life(now, matched=bool(crowd.of(group)))
             boxes.append(Box(f"{shelves.GROUP}{group.name}", told[group.uid].report, *life))

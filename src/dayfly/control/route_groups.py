@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, group_forms, group_records, lifetimes, lives, shelves
-from dayfly.control.crowd import Crowd
+from dayfly.control import audit, auth, clusters, group_records, lifetimes, lives, shelves
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, labels_asked, page, read_json, serve
 from dayfly.control.group_keys import GroupKeys
-from dayfly.control.group_leads import leads
 from dayfly.control.group_records import GroupRecord
+from dayfly.control.group_standings import GroupStandings
 from dayfly.control.lives import (
     Told,
     abandonment,
     end_request,
     new_routing_key,
     retried,
-    with_trouble,
 )
 from dayfly.control.port import HERE
 from dayfly.control.scopes import WHOLE
 from dayfly.control.store import StoreError, again
 from dayfly.control.wishes import refuse_changes
-from dayfly.plan import route_groups as groups
+from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import Member, Standing
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.spec.run import Request as EndRequest
-    from dayfly.spec.unserved import Leads
 
 MOST_GROUPS = 1_000
 SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
@@ -70,7 +66,8 @@ class RouteGroups:
         self._store = store
         self._links = links
         self._sync = sync
-        self._crowds: dict[str, Crowd] = {}
+        self.standings = GroupStandings(store, links, sync)
+        self._crowd = self.standings.crowd
         self._keys = GroupKeys(store, sync, self._crowd)
 
     def routes(self) -> list[Route]:
@@ -93,8 +90,8 @@ class RouteGroups:
         ours = [record for record in found if auth.seen(who, record)]
         shown = [record for record in ours if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
         if has:
-            shown = (await self.crowd(who.org))[0].having(has, shown) if who.scope.takes_name(has) else []
-        return await self.shown(page(request, shown), who.scope)
+            shown = (await self.standings.look(who.org))[0].having(has, shown) if who.scope.takes_name(has) else []
+        return await self.standings.shown(page(request, shown), who.scope)
 
     async def get(self, request: Request) -> Any:
         return await self._shown(auth.caller(request), await self._get(request))
@@ -155,7 +152,7 @@ class RouteGroups:
             if ttl is None:
                 raise lifetimes.refuse_endless(f"route group {quote(name)}")
             await self._crowd(who.org).refresh()
-            begin, end = self._life(record)
+            begin, end = self.standings.life(record)
             if not end:
                 text = f"route group {quote(name)} ends {ttl.duration} after its last sandbox, and it has sandboxes"
                 raise ApiError(409, f"{text}: there is nothing to extend yet")
@@ -175,30 +172,23 @@ class RouteGroups:
         return auth.seen(who, record)
 
     async def told(self, records_: Sequence[GroupRecord], scope: Scope = WHOLE) -> dict[str, Told]:
-        """What the groups' runs are doing, by uid, whom they match, and what is not carried out for them."""
-        found = await self._standings(records_, scope)
-        said = {each.uid: group_forms.spoken(each, *found[each.uid], self._leads(each)) for each in records_}
-        return {uid: found[uid][0]._replace(report=report) for uid, report in said.items()}
-
-    async def crowd(self, org: str) -> tuple[Crowd, list[GroupRecord]]:
-        """Whom the route groups of an organisation have now, and all of them that live."""
-        return self._crowd(org), await self._crowd(org).refresh()
+        """As `GroupStandings.told`."""
+        return await self.standings.told(records_, scope)
 
     # --- the server's own work ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Note who has nobody left, and end those whose time is over for that, until cancelled."""
         while True:
-            began = time.thread_time()
+            round_ = Worked(self.sweep())
             try:
-                await self.sweep()
+                await round_
             except StoreError as fault:
                 log.warning("the store cannot be used now: %s", fault)
             except Exception:
                 # One faulty round must not end all others.
                 log.exception("a round over the route groups failed")
-            worked = time.thread_time() - began
-            await self._pause(worked)
+            await self._pause(round_.seconds)
 
     async def _pause(self, worked: float) -> None:
         """Until the next round: a while, or, where keys lead somewhere, soon after anything has changed."""
@@ -244,13 +234,11 @@ class RouteGroups:
 
     # --- one group ----------------------------------------------------------------------------------------------------
 
-    def _crowd(self, org: str) -> Crowd:
-        if org not in self._crowds:
-            self._crowds[org] = Crowd(self._store, self._links, org)
-        return self._crowds[org]
-
     def _lock(self, org: str, name: str) -> asyncio.Lock:
         return self._sync.lock(org, f"{shelves.GROUP}{name}")
+
+    async def _shown(self, who: Asking, record: GroupRecord) -> dict[str, Any]:
+        return (await self.standings.shown([record], who.scope))[0]
 
     async def _get(self, request: Request) -> GroupRecord:
         record = await self.find(auth.caller(request), request.path_params["name"])
@@ -350,63 +338,6 @@ class RouteGroups:
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"route group {quote(record.name)} is being deleted and waits for: {report.message}"
             raise ApiError(409, f"{text}; apply it again once it is gone")
-
-    # --- what is said -------------------------------------------------------------------------------------------------
-
-    async def _standings(self, records_: Sequence[GroupRecord], scope: Scope) -> dict[str, tuple[Told, Standing]]:
-        """Of each group what its run is doing, and how it stands with whom it matches of those in the scope."""
-        for org in {record.org for record in records_}:
-            await self._crowd(org).refresh()
-        members = {record.uid: self._members(record, scope) for record in records_}
-        asked = {record.uid: dict(list(members[record.uid].items())[: group_forms.ASKED]) for record in records_}
-        by_cluster: dict[tuple[str, str], set[str]] = {}
-        for record in records_:
-            by_cluster.setdefault((record.org, record.cluster), set()).add(record.uid)
-            for uid, member in asked[record.uid].items():
-                by_cluster.setdefault((record.org, member.scope), set()).add(uid)
-        found: dict[str, Any] = {}
-        silence: dict[tuple[str, str], str] = {}
-        for where, (standings, silent) in (await self._links.look(by_cluster)).items():
-            silence[where] = silent
-            found |= standings
-        said = {}
-        for record in records_:
-            last, silent = found.get(record.uid), silence.get((record.org, record.cluster), "")
-            trouble = self._sync.trouble(record.uid)
-            link = self._sync.link(record)
-            if silent and not trouble and not (link and last and link.picture.is_fresh(last)):
-                trouble = f"the cluster cannot be asked at the moment: {silent}"
-            report = with_trouble(record, last.report if last else None, trouble, what="route group")
-            waiting = [
-                member.name
-                for uid, member in asked[record.uid].items()
-                if uid not in found or found[uid].report is None or not found[uid].report.ready
-            ]
-            answers = group_forms.endpoints(record, last.endpoints if last else ())
-            told = Told(report, answers, last.seq if last else None)
-            said[record.uid] = told, groups.standing(report, members[record.uid].values(), waiting)
-        return said
-
-    def _members(self, of: GroupRecord, scope: Scope) -> dict[str, Member]:
-        found = self._crowd(of.org).of(of)
-        return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
-
-    async def _shown(self, who: Asking, record: GroupRecord) -> dict[str, Any]:
-        return (await self.shown([record], who.scope))[0]
-
-    async def shown(self, records_: Sequence[GroupRecord], scope: Scope = WHOLE) -> list[dict[str, Any]]:
-        """Route groups as clients know them: with those of their sandboxes that are in the scope."""
-        found = await self._standings(records_, scope)
-        return [
-            group_forms.wire(record, *found[record.uid], self._life(record)[1], self._leads(record))
-            for record in records_
-        ]
-
-    def _leads(self, of: GroupRecord) -> Leads | None:
-        return leads(self._links, of, self._crowd(of.org).of(of).values())
-
-    def _life(self, record: GroupRecord) -> tuple[int, int]:
-        return record.life(_now(), matched=bool(self._crowd(record.org).of(record)))
 
 
 def _save(rows: Rows, who: Who, action: str, record: GroupRecord) -> GroupRecord:
