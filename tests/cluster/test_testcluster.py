@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -314,7 +315,13 @@ def processes_of(own: clusters.Cluster, *besides: int) -> dict[Process, str]:
 
 
 def lives(process: Process) -> bool:
-    """Whether it is still there; one that has ended and waits for this machine's own first process is not."""
+    """Whether it is still there; one that has ended and waits for this machine's own first process is not.
+
+    Nor is one that the kernel is taking down: it has let go of its files before it has ended, and so of the cluster's
+    lock, by which `down` knows. On a machine that is busy that takes a while.
+    """
+    if host.ending(process.pid):
+        return False
     try:
         _, rest = stat_of(process.pid)
     except OSError:
@@ -329,14 +336,18 @@ def stat_of(pid: int) -> tuple[str, list[str]]:
 
 
 def machine_state() -> dict[str, object]:
-    """What a cluster might change on this machine, but for other clusters' links that come and go meanwhile."""
+    """What a cluster might change on this machine.
+
+    But for what comes and goes meanwhile: other clusters' links, and what tests mount below the folder for such things.
+    """
     settings = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"]
     rules = ["iptables", "-S"], ["iptables", "-t", "nat", "-S"], ["ip", "-o", "-br", "link"], ["ip", "route"]
     folders = ["/opt", "/var/lib", "/var/log", "/etc", "/run", "/mnt"]
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     said = {" ".join(rule): subprocess.check_output(rule, text=True).splitlines() for rule in rules}
     return {
         "settings": {name: Path("/proc/sys", name).read_text() for name in settings},
-        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "mounts": sorted(mount for mount in mounts if not mount.startswith(f"{tempfile.gettempdir()}/")),
         "folders": {folder: sorted(entry.name for entry in Path(folder).iterdir()) for folder in folders},
         "rules": {rule: [line for line in lines if host.PREFIX not in line] for rule, lines in said.items()},
     }

@@ -29,6 +29,13 @@ class Person(NamedTuple):
         return [found for command, printed in typed if (found := differences(command, printed))]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who types a page is given up by `follow` once nothing happens any more, and not before."""
+    for item in items:
+        if "person" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1200))
+
+
 @pytest.fixture
 def person() -> Iterator[Person]:
     # Not in pytest's folder: a plan cuts long values, and a home's path is not as long as that.

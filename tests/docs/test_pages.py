@@ -1,6 +1,7 @@
 """What the pages show is what one gets."""
 
 import importlib
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from dayfly.cli.verbs import root
 from dayfly.control.app import create_app
 from dayfly.control.store import Store
 from docs.conftest import ROOT, Person
-from docs.transcript import Command, commands, differences
+from docs.transcript import Command, commands, differences, follow
 from mutation.tenants import TENANTS
 
 DOCS = ROOT / "docs"
@@ -26,6 +27,7 @@ def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
 
 
 @pytest.mark.slow
+@pytest.mark.builds("page")
 def test_the_page_on_the_server_shows_what_it_prints(person: Person):
     found = person.follow(DOCS / "server.md")
     assert not found, "\n".join(found)
@@ -152,3 +154,13 @@ def test_what_differs_with_time_is_no_difference(shown: list[str], printed: list
 )
 def test_another_text_is_a_difference(shown: list[str], printed: list[str]):
     assert "it prints:" in differences(Command("c", shown), printed)
+
+
+def test_a_page_that_hangs_is_given_up_with_all_that_it_has_started(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo one\none\n$ cat pipe\n```\n")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AssertionError, match=r"page\.md has printed nothing for 0\.5 s, so far:[^$]*\none\n"):
+        follow(page, tmp_path, os.environ, {}, seconds=0.5)
+    with pytest.raises(OSError, match="No such device"):  # nobody reads
+        os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)

@@ -5,8 +5,11 @@ stream. What differs from one run to the next is compared by its kind (`KINDS`);
 line. All commands of a page run in one shell, in one folder.
 """
 
+import os
 import re
+import select
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,28 +69,39 @@ def follow(
     """Type a page's commands in `folder`; each with the lines it printed, in which `named` texts have their new names.
 
     A command of an `sh` block has to succeed; of one in a `console` block the page shows how it ends.
+    A page is given up after so many `seconds` without anything printed: it has up to a hundred commands, and no bound for
+    all of them holds on every machine.
     """
     typed = commands(page)
-    try:
-        ended = subprocess.run(
-            ["/bin/sh", "-c", _script(typed)],
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode(errors="replace")
-        raise AssertionError(f"{page} is not through after {seconds:g} s, so far:\n{said}") from None
-    said = ended.stdout.decode(errors="replace")
+    code, said = _played(page, _script(typed), folder, environment, seconds)
     for before, after in named.items():
         said = said.replace(before, after)
-    assert ended.returncode == 0, f"{page} ended with {ended.returncode}:\n{said}"
+    assert code == 0, f"{page} ended with {code}:\n{said}"
     parts = said.split(f"{_MARK}\n")[1:]
     assert len(parts) == len(typed), f"{page}: {len(parts)} of {len(typed)} commands ran:\n{said}"
     return [(command, part.splitlines()) for command, part in zip(typed, parts, strict=True)]
+
+
+def _played(page: Path, script: str, folder: Path, environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """How a shell ended that was given all of it, and what was printed, also by what it left running, to its end."""
+    said = bytearray()
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script],
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as shell:
+        printed = shell.stdout.fileno()
+        while select.select([printed], [], [], seconds)[0]:
+            if not (more := os.read(printed, 1 << 16)):
+                return shell.wait(), said.decode(errors="replace")
+            said += more
+        os.killpg(shell.pid, signal.SIGKILL)
+    so_far = said.decode(errors="replace")
+    raise AssertionError(f"{page} has printed nothing for {seconds:g} s, so far:\n{so_far}")
 
 
 def differences(command: Command, printed: list[str]) -> str:
