@@ -131,6 +131,11 @@ def test_a_cleanup_that_fails_is_explained_and_given_up(operator, wishes, journa
     operator.wait_gone(wishes.name, TEAM)
 
 
+def attempts(status: dict) -> list[tuple[str, int]]:
+    """Each unit and its latest attempt."""
+    return [(unit["id"], unit.get("attempt", 0)) for unit in status.get("units", ())]
+
+
 def leaky(name: str, journal) -> dict:
     """A plugin whose steps print a secret and what lies in their folder, and leave a file there.
 
@@ -181,6 +186,8 @@ def test_a_failed_sandbox_from_its_steps_folders_to_the_retry_of_its_cleanup(ope
     again = ada.dayfly("retry", wishes.name, *HERE)
     assert (again.code, again.err.splitlines()[0]) == (0, "pair/drop: attempt 1 has failed; it is retried now."), again
     assert journal.wait_for("delete drop", times=2).attempt == 2
+    # What is followed is the latest attempt that the status tells of, and it is told a moment later.
+    operator.wait_status(wishes.name, TEAM, lambda status: ("pair/drop", 2) in attempts(status), "the second attempt")
     follower = admin.start("logs", wishes.name, "pair", "drop", "-f", *HERE)
     assert follower.stdout.readline() == "0 here\n"
     journal.let_go()

@@ -23,6 +23,7 @@ from cluster.patience import eventually
 from cluster.wishes import Wishes
 from conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
 from conformance.telling import GOLDEN, said, tells, text
+from dayfly.plan import words
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
 from share import SHARE
@@ -43,6 +44,8 @@ PLAYED = (
     "given up while it creates",
 )
 PARTS = 4
+# What a real cluster says beside the story, since it knows what leads requests and has nothing that does.
+UNROUTED = f" {words.unserved((words.no_data_plane(),))}"
 
 
 def _step(document: Lifecycle, unit: Unit, how: Behaviour, journal: Journal) -> dict[str, Any]:
@@ -168,7 +171,10 @@ class _Stage:
         if run is None:
             return None
         return SimpleNamespace(
-            phase=run["ledger"].get("phase", "open"), reason=status.reason, message=status.message, units=status.units
+            phase=run["ledger"].get("phase", "open"),
+            reason=status.reason,
+            message=status.message.removesuffix(UNROUTED),
+            units=status.units,
         )
 
     def _kubectl(self, verb: str, *arguments: str) -> None:
