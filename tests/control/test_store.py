@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import sqlite
 
 from control import wishes
 from control.client import serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import migrations, records, tokens
 from dayfly.control.store import ConflictError, NewerSchemaError, Store, StoreError
-from dayfly.control.tables import clusters, ended_sandboxes, metadata, sandboxes
+from dayfly.control.tables import clusters, ended_route_groups, ended_sandboxes, metadata, sandboxes
 from dayfly.spec.sandbox import SandboxSpec
 
 
@@ -255,6 +256,18 @@ async def test_traces_are_kept_for_a_week(store):
     await shelf.write(lambda rows: archive(rows, "third", 107 * day + 1))
     left = await shelf.read(lambda rows: rows.execute(rows.select(ended_sandboxes.c.name)).scalars().all())
     assert sorted(left) == ["second", "third"]
+
+
+@pytest.mark.parametrize("table", [ended_route_groups, ended_sandboxes], ids=str)
+def test_neither_dropping_nor_showing_what_has_ended_reads_all_of_it(tmp_path, table):
+    Store.open(tmp_path / "state.db").close()
+    drop = sa.delete(table).where(table.c.org == "ours", table.c.ended_at < 7)
+    show = sa.select(table).where(table.c.org == "ours").order_by(table.c.ended_at.desc(), table.c.uid).limit(9)
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        for query in (drop, show):
+            text = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+            way = " ".join(row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {text}"))
+            assert f"INDEX {table.name}_by_end" in way, way
 
 
 def sandbox_spec():

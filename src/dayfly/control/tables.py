@@ -220,6 +220,7 @@ ended_route_groups = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
+    Index("ended_route_groups_by_end", "org", "ended_at"),
 )
 
 # What is left of a sandbox after its end, so that its logs and history still answer to its name for a while.
@@ -234,6 +235,7 @@ ended_sandboxes = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
+    Index("ended_sandboxes_by_end", "org", "ended_at"),
 )
 
 # One for each cluster whose operator dials in: its mailbox. `sent` numbers what goes there and `sent_digest` covers it
