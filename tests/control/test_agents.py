@@ -10,15 +10,18 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from dayfly.control import auth
+from dayfly.control import auth, group_records, records
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
+from dayfly.control.group_records import GroupRecord
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.control.tokens import ClusterCaller
 from dayfly.spec import wire
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, chained
+from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
+from dayfly.spec.sandbox import SandboxSpec, Ttl
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
@@ -231,6 +234,31 @@ async def test_what_a_host_says_twice_is_heard_once_and_a_gap_is_told(replica, s
     many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
     assert (await replica.ask("east", "POST", "messages", many))[0] == 413
     assert (await replica.ask("east", "POST", "messages", b"{"))[0] == 400
+
+
+@pytest.mark.parametrize(("born", "begins"), [(1_001, True), (1_000, False)])
+async def test_what_is_over_by_this_servers_clock_does_not_begin(replica, store, born, begins):
+    """It was offered while its host was away, whose clock may be behind."""
+    replica.agents._now = lambda: 3_601_000
+
+    def wished(rows):
+        common = {"org": ORG, "created_at": born, "updated_at": born}
+        hour = {"duration": "1h", "offset_from": "createdAt"}
+        for uid, ttl in (("u-brief", Ttl(**hour)), ("u-lives", None)):
+            spec = SandboxSpec(cluster="east", ttl=ttl)
+            records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
+        for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
+            spec = RouteGroupSpec(cluster="east", match={"label": {"key": "a", "value": "b"}}, ttl=ttl)
+            kept = GroupRecord(
+                uid=uid, name=uid, routing_key=uid, cluster="east", spec=spec, unmatched_since=0, **common
+            )
+            group_records.save(rows, kept)
+
+    await store.of(ORG).write(wished)
+    await replica.open()
+    uids = ["g-brief", "g-lives", "u-brief", "u-lives", "u-unknown"]
+    _, found, _ = await replica.ask("east", "POST", "births", {"session": 1, "uids": uids})
+    assert sorted(found["uids"]) == [each for each in uids[:4] if begins or "lives" in each]
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):

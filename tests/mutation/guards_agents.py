@@ -53,6 +53,13 @@ AGENTS: tuple[Guard, ...] = (
         GROUPS + "all_four_hooks_run_in_the_cluster_that_it_names",
     ),
     guard(
+        "what is over by the server's clock begins where a host's is behind",
+        "control/shelves.py",
+        "return [each.uid for each in found if not 0 < each.expires_at <= now]",
+        "return [each.uid for each in found]",
+        "control/test_agents.py::test_what_is_over_by_this_servers_clock_does_not_begin",
+    ),
+    guard(
         "a key may be a pattern",
         ADMISSION,
         "                check_key(key)\n",

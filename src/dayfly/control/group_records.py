@@ -13,6 +13,8 @@ from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
 from dayfly.spec.run import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
@@ -105,6 +107,11 @@ def living(rows: Rows, after: str = "") -> list[GroupRecord]:
     """All living route groups, by name; only those whose names come after one that is given."""
     query = rows.select(route_groups).where(route_groups.c.name > after).order_by(route_groups.c.name)
     return [_record(row) for row in rows.execute(query)]
+
+
+def these(rows: Rows, uids: Sequence[str]) -> list[GroupRecord]:
+    """Those of them that live."""
+    return [_record(row) for row in rows.execute(rows.select(route_groups).where(route_groups.c.uid.in_(uids)))]
 
 
 def roll(rows: Rows) -> list[Entry]:

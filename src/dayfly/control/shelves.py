@@ -43,6 +43,12 @@ def find(rows: Rows, key: str) -> Kept | None:
     return records.find(rows, key)
 
 
+def in_their_time(rows: Rows, uids: Sequence[str], now: int) -> list[str]:
+    """Those of them that live and whose time to live is not over."""
+    found: list[Kept] = [*records.these(rows, uids), *group_records.these(rows, uids)]
+    return [each.uid for each in found if not 0 < each.expires_at <= now]
+
+
 def mark_taken_over(rows: Rows, uids: list[str]) -> None:
     """Note that the host has sealed the runs of these."""
     records.mark_taken_over(rows, uids)

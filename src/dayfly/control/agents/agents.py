@@ -279,8 +279,13 @@ class Agents:
     async def births(self, request: Request) -> Any:
         who = await self._who(request)
         asked = await _body(request, Asked)
-        found = await self._ask(who, lambda rows: mailbox.may_begin(rows, who.cluster, asked.session, asked.uids))
-        return Asked(uids=tuple(found))
+
+        def work(rows: Rows) -> list[str]:
+            found = mailbox.may_begin(rows, who.cluster, asked.session, asked.uids)
+            # Offered long ago to a host that was away, and its clock may be behind: what is over is not to begin.
+            return shelves.in_their_time(rows, found, self._now())
+
+        return Asked(uids=tuple(await self._ask(who, work)))
 
     async def show_frozen(self, request: Request) -> Any:
         """Both sides of a frozen cluster: what only the host has, and what only this server has."""
