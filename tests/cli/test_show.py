@@ -201,3 +201,14 @@ _WRITERS = {
     "print", "click.echo", "click.secho", "os.write", "sys.stderr.write", "sys.stderr.buffer.write",
     "sys.stdout.buffer.write", "sys.stdout.write",
 }  # fmt: skip
+
+
+def test_what_is_said_stands_below_what_was_printed_before(cli: Cli):
+    """Where both lead to one log, as in CI, a summary comes after what it sums up, and an error after what went well."""
+    cli.write("plugin.yaml", "name: a\nspec: {runner: {image: a}, create: [{name: b, script: '#!/bin/sh'}]}\n")
+    environment = cli.environment()
+    environment.pop("PYTHONUNBUFFERED", None)
+    lint = cli.start("plugin", "lint", stderr=subprocess.STDOUT, env=environment)
+    said = lint.communicate(timeout=60)[0].decode().splitlines()
+    assert said[0].startswith("plugin.yaml:2: DF601"), said
+    assert said[2] == "1 mistake found.", said

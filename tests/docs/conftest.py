@@ -14,7 +14,7 @@ from docs.transcript import differences, follow
 
 ROOT = Path(__file__).resolve().parents[2]
 # What would make somebody's Dayfly another one than a newcomer's, and what `make test` tells a `make` below it.
-_STEERS = ("DAYFLY_", "XDG_STATE_HOME", "MAKE", "MFLAGS")
+_STEERS = ("DAYFLY_", "XDG_STATE_HOME", "MAKE", "MFLAGS", "PYTHONUNBUFFERED")
 
 
 class Person(NamedTuple):

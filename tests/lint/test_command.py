@@ -165,6 +165,54 @@ def test_all_that_apply_refuses_is_told_at_once_beside_the_advice(folder: Path):
     ]
 
 
+def test_what_cannot_be_read_hides_nothing_that_stands_beside_it(folder: Path):
+    """A misspelt field, a bad name and a null are told with all else: what steps have with each other, and advice."""
+    (folder / "plugin.yaml").write_text("""\
+name: Bad_Name@1
+spec:
+  runner: {image: postgres}
+  create:
+  - name: make
+    scirpt: createdb everybodys
+  - name: make
+    inputs: null
+    script: |
+      #!/bin/sh
+      createdb everybodys
+  - name: use
+    inputs: [{name: of, valueFromStep: {name: mkae, output: x}}]
+    script: echo $OF
+""")
+    code, out, _ = run("-o", "json")
+    told = [(each["line"], each["code"], each["path"]) for each in json.loads(out)]
+    assert code == 1
+    assert told == [
+        (1, "DF101", "name"),
+        (3, "DF601", "spec.runner.image"),
+        (6, "DF101", "spec.create[0].scirpt"),
+        (7, "DF101", "spec.create[1].name"),
+        (11, "DF202", "spec.create[1].script"),
+        (11, "DF207", "spec.create[1].script"),
+        (13, "DF101", "spec.create[2].inputs[0].valueFromStep"),
+        (14, "DF101", "spec.create[2].script"),
+    ]
+    (folder / "plugin.yaml").write_text(TWO.replace("delete:", "dlete:").replace('"@{embed: ./make.sh}"', "echo"))
+    told = [(each["line"], each["path"]) for each in json.loads(run("--select", "DF1,DF207", "-o", "json")[1])]
+    assert told == [(6, "spec.create[0].script"), (7, "spec.dlete")], "what is not there may be misspelt"
+
+
+def test_the_steps_of_a_sandbox_are_held_against_each_other_too(folder: Path):
+    step = {
+        "name": "use",
+        "script": "#!/bin/sh",
+        "inputs": [{"name": "a", "valueFromStep": {"name": "b", "output": "c"}}],
+    }
+    sandbox = {"name": "s", "spec": {"cluster": "local", "resources": [{"name": "db", "spec": {"create": [step]}}]}}
+    (folder / "plugin.yaml").write_text(yaml.safe_dump(sandbox))
+    [found] = json.loads(run("--select", "DF1", "-o", "json")[1])
+    assert found["path"] == "spec.resources[0].spec.create[0].inputs[0].valueFromStep"
+
+
 def test_a_comment_silences_one_rule_in_its_line_or_the_next(folder: Path):
     (folder / "make.sh").write_text(MAKE.replace("everybodys", "everybodys  # dayfly: ignore=DF202"))
     assert run("--select", "DF202")[0] == 0

@@ -52,6 +52,22 @@ spec:
     )
 
 
+def test_a_bad_name_hides_nothing():
+    starts(
+        """\
+name: a_b@1
+spec:
+  create:
+  - {name: c, script: echo}
+  - name: d
+    webhook: {method: POST, url: "https://x.test", path: [{$input: {a: b}}]}
+""",
+        '1: name: "a_b" is not a plugin name',
+        "4: spec.create[0].script: must begin with #!",
+        '6: spec.create[1].webhook.path[0]["$input"]: this step has no input',
+    )
+
+
 def test_what_the_decoder_refuses_without_what_follows_from_it():
     """A field under another name is not also missing, nor is a list of the wrong kind also empty."""
     starts(

@@ -9,6 +9,7 @@ where stdout is a terminal, and is left byte for byte as it was for a file or a 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,12 @@ def put(data: bytes) -> None:
 
 
 def talk(message: str) -> None:
-    """Say something that is no result; whoever has gone (`| head`, a closed terminal) does not end what was begun."""
+    """Say something that is no result, below what was printed before: both may lead to one log.
+
+    Whoever has gone (`| head`, a closed terminal) does not end what was begun.
+    """
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     try:
         sys.stderr.write(plain(message) + "\n")
         sys.stderr.flush()

@@ -232,6 +232,8 @@ def _written(fault: Exception) -> str:
 def _say(message: str, code: int) -> int:
     from dayfly.cli.show import plain
 
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()  # where both lead to one log, what went wrong stands below what was printed before
     with contextlib.suppress(OSError):  # stderr is closed: there is nobody left to tell
         sys.stderr.write(f"{PROGRAM}: {plain(' '.join(message.split()))}\n")
     return int(code)

@@ -12,7 +12,7 @@ out, nor what a ledger holds: it imports `spec` alone. Called by `control`, `cli
 for wishes applied with kubectl; never by whoever executes.
 """
 
-from dayfly.compile.compiler import Compiled, check_plugin, compile  # noqa: A004  -- the field's word for it
+from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_doubts
 from dayfly.compile.preview import Preview, preview, preview_hook
 from dayfly.compile.resources import missing
@@ -24,6 +24,7 @@ __all__ = [
     "check_group",
     "check_hook",
     "check_plugin",
+    "check_steps",
     "compile",
     "compile_group",
     "compile_hook",

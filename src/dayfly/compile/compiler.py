@@ -9,7 +9,7 @@ import msgspec
 from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
-from dayfly.spec.errors import Path, SpecError
+from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.lifecycle import (
     API_VERSION,
     MAX_DOCUMENT_BYTES,
@@ -21,7 +21,7 @@ from dayfly.spec.lifecycle import (
     Unit,
     canonical,
 )
-from dayfly.spec.plugin import Plugin, Runner
+from dayfly.spec.plugin import Plugin, PluginSpec, Runner
 from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
 
 if TYPE_CHECKING:
@@ -167,10 +167,8 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
         SpecError: with its place in `source`, where that is given.
     """
     try:
-        written.check_plugin(plugin)
+        check_steps(plugin.spec, ("spec",))
         workflows = references.of_plugin(plugin.spec, ("spec",))
-        check_count([workflows])
-        check_workflows(workflows)
         # Without a sandbox's name and params it is smaller than it will ever be.
         work = units.work(plugin.spec.runner, {}, state=plugin.spec.state)
         bare = units.Setting("", {}, (), work, Origin(plugin=plugin.name))
@@ -179,6 +177,22 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
     except SpecError as fault:
         raise located(fault, source) from None
     return smallest
+
+
+def check_steps(spec: PluginSpec, keys: Path) -> None:
+    """What a plugin's steps can get wrong, each by itself and between each other; `keys` leads to its `spec`.
+
+    Raises:
+        SpecError: the first fault, with all others.
+    """
+    faults = Faults()
+    with faults:
+        written.check_plugin_spec(spec, keys)
+    with faults:
+        workflows = references.of_plugin(spec, keys)
+        check_count([workflows])
+        check_workflows(workflows)
+    faults.settle()
 
 
 def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None:
@@ -201,10 +215,15 @@ def check_workflows(workflows: tuple[Workflow, ...]) -> None:
         SpecError: a reference that leads nowhere or to a later event, a cycle, an object that is not removed as it was
             made, a retry that would be ignored.
     """
-    references.check(workflows)
-    objects.check(workflows)
+    faults = Faults()
+    with faults:
+        references.check(workflows)
+    with faults:
+        objects.check(workflows)
     for workflow in workflows:
-        units.check_retry(workflow)
+        with faults:
+            units.check_retry(workflow)
+    faults.settle()
 
 
 def hooks_of(written_hooks: Hooks | None) -> tuple[Workflow, ...]:

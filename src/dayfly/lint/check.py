@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from dayfly.compile import check_hook, check_plugin
+from dayfly.compile import check_hook, check_plugin, check_steps
 from dayfly.lint import names, removal, secrecy, settings, wiring
 from dayfly.lint.rules import REFUSED, RULES, SHELLCHECK, Finding, Rule
 from dayfly.lint.sources import has_directive
 from dayfly.lint.view import PluginView
 from dayfly.spec import documents
-from dayfly.spec.errors import SpecError
+from dayfly.spec.convert import mended
+from dayfly.spec.errors import Faults, SpecError
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.plugin import Plugin, PluginSpec
+from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,11 +49,12 @@ def scripts(source: Source) -> Iterator[tuple[Path, str]]:
 
 def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Finding]:
     """What is wrong with one document, in the order of its lines, without what its comments silence."""
-    found = list(_refused(source))
-    for plugin in _plugins(source):
+    found = [(finding, False) for fault in _refused(source) for finding in refusal(fault)]
+    for plugin, unreadable in _read(source):
         for code, rule in RULES.items():
             if rule.find is not None:
-                found += [_finding(source, code, spot.keys, spot.problem, spot.line) for spot in rule.find(plugin)]
+                spots = (spot for spot in rule.find(plugin) if not _within(spot.keys, unreadable))
+                found += [_finding(source, code, spot.keys, spot.problem, spot.line) for spot in spots]
     for each in shellchecked:
         problem = f"{each.message.rstrip('.')} (SC{each.code})"
         found.append(_finding(source, SHELLCHECK, each.keys, problem, each.line))
@@ -69,26 +69,45 @@ def refusal(fault: SpecError) -> Iterator[Finding]:
         yield Finding(REFUSED, each.file, each.line, each.column, each.path, each.problem, advice)
 
 
-def _refused(source: Source) -> Iterator[tuple[Finding, bool]]:
-    try:
+def _refused(source: Source) -> Iterator[SpecError]:
+    """What `apply` refuses, be it of the whole, of a step, or of what steps have with each other."""
+    faults = Faults()
+    with faults:
         wish = documents.load(source.document)
         if isinstance(wish, Plugin):
             check_plugin(wish, source=source.document)
         elif isinstance(wish, LifecycleHook):
             check_hook(wish, source=source.document)
-    except SpecError as fault:
-        for each in (fault, *fault.others):
-            # A variable that has no value here may have a good one when the file is applied.
-            if not has_directive(source.document, each.keys):
-                yield from ((finding, False) for finding in refusal(_alone(each)))
+    for plugin, unreadable in _read(source):
+        try:
+            (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)
+        except SpecError as fault:
+            told = (source.document.placed(each) for each in (fault, *fault.others))
+            faults.found += [each for each in told if not _within(each.keys, unreadable)]
+    for each in faults.found:
+        # A variable that has no value here may have a good one when the file is applied.
+        if not has_directive(source.document, each.keys):
+            yield _alone(each)
 
 
 def _alone(fault: SpecError) -> SpecError:
     return SpecError(fault.problem, fault.keys, file=fault.file, line=fault.line, column=fault.column)
 
 
+def _within(keys: Path, unreadable: Iterable[Path]) -> bool:
+    """Whether a value lies in what could not be read; beside a misspelt `delete`, each step is what it is."""
+    return any(keys[: len(way)] == way if "spec" not in way[-1:] else keys == way for way in unreadable)
+
+
 def _plugins(source: Source) -> Iterator[PluginView]:
-    """The plugins of a document that can be read as such, whatever else is wrong with them."""
+    return (plugin for plugin, _ in _read(source))
+
+
+def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
+    """The plugins of a document, whatever is wrong with them, with the ways to what could not be read as it stands.
+
+    Of what lies there nothing more can be said: of a step whose `script` is misspelt, not that it has none.
+    """
     data = source.document.data
     found: list[tuple[Any, Path]] = []
     try:
@@ -106,10 +125,10 @@ def _plugins(source: Source) -> Iterator[PluginView]:
             if isinstance(each, dict) and "spec" in each
         ]
     for spec, keys in found:
-        try:
-            yield PluginView(msgspec.convert(spec, PluginSpec), keys)
-        except msgspec.ValidationError:
-            continue  # what does not fit is refused, and told as that
+        read, _, wrong = mended(spec, PluginSpec, keys, source.document.spelled)
+        if read is not None:
+            unreadable = [way[:-1] for way in wrong]
+            yield PluginView(read, keys, whole=keys not in unreadable), unreadable
 
 
 def _finding(source: Source, code: str, keys: Path, problem: str, line: int) -> tuple[Finding, bool]:

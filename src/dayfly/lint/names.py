@@ -125,7 +125,7 @@ def random_name_retried(plugin: PluginView) -> Iterator[Spot]:
     "Write a delete step, which runs until it has succeeded; it finds the thing by DAYFLY_RESOURCE_ID.",
 )
 def never_removed(plugin: PluginView) -> Iterator[Spot]:
-    if plugin.delete:
+    if plugin.delete or not plugin.whole:
         return
     for step in plugin.create:
         for statement, _ in makers(step):

@@ -118,7 +118,7 @@ def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
 
 def is_guarded(script: str, name: str) -> bool:
     """Whether a script asks anywhere whether a variable is empty, or says what it is then."""
-    asked = rf"\$\{{{name}:?[-=+]|(-[a-z]\s+|\[\[?\s+!?\s*|\btest\s+|\bcase\s+)\"?\$\{{?{name}\b"
+    asked = rf"\$\{{{name}:?[-=+]|(\[\[?\s|\btest\s|\bcase\s)[^\n;|&]*\$\{{?{name}\b"
     return re.search(asked, script) is not None
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from dayfly.lint import shell
 from dayfly.lint.rules import Spot, rule
-from dayfly.lint.view import names_a_secret
+from dayfly.lint.view import is_secret, names_a_secret
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dayfly.lint.shell import Command, Statement
     from dayfly.lint.view import PluginView, StepView
 
 _GROUPED = re.compile(r"^\s*[})].*>|^\s*(done|fi|esac)\b.*>|^\s*exec\s+[^;]*>")
@@ -45,12 +46,20 @@ def _printed_by_shell(step: StepView) -> Iterator[Spot]:
             if command.word in ("echo", "printf"):
                 for name in sorted(shell.expanded(_lengths_left_out(command.text)) & step.secret_variables):
                     yield Spot(step.script_keys, f"prints ${name}, which is a secret, into the log", statement.line)
-            elif command.word == "cat":
-                for path in sorted(step.secret_files):
-                    if re.search(rf"\s[\"']?{re.escape(path)}(?![\w./-])", command.text):
-                        yield Spot(
-                            step.script_keys, f"prints {path}, which holds a secret, into the log", statement.line
-                        )
+            for path in sorted(step.secret_files):
+                if _shows_file(command, statement, path):
+                    yield Spot(step.script_keys, f"prints {path}, which holds a secret, into the log", statement.line)
+
+
+def _shows_file(command: Command, statement: Statement, path: str) -> bool:
+    """Whether a command prints a file as it is, or a sentence with what is in it."""
+    file = rf"\s*[\"']?{re.escape(path)}(?![\w./-])"
+    if command.word == "cat":
+        return re.search(rf"\s{file}", command.text) is not None
+    if command.word not in ("echo", "printf"):
+        return False
+    told, within = re.subn(rf"\$\((?:cat\s|<){file}[\"']?\s*\)|`cat\s{file}[\"']?\s*`", "", statement.text)
+    return bool(within) and statement._replace(text=told).commands[-1].shows
 
 
 def _lengths_left_out(text: str) -> str:
@@ -127,7 +136,7 @@ def output_not_sensitive(plugin: PluginView) -> Iterator[Spot]:
             if output.sensitive or output.value_from_secret is not None:
                 continue
             keys = (*step.keys, "outputs", at, "name")
-            if names_a_secret(output.name) and not output.value_from_status:
+            if is_secret(output):
                 yield Spot(keys, f"the output {quote(output.name)} has the name of a secret, without sensitive: true")
             elif _has_a_login(step, output.value_from_path or ""):
                 problem = f"the output {quote(output.name)} is an address with a password, without sensitive: true"

@@ -40,6 +40,11 @@ def names_a_secret(name: str) -> bool:
     return bool(_SECRET.search(name.lower()) or _KEY.search(name.lower()))
 
 
+def is_secret(output: Output) -> bool:
+    """Whether an output is one, marked or not: that it should be marked is a mistake of its own, and hides no other."""
+    return output.sensitive or (names_a_secret(output.name) and not output.value_from_status)
+
+
 class StepView:
     """One step, with the way to it."""
 
@@ -81,7 +86,7 @@ class StepView:
         found = {item.env for item in self.step.inputs if item.env and self.plugin.is_sensitive(item)}
         found |= self.plugin.secret_environment
         for output in self.step.outputs:
-            if output.sensitive and output.value_from_path:
+            if is_secret(output) and output.value_from_path:
                 found |= self._written_to(output.value_from_path)
         found |= {
             name for statement in self.statements for name in shell.expanded(statement.text) if names_a_secret(name)
@@ -92,7 +97,7 @@ class StepView:
     def secret_files(self) -> frozenset[str]:
         """The files that hold secrets: of inputs and of outputs."""
         read = {item.path for item in self.step.inputs if item.path and self.plugin.is_sensitive(item)}
-        return frozenset(read | {o.value_from_path for o in self.step.outputs if o.sensitive and o.value_from_path})
+        return frozenset(read | {o.value_from_path for o in self.step.outputs if is_secret(o) and o.value_from_path})
 
     def writes(self, path: str) -> Iterator[Statement]:
         """The statements whose output goes to a file."""
@@ -106,11 +111,12 @@ class StepView:
 
 
 class PluginView:
-    """A plugin: its steps, and what holds for all of them."""
+    """A plugin: its steps, and what holds for all of them. It is not `whole` if a list of steps may be misspelt."""
 
-    def __init__(self, spec: PluginSpec, keys: Path = ("spec",)) -> None:
+    def __init__(self, spec: PluginSpec, keys: Path = ("spec",), *, whole: bool = True) -> None:
         self.spec = spec
         self.keys = keys
+        self.whole = whole
         self.create = [StepView(self, step, (*keys, "create", at)) for at, step in enumerate(spec.create)]
         self.delete = [StepView(self, step, (*keys, "delete", at)) for at, step in enumerate(spec.delete)]
         self._secrets = spec.secrets()
@@ -134,7 +140,7 @@ class PluginView:
         if item.value_from_sandbox and item.name in self._secrets:
             return True
         output = self.producer(item)
-        return output is not None and (output.sensitive or output.value_from_secret is not None)
+        return output is not None and (is_secret(output) or output.value_from_secret is not None)
 
     @functools.cached_property
     def secret_environment(self) -> frozenset[str]:

@@ -35,6 +35,25 @@ _EXPECTED = {
 
 
 def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
+    """Data as one of our types.
+
+    Raises:
+        SpecError: the first thing that does not fit, with all others.
+    """
+    made, faults, _ = mended(data, type_, keys, spelled)
+    faults.settle()
+    if made is None:
+        raise AssertionError("what was mended is still not understood, and nothing was wrong")
+    return made
+
+
+def mended(
+    data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]
+) -> tuple[T | None, Faults, frozenset[Path]]:
+    """Data as one of our types with something harmless in the place of what does not fit, all that does not, and where.
+
+    None if nothing helps: it is no mapping at all, or has too many faults.
+    """
     # In a list of one, so that each complaint names a way: those about a root do not.
     data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     faults = Faults()
@@ -52,10 +71,8 @@ def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) 
             invented.add(found.way)
             data = _mended(data, found)
         else:
-            faults.settle()
-            return made
-    faults.settle()
-    raise AssertionError("what was mended is still not understood, and nothing was wrong")
+            return made, faults, frozenset(keys + way for way in invented)
+    return None, faults, frozenset()
 
 
 def _without_nulls(value: Any) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 
 from dayfly.spec import readme, semver, template, text
 from dayfly.spec.convert import convert, wrong_type
-from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
@@ -202,13 +202,18 @@ def _is_signadots(data: dict[str, Any]) -> bool:
 
 
 def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, str]) -> Plugin:
-    bare, version = semver.split_name(name, keys)
-    spec = data["spec"]
+    spec, bare, version, told = data["spec"], name, "", None
     if in_cluster := keys == ("spec", "name"):
         spec = {key: value for key, value in spec.items() if key != "name"}
-    told = readme.read(data, spelled)
-    plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled), readme=told)
-    check_plugin(plugin)
+    faults = Faults()
+    with faults:
+        bare, version = semver.split_name(name, keys)
+    with faults:
+        told = readme.read(data, spelled)
+    with faults:
+        plugin = Plugin(name=bare, version=version, spec=convert(spec, PluginSpec, ("spec",), spelled), readme=told)
+        check_plugin(plugin)
+    faults.settle()
     if in_cluster and data["metadata"]["name"] != object_name(plugin):
         problem = f"must be {quote(object_name(plugin))}, which is spec.name in lower case with . for @ and - for +"
         raise SpecError(problem, ("metadata", "name"))

@@ -305,7 +305,7 @@ class _Places:
         if not isinstance(value.get("prefix", ""), str) or not value.get("prefix", "").isascii():
             raise SpecError("a prefix must be a constant of ASCII characters", (*keys, "prefix"))
         name = value.get("$input", value.get("$env"))
-        if "$input" in value and name not in self.inputs:
+        if "$input" in value and not (isinstance(name, str) and name in self.inputs):
             known = ", ".join(map(quote, sorted(self.inputs))) or "none"
             raise SpecError(f"this step has no input {quote(str(name))}; it has {known}", (*keys, "$input"))
         if "$env" in value and name not in self.variables:
