@@ -141,6 +141,17 @@ def test_a_failed_step_fails_the_wait_and_shows_its_log(served: Cli, journal: Pa
     assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "ResourceFailed"
 
 
+def test_nobody_is_sent_to_a_log_in_which_nothing_stands(served: Cli):
+    step = "{name: make, script: '#!/bin/sh', outputs: [{name: x, valueFromPath: /tmp/missing}]}"
+    resource = f"{{name: db, spec: {{create: [{step}]}}}}"
+    served.write("s.yaml", f"name: mute\nspec: {{cluster: local, resources: [{resource}]}}\n")
+    said = served("apply", "-f", "s.yaml").err.splitlines()[-1]
+    assert "left no file /tmp/missing" in said
+    assert said.endswith("; it printed nothing")
+    told = served("why", "mute").out
+    assert "to do: go by its message (it printed nothing), fix the plugin" in told, told
+
+
 def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, create="sleep 30"))
     served.write("s.yaml", wishes.sandbox())
@@ -246,6 +257,7 @@ BAD = [
     ("name: z\u00fcrich\nspec: {cluster: local}\n", "z\u00fcrich"),
     ("a: &a [1]\nb: *a\n", "anchors and aliases"),
     ("name: [\n", "w.yaml:2:1: not YAML"),
+    ('{"name": "x"', "w.yaml:2:1: neither JSON nor YAML"),
 ]
 
 

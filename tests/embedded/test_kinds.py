@@ -175,6 +175,12 @@ class TestSteps:
             with pytest.raises(RefusedError, match="takes OTHER from a cluster"):
                 bench.steps.admit("r/a", unit)
 
+    def test_all_that_a_template_takes_is_told_with_how_to_give_it(self, bench):
+        taken = [{"name": name, "valueFrom": {}} for name in ("ONE", "SECRET", "TWO", "ONE")]
+        unit = doc.step("a", template={"spec": {"containers": [{"name": "main", "env": taken}]}})
+        with pytest.raises(RefusedError, match=r"takes ONE, TWO from a cluster.*: ONE=\.\.\. TWO=\.\.\. dayfly up$"):
+            bench.steps.admit("r/a", unit)
+
     def test_who_reads_what_a_fork_cannot_tell_yet_waits_unless_it_cleans_up(self, bench):
         def untold(_value):
             raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")

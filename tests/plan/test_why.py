@@ -74,6 +74,14 @@ def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
     )
 
 
+def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
+    failed = unit("db/make", "failed", started_at=5, message="exit code 1")
+    assert "read its log with `dayfly logs box db make`" in leaf(failed).next
+    found = why(report(failed), "box", mute={"db/make"})
+    assert found is not None
+    assert found.because[0].next.startswith("go by its message (it printed nothing), fix the plugin")
+
+
 def test_the_advice_for_a_fork_names_it_whole():
     silent = leaf(unit("fork:shop/app", "waiting", event="start", kind="fork", reason=Reason.NOT_ANSWERING))
     assert silent.next.endswith("`dayfly logs box fork:shop/app`")

@@ -21,7 +21,7 @@ from dayfly.plan.why import why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
-from dayfly.spec.wire import HostSilentError
+from dayfly.spec.wire import HostSilentError, HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,7 +134,9 @@ class Reports:
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
         report, _, _ = await self._told(subject)
-        return (why(report, f"{self._family.prefix}{subject.name}") if report else None) or {}
+        if report is None:
+            return {}
+        return why(report, f"{self._family.prefix}{subject.name}", await self._mute(subject)) or {}
 
     async def outputs(self, request: Request) -> Any:
         """All; with `masked` in the query without what is in the sensitive ones."""
@@ -248,6 +250,14 @@ class Reports:
 
     async def _logs(self, subject: Subject) -> tuple[LogInfo, ...]:
         return await subject.link.logs(subject.uid) if subject.link else ()
+
+    async def _mute(self, subject: Subject) -> set[str]:
+        """The units whose last attempt has ended and printed nothing, as far as their host tells."""
+        try:
+            newest = {info.unit: info for info in await self._logs(subject)}
+        except HostUnavailableError:
+            return set()
+        return {unit for unit, info in newest.items() if info.sealed and not info.size}
 
     async def _piece(
         self, subject: Subject, unit: str, attempt: int, offset: int, when: _When

@@ -203,13 +203,13 @@ class StepExecutor(AttemptExecutor):
             raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
         if access.wants(unit) and self._states is None:
             raise RefusedError(f"{name}: this host was started without the server that keeps states")
-        for entry in overlay_entries(unit):
-            variable = str(entry.get("name", ""))
-            if "valueFrom" in entry and variable not in self._environment:
-                raise RefusedError(
-                    f"{name}: the pod template takes {variable} from a cluster, and this host is none; "
-                    f"set {variable} in the environment of `dayfly up`"
-                )
+        taken = [str(entry.get("name", "")) for entry in overlay_entries(unit) if "valueFrom" in entry]
+        if unset := [variable for variable in dict.fromkeys(taken) if variable not in self._environment]:
+            given = " ".join(f"{variable}=..." for variable in unset)
+            raise RefusedError(
+                f"{name}: the pod template takes {', '.join(unset)} from a cluster, and this host is none; "
+                f"start it with a value for each: {given} dayfly up"
+            )
 
     def order(self, live: Live, key: Key, unit: Unit) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True)

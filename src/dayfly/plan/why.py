@@ -1,5 +1,7 @@
 """`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
 
+from collections.abc import Collection
+
 from dayfly.plan import catalogue, words
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import CREATING, Struct
@@ -19,11 +21,13 @@ class Blocker(Struct, frozen=True, kw_only=True):
 
 _LOOK = "read its log with `{logs}`"
 _NO_LOG = "go by its message (it never ran, so it has no log)"
+_EMPTY_LOG = "go by its message (it printed nothing)"
 
 
-def why(report: Report, sandbox: str) -> Blocker | None:
+def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | None:
     """The chain of blockers of the run of a sandbox, or of `routegroup/NAME`, deepest causes as leaves.
 
+    Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
     None if it is as wished for, or has ended.
     """
     if report.ready and report.unserved:
@@ -32,7 +36,7 @@ def why(report: Report, sandbox: str) -> Blocker | None:
         return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
-    search = _Search(report, sandbox)
+    search = _Search(report, sandbox, mute)
     waited_on = {name for unit in report.units for name in unit.waits_on}
     pending = [unit for unit in report.units if _open(unit, report)]
     because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
@@ -74,7 +78,8 @@ def nothing_to_retry(report: Report, wanted: str = "") -> str:
 class _Search:
     """The way down from units to what they wait for; each unit is met once."""
 
-    def __init__(self, report: Report, sandbox: str) -> None:
+    def __init__(self, report: Report, sandbox: str, mute: Collection[str]) -> None:
+        self.mute = mute
         self.stuck = report.reason == Reason.CLEANUP_STUCK
         self.closing = report.closed is not None
         self.sandbox = sandbox
@@ -92,7 +97,7 @@ class _Search:
             reason=reason,
             message=unit.message or unit.state,
             since=unit.since,
-            next="" if deeper else self.advice(self._advised(unit), _words(unit), ran=unit.started_at > 0),
+            next="" if deeper else self.advice(self._advised(unit), _words(unit), self._no_log(unit)),
             because=deeper,
         )
 
@@ -102,9 +107,13 @@ class _Search:
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
-    def advice(self, reason: str, unit: tuple[str, ...], *, ran: bool = True) -> str:
+    def _no_log(self, unit: UnitReport) -> str:
+        """Why there is nothing to read in its log; empty if there may be."""
+        return _NO_LOG if not unit.started_at else _EMPTY_LOG if unit.id in self.mute else ""
+
+    def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
-        look = _LOOK.format(logs=logs) if ran else _NO_LOG
+        look = no_log or _LOOK.format(logs=logs)
         of_image = self.closing and catalogue.advice(reason) == catalogue.NO_IMAGE_ADVICE
         template = catalogue.IMAGE_OF_CLEANUP if of_image else catalogue.advice(reason)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)

@@ -345,5 +345,8 @@ def _explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
         problem = "a tab cannot indent YAML; use spaces"
     else:
         problem = ", ".join(part for part in (fault.context, fault.problem) if part)
-        problem = f"not {'JSON' if file.endswith('.json') else 'YAML'}: {problem}"
+        braced = text.lstrip()[:1] in ("{", "[")
+        problem = (
+            f"{'not JSON' if file.endswith('.json') else 'neither JSON nor YAML' if braced else 'not YAML'}: {problem}"
+        )
     return SpecError(problem, file=file, line=line + 1, column=column + 1)
