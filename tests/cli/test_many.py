@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from dayfly import __version__
+
 
 def certificate(folder, called="cert"):
     """The files of a certificate for 127.0.0.1, signed by itself, and of its key."""
@@ -86,6 +88,7 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         assert connection.getresponse().headers["strict-transport-security"] == "max-age=31536000"
         connection.close()
 
+        assert f"dayfly/{__version__}" in cli("audit", "--server", "work", **trusting).out, "which program asked"
         head = cli("audit", "--verify", "--server", "work", **trusting)
         assert head.code == 0, head.err
         with contextlib.closing(sqlite3.connect(cli.home / "server.db", isolation_level=None)) as database:

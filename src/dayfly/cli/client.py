@@ -7,6 +7,7 @@ import os
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from dayfly import __version__
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import address as addresses
 from dayfly.client.address import ORGANISATION, START, Address
@@ -115,7 +116,11 @@ class Client:
         """
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        headers = {"Authorization": f"Bearer {self.address.key}".strip(), "Accept": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.address.key}".strip(),
+            "Accept": "application/json",
+            "User-Agent": f"dayfly/{__version__}",
+        }
         data = None
         if body is not None:
             data = json.dumps(body).encode()
