@@ -11,6 +11,7 @@ const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
   stuck: ["Cleanup is stuck", "failed"],
   failed: ["Failed", "failed"],
   silent: ["Silent cluster", "warning"],
+  held: ["Held up", "trouble"],
   unknown: ["Outcome unknown", "unknown"],
   ignored: ["In part ignored", "warning"],
   expiring: ["About to expire", "trouble"],
@@ -45,13 +46,14 @@ export function Attention({ live }: { live: Live }): JSX.Element {
 
 function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
   const [title, state] = KINDS[concern.kind];
-  const unit = concern.kind === "unknown" || concern.kind === "stuck" ? (concern.units?.[0] ?? "") : "";
+  const unit = ["unknown", "stuck", "held"].includes(concern.kind) ? (concern.units?.[0] ?? "") : "";
+  const uid = concern.uid ?? "";
   return (
     <>
       <p class="what">
         <State state={state}>{title}</State>{" "}
         {concern.sandbox || concern.group ? (
-          <a href={href(concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""], { unit })}>
+          <a href={href(concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""], { unit, uid })}>
             <Text>{concern.subject}</Text>
           </a>
         ) : (

@@ -1272,11 +1272,11 @@ export interface components {
          * Concern
          * @description Something that needs somebody, of a `sandbox` or a route `group` or neither.
          *
-         *         At `until` time alone settles it; `next` is what can be done.
+         *         At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
          */
         Concern: {
             /** @enum {unknown} */
-            kind: "abandoned" | "expiring" | "failed" | "ignored" | "silent" | "stuck" | "unknown";
+            kind: "abandoned" | "expiring" | "failed" | "held" | "ignored" | "silent" | "stuck" | "unknown";
             subject: string;
             reason: string;
             message: string;
@@ -1292,6 +1292,8 @@ export interface components {
             next?: string;
             /** @default [] */
             units?: string[];
+            /** @default  */
+            uid?: string;
         };
         /** ContainerLog */
         ContainerLog: {
@@ -4052,6 +4054,7 @@ export interface operations {
             query?: {
                 after?: number;
                 wait?: number;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4084,7 +4087,9 @@ export interface operations {
     };
     "get-orgs-org-sandboxes-name-why": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;
@@ -4118,6 +4123,7 @@ export interface operations {
         parameters: {
             query?: {
                 masked?: boolean;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4150,7 +4156,9 @@ export interface operations {
     };
     "get-orgs-org-sandboxes-name-attempts": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;
@@ -4189,6 +4197,7 @@ export interface operations {
                 wait?: number;
                 timestamps?: boolean;
                 sinceTime?: string;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4228,6 +4237,7 @@ export interface operations {
                 container?: string;
                 timestamps?: boolean;
                 sinceTime?: string;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4260,7 +4270,9 @@ export interface operations {
     };
     "get-orgs-org-sandboxes-name-history": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;
@@ -4295,6 +4307,7 @@ export interface operations {
             query?: {
                 after?: number;
                 wait?: number;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4327,7 +4340,9 @@ export interface operations {
     };
     "get-orgs-org-routegroups-name-why": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;
@@ -4361,6 +4376,7 @@ export interface operations {
         parameters: {
             query?: {
                 masked?: boolean;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4393,7 +4409,9 @@ export interface operations {
     };
     "get-orgs-org-routegroups-name-attempts": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;
@@ -4432,6 +4450,7 @@ export interface operations {
                 wait?: number;
                 timestamps?: boolean;
                 sinceTime?: string;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4471,6 +4490,7 @@ export interface operations {
                 container?: string;
                 timestamps?: boolean;
                 sinceTime?: string;
+                uid?: string;
             };
             header?: never;
             path: {
@@ -4503,7 +4523,9 @@ export interface operations {
     };
     "get-orgs-org-routegroups-name-history": {
         parameters: {
-            query?: never;
+            query?: {
+                uid?: string;
+            };
             header?: never;
             path: {
                 org: string;

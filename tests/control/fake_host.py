@@ -149,7 +149,9 @@ class FakeHost:
         self._write("abandon", uid)
         self.given_up.setdefault(uid, request)
         self.offers.pop(uid, None)
-        self._over(uid, Phase.CLEANED)
+        report = msgspec.structs.replace(_report(uid, Phase.ABANDONED), reason=Reason.ABANDONED, abandon=request)
+        self.over.setdefault(uid, report)
+        self._over(uid, Phase.ABANDONED)
         return Verdict.OVER
 
     async def lease(self, uid: str, until: int) -> Verdict:

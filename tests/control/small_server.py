@@ -55,9 +55,9 @@ class Dying(FakeHost):
             await asyncio.sleep(0.01)
 
 
-def mortal_archive(rows, record, now, archive=records.archive):
+def mortal_archive(rows, record, now, archive=records.archive, **more):
     die("before", "archive")
-    archive(rows, record, now)
+    archive(rows, record, now, **more)
     die("after", "archive")
 
 

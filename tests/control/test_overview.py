@@ -7,9 +7,10 @@ import msgspec
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
+from dayfly.control.tables import ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import Value
+from dayfly.spec.wire import HistoryEntry, RefusedError, Value
 
 NOW = 1_000_000_000
 
@@ -34,6 +35,11 @@ def test_what_goes_well_needs_nobody():
     assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
 
 
+REFUSED = unit("warm", "preStart", "waiting", reason="PodRefused", message="it would be privileged", since=8)
+ALIKE = unit("db/make", "preStart", "waiting", reason="PodRefused", message="as well", since=5)
+BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="all places are taken", since=5)
+
+
 def test_each_kind_is_said_the_worst_first_with_what_to_do():
     stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
@@ -43,6 +49,7 @@ def test_each_kind_is_said_the_worst_first_with_what_to_do():
             box("late", report(), NOW - 3_600_000, NOW + 1000),
             box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
             box("half", report(unserved=("Routing: nothing routes here",))),
+            box("held", report(ready=False, reason="HooksPending", message="m", units=(REFUSED, ALIKE, BUSY))),
             box("bad", report(ready=False, reason="ResourceFailed", message="exit 1", about="db/make", born_at=9)),
             box(
                 "stuck",
@@ -86,6 +93,18 @@ def test_each_kind_is_said_the_worst_first_with_what_to_do():
     assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
     assert said["silent"].subject == "cluster far"
     assert said["ignored"].reason == "Unserved"
+    held = said["held"]
+    assert (held.reason, held.message) == ("PodRefused", "warm: it would be privileged (and 1 more)")
+    assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
+
+
+def test_what_waits_for_a_plugin_or_an_image_needs_somebody_and_is_told_what_to_do():
+    missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
+    image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
+    pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
+    plugin, pull = attention.concerns([box("a", missing), box("b", pulling)], (), (), NOW)
+    assert (plugin.kind, plugin.since, "apply the plugin" in plugin.next) == ("held", 4, True)
+    assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
 
 
 def test_the_server_gathers_it(db, host):
@@ -191,3 +210,77 @@ def test_a_route_groups_plan_and_outputs_are_asked_for_as_a_sandboxs(db, host):
     assert db.call("POST", "routegroups/pay/reveal", {"unit": "announce", "output": "at"}).json["value"] == "here"
     assert db.get("audit")["entries"][-1]["object"] == "routegroups/pay/outputs/announce.at"
     assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404
+
+
+def ended(client, host, name, plural="sandboxes", *, given_up=""):
+    """One that was made, and has ended; returns its uid."""
+    if plural == "sandboxes":
+        client.put(f"sandboxes/{name}", wishes.empty())
+    else:
+        client.put(f"routegroups/{name}", grouped())
+    uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
+    if given_up:
+        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up}).status == 200
+    else:
+        client.call("DELETE", f"{plural}/{name}")
+        host.finish(uid)
+    assert client.call("GET", f"{plural}/{name}").status == 404
+    return uid
+
+
+def test_of_one_name_each_that_has_ended_is_told_of_by_its_uid(client, host):
+    first, second = ended(client, host, "one"), ended(client, host, "one")
+    for uid, move in ((first, "First"), (second, "Second")):
+        host.lines[uid] = (HistoryEntry(seq=1, at=1, unit="mydb/make", attempt=1, move=move, reason="", message=""),)
+        host.log_data[uid, "mydb/make", 1] = (f"of the {move}".encode(), True)
+    client.put("sandboxes/one", wishes.empty())
+    (living,) = host.offers
+    assert client.get("sandboxes/one/report")["uid"] == living
+    for uid, move in ((first, "First"), (second, "Second")):
+        assert client.get(f"sandboxes/one/report?uid={uid}")["uid"] == uid
+        assert client.get(f"sandboxes/one/history?uid={uid}")[0]["move"] == move
+        assert client.get(f"sandboxes/one/log?uid={uid}&unit=mydb%2Fmake")["data"] == f"of the {move}"
+    assert client.get(f"sandboxes/one/report?uid={living}")["uid"] == living
+    assert client.call("GET", f"sandboxes/two/report?uid={first}").status == 404
+    assert client.call("GET", "sandboxes/one/report?uid=nobody").status == 404
+
+
+async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_end_after_it(client, host):
+    gone = ended(client, host, "lost", given_up="its machine burnt")
+    group = ended(client, host, "party", "routegroups", given_up="so did the party")
+    client.put("sandboxes/lost", wishes.empty())
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
+    many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
+    await client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    asked, history = [], host.history
+    host.history = lambda uid: asked.append(uid) or history(uid)
+    for _ in range(2):
+        said = {each.get("sandbox") or each.get("group"): each for each in client.get("attention")}
+        assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
+        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
+        assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+
+
+async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(client, host):
+    """As an older server leaves it."""
+    uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
+    table = ended_sandboxes
+    await client.store.of("local").write(lambda rows: rows.execute(rows.delete(table)))
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}
+    old = [{**row, "uid": uid, "name": name} for uid, name in zip(uids, ("lost", "well"), strict=True)]
+    await client.store.of("local").write(lambda rows: rows.insert(table, old))
+    assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
+
+
+def test_a_wish_that_its_host_refuses_has_failed_and_needs_somebody(client, host):
+
+    async def refuse(offer):
+        raise RefusedError("no units of the kind webhook")
+
+    host.offer = refuse
+    client.put("sandboxes/sb1", wishes.empty())
+    found = client.get("sandboxes/sb1")
+    assert (found["status"]["reason"], found["progress"]["tone"]) == ("Refused", "failed")
+    assert "the cluster cannot run this: no units of the kind webhook" in found["status"]["message"]
+    (concern,) = client.get("attention")
+    assert (concern["kind"], concern["next"]) == ("failed", "fix its file and apply it again")

@@ -114,4 +114,32 @@ PAGE: tuple[Guard, ...] = (
         "script-src 'self' 'unsafe-inline'",
         "page/test_files.py::test_nothing_but_its_own_files_may_run_and_nobody_may_frame_it",
     ),
+    guard(
+        "of one name the living one is told of, whoever is asked about",
+        "control/reports.py",
+        'if record is not None and uid not in ("", record.uid):',
+        "if False:",
+        OVERVIEW + "of_one_name_each_that_has_ended_is_told_of_by_its_uid[sqlite]",
+    ),
+    guard(
+        "what was given up is forgotten when others end",
+        "control/overview.py",
+        "rows.execute(last_first.where(table.c.given_up.is_(True)))",
+        "rows.execute(last_first.limit(LOOKED_AT)) if row.given_up",
+        OVERVIEW + "what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_end_after_it[sqlite]",
+    ),
+    guard(
+        "what an older server has archived is taken to be clean",
+        "control/overview.py",
+        "table.c.given_up.is_(None)",
+        "table.c.given_up.is_(False)",
+        OVERVIEW + "of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended[sqlite]",
+    ),
+    guard(
+        "a wish that its host refuses goes on being pending",
+        "control/lives.py",
+        "waits = Reason.REFUSED if refused else Reason.RESOURCES_PENDING",
+        "waits = Reason.RESOURCES_PENDING",
+        OVERVIEW + "a_wish_that_its_host_refuses_has_failed_and_needs_somebody[sqlite]",
+    ),
 )

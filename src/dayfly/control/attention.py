@@ -11,9 +11,10 @@ import msgspec
 
 from dayfly.plan import catalogue, words
 from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
-from dayfly.plan.catalogue import CATALOGUE, Tone
+from dayfly.plan.catalogue import CATALOGUE, HELD, Tone
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import why
+from dayfly.plan.status import of_unit
+from dayfly.plan.why import to_do, why
 from dayfly.spec import names, ttl
 from dayfly.spec.lifecycle import CREATING, Event, workload_of
 from dayfly.spec.run import Phase
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dayfly.plan.why import Blocker
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import Report, UnitReport
     from dayfly.spec.wire import HistoryEntry
 
 _CLOSING = frozenset({Close.__name__, GiveUp.__name__})
-ORDER = ("stuck", "failed", "silent", "unknown", "ignored", "expiring", "abandoned")
+ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
 """The kinds of what needs somebody, the worst first."""
 
 
@@ -43,6 +44,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     until: int = 0
     next: str = ""
     units: tuple[str, ...] = ()
+    uid: str = ""
 
 
 class Box(NamedTuple):
@@ -113,6 +115,8 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
             next=root.next if root else "",
             units=(report.about,) if report.about else (),
         )
+    else:
+        yield from _held(report, name)
     for unit in report.units:
         if unit.state == "unknown":
             yield Concern(
@@ -147,10 +151,36 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
         )
 
 
-def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = ()) -> Concern:
+def _held(report: Report, name: str) -> Iterator[Concern]:
+    """What was refused, or lacks what only somebody can give: once for each reason, however many units have it."""
+    about = _about(name)
+    by: dict[str, list[UnitReport]] = {}
+    for unit in report.units:
+        if unit.reason in HELD and unit.state in ("waiting", "retrying", "running"):
+            by.setdefault(unit.reason, []).append(unit)
+    for reason, units in by.items():
+        yield Concern(
+            **about,
+            kind="held",
+            reason=reason,
+            message=of_unit(units[0], units[0].message, len(units) - 1),
+            since=min(unit.since or report.born_at for unit in units),
+            next=to_do(report, name, units[0]),
+            units=tuple(unit.id for unit in units),
+        )
+    if not by and report.reason in HELD:
+        root = _root(why(report, name))
+        to_do_ = root.next if root else ""
+        yield Concern(
+            **about, kind="held", reason=report.reason, message=report.message, since=report.born_at, next=to_do_
+        )
+
+
+def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), uid: str = "") -> Concern:
     """A sandbox, or `routegroup/NAME`, whose cleanup was given up, and which of its units may have left something.
 
-    The report of one that has ended has no units any more; then its `history` has them.
+    The report of one that has ended has no units any more; then its `history` has them, and its `uid` says which of
+    that name it was.
     """
     asked = report.abandon
     assert asked is not None, "asked for by the caller"
@@ -163,6 +193,7 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = ()) ->
         since=asked.at,
         next="see whether anything of these is left, and remove it by hand" if left else "",
         units=left,
+        uid=uid,
     )
 
 

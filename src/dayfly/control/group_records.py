@@ -121,9 +121,11 @@ def roll(rows: Rows) -> list[Entry]:
     return [Entry(row.org, row.uid, row.name, row.cluster) for row in found]
 
 
-def trace(rows: Rows, name: str) -> Trace | None:
-    """The route group of that name which ended last."""
+def trace(rows: Rows, name: str, uid: str = "") -> Trace | None:
+    """The route group of that name which ended last, or the one that had that `uid`."""
     last = rows.select(ended_route_groups).where(ended_route_groups.c.name == name)
+    if uid:
+        last = last.where(ended_route_groups.c.uid == uid)
     row = rows.execute(last.order_by(ended_route_groups.c.ended_at.desc()).limit(1)).one_or_none()
     return None if row is None else Trace(**{field: getattr(row, field) for field in Trace.__struct_fields__})
 
@@ -160,8 +162,11 @@ def mark_taken_over(rows: Rows, uids: list[str]) -> None:
     rows.execute(rows.update(route_groups).where(route_groups.c.uid.in_(uids)).values(taken_over=True))
 
 
-def archive(rows: Rows, record: GroupRecord, now: int) -> None:
-    """Replace a route group that has ended by its trace; drop traces that are older than a week."""
+def archive(rows: Rows, record: GroupRecord, now: int, *, given_up: bool | None = False) -> None:
+    """Replace a route group that has ended by its trace; drop traces that are older than a week.
+
+    `given_up`: whether its cleanup was; None if nobody knows.
+    """
     if rows.execute(rows.delete(route_groups).where(route_groups.c.uid == record.uid)).rowcount:
         row = {
             "uid": record.uid,
@@ -170,6 +175,7 @@ def archive(rows: Rows, record: GroupRecord, now: int) -> None:
             "cluster": record.cluster,
             "created_at": record.created_at,
             "ended_at": now,
+            "given_up": given_up,
         }
         rows.insert(ended_route_groups, row)
     rows.execute(rows.delete(ended_route_groups).where(ended_route_groups.c.ended_at < now - KEEP_TRACES_MS))

@@ -96,7 +96,8 @@ class GroupStandings:
         link = self._sync.link(record)
         if silent and not trouble and not (link and last and link.picture.is_fresh(last)):
             trouble = f"the cluster cannot be asked at the moment: {silent}"
-        report = with_trouble(record, last.report if last else None, trouble, what="route group")
+        refused = self._sync.refuses(record.uid)
+        report = with_trouble(record, last.report if last else None, trouble, refused=refused, what="route group")
         answers = group_forms.endpoints(record, last.endpoints if last else ())
         return Told(report, answers, last.seq if last else None)
 

@@ -84,6 +84,8 @@ class HostSync:
         # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
         self.told = asyncio.Event()
         self._troubles: dict[str, str] = {}
+        # Of these, whose newest wish the host refuses.
+        self._refused: set[str] = set()
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
         """Whoever holds it is alone in this process with the sandbox of that name, or what has that key (`shelves`)."""
@@ -92,6 +94,10 @@ class HostSync:
     def trouble(self, uid: str) -> str:
         """Why the host does not know the newest wish for this sandbox; empty if it does."""
         return self._troubles.get(uid, "")
+
+    def refuses(self, uid: str) -> bool:
+        """Whether that is because it cannot be carried out there: to tell the host again changes nothing."""
+        return uid in self._refused
 
     def link(self, record: Kept) -> Link | None:
         """The link to the host that serves its cluster now."""
@@ -116,10 +122,10 @@ class HostSync:
         except (HostUnavailableError, StoreError) as fault:
             self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
         except RefusedError as fault:
-            self._note(record, f"the cluster cannot run this: {fault}")
+            self._note(record, f"the cluster cannot run this: {fault}", refused=True)
         except SpecError as fault:
             # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
-            self._note(record, f"it no longer compiles: {fault}")
+            self._note(record, f"it no longer compiles: {fault}", refused=True)
         except HostFailedError:
             self._note(record, DEFECT)  # whose details are in the log of the host
         except Exception:
@@ -262,7 +268,7 @@ class HostSync:
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
             self._confirmed[record.uid] = session, place
-            self._troubles.pop(record.uid, None)
+            self._no_trouble(record.uid)
             self._taken.add(record.uid)
             if not record.taken_over:
                 self._unmarked.add(record.uid)
@@ -304,15 +310,25 @@ class HostSync:
         return link is not None and self._confirmed.get(uid) == (link.session, link.place())
 
     async def _archive(self, record: Kept) -> None:
-        await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now()))
+        link = self.link(record)
+        last = link.picture.last(record.uid) if link is not None else None
+        report = last.report if last is not None else None
+        # Whoever runs its host may give it up as well.
+        given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
+        await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now(), given_up=given_up))
         self._archived.add(record.uid)
         self._confirmed.pop(record.uid, None)
         self._unmarked.discard(record.uid)
         self._taken.discard(record.uid)
         self._leases.pop(record.uid, None)
-        self._troubles.pop(record.uid, None)
+        self._no_trouble(record.uid)
 
-    def _note(self, record: Kept, trouble: str) -> None:
+    def _no_trouble(self, uid: str) -> None:
+        self._troubles.pop(uid, None)
+        self._refused.discard(uid)
+
+    def _note(self, record: Kept, trouble: str, *, refused: bool = False) -> None:
+        (self._refused.add if refused else self._refused.discard)(record.uid)
         if self._troubles.get(record.uid) != trouble:
             log.warning("%s (%s): %s", subject(shelves.key_of(record)), record.uid, trouble)
             self._troubles[record.uid] = trouble

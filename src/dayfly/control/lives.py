@@ -52,11 +52,14 @@ def refuse_elsewhere(who: Asking, what: str, wished: str, has: str | None) -> No
         raise outside(who.scope, f"cluster {quote(wished)}" if wished else f"a {what} of all clusters")
 
 
-def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str = "sandbox") -> Report:
-    """A run's report, where the host may not have heard of it, or of its newest wish."""
+def with_trouble(
+    record: Kept, report: Report | None, trouble: str, *, refused: bool = False, what: str = "sandbox"
+) -> Report:
+    """A run's report, where the host may not have heard of it, or of its newest wish, or refuses that (`refused`)."""
     if report is None:
         message = trouble or f"the cluster has not taken this {what} over yet"
-        reason = Reason.DELETING if record.stop else Reason.RESOURCES_PENDING
+        waits = Reason.REFUSED if refused else Reason.RESOURCES_PENDING
+        reason = Reason.DELETING if record.stop else waits
         nothing = Report(
             uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
         )
@@ -66,7 +69,9 @@ def with_trouble(record: Kept, report: Report | None, trouble: str, *, what: str
             report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
         )
     if trouble:
-        return msgspec.structs.replace(report, ready=False, message=f"{report.message} ({trouble})")
+        message = f"{report.message} ({trouble})"
+        why = Reason.REFUSED if refused and report.phase is Phase.OPEN else report.reason
+        return msgspec.structs.replace(report, ready=False, reason=why, message=message)
     return report
 
 

@@ -20,7 +20,6 @@ from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
 from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
-from dayfly.control.scopes import WHOLE
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 PAGE = 200
 # An agent asks at least every half a minute.
 SILENT_MS = 90_000
-# Of so many that have ended last it is looked at how.
+# Of what ended without anybody's knowing whether it was given up, so many of the last are looked at.
 LOOKED_AT = 200
 
 
@@ -54,8 +53,8 @@ class Overview:
 
     def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
-        # By uid what is to be said of one that has ended: that does not change any more.
-        self._over: dict[str, Concern | None] = {}
+        # By organisation and uid what is to be said of one that has ended: that does not change any more.
+        self._over: dict[str, dict[str, Concern | None]] = {}
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -82,6 +81,7 @@ class Overview:
             lambda rows: (records.living(rows), _given_up(rows), _quiet(rows, now))
         )
         living = [each for each in living if scope.takes(each)]
+        await self._learn(org, over)
         over = [(name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(row.cluster)]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
@@ -92,14 +92,17 @@ class Overview:
         for group in groups:
             life = group.life(now, matched=bool(crowd.of(group)))
             boxes.append(Box(f"{shelves.GROUP}{group.name}", told[group.uid].report, *life))
-        found = attention.concerns(boxes, (), quiet, now)
-        return found + await self._given_up(org, over)
+        known = self._over.get(org, {})
+        given_up = [each for _, row in over if (each := known.get(row.uid)) is not None]
+        return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
 
-    async def _given_up(self, org: str, over: list[tuple[str, Any]]) -> list[Concern]:
-        """What was given up of those that have ended, as far as their hosts still know."""
+    async def _learn(self, org: str, over: list[tuple[str, Any]]) -> None:
+        """Ask the hosts, as far as they still know, about those that may have been given up and have ended."""
+        last = self._over.get(org, {})
+        known = self._over[org] = {row.uid: last[row.uid] for _, row in over if row.uid in last}
         by_cluster: dict[str, list[tuple[str, Any]]] = {}
         for name, row in over:
-            if row.uid not in self._over:
+            if row.uid not in known:
                 by_cluster.setdefault(row.cluster, []).append((name, row))
         looked = await self._links.look({(org, of): [row.uid for _, row in rows] for of, rows in by_cluster.items()})
         for cluster, rows in by_cluster.items():
@@ -110,11 +113,7 @@ class Overview:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
                     history = await link.history(row.uid) if report.abandon else ()
-                    self._over[row.uid] = attention.given_up(name, report, history) if report.abandon else None
-        known = [self._over.get(row.uid) for _, row in over]
-        if len(self._over) > 10 * LOOKED_AT:
-            self._over.clear()
-        return [each for each in known if each is not None]
+                    known[row.uid] = attention.given_up(name, report, history, row.uid) if report.abandon else None
 
     async def ended(self, request: Request) -> Any:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
@@ -180,7 +179,7 @@ def output_in(body: Any) -> tuple[str, str]:
     return unit, output
 
 
-def _ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope = WHOLE) -> list[Any]:
+def _ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope) -> list[Any]:
     """The last of those in the scope."""
     query = rows.select(table).order_by(table.c.ended_at.desc(), table.c.uid)
     if before:
@@ -192,9 +191,14 @@ def _ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope = 
 
 
 def _given_up(rows: Rows) -> list[tuple[str, Any]]:
-    """What has ended last, sandboxes and route groups, by what it is called."""
-    boxes = [(row.name, row) for row in _ended(rows, ended_sandboxes, 0, LOOKED_AT)]
-    return boxes + [(f"{shelves.GROUP}{row.name}", row) for row in _ended(rows, ended_route_groups, 0, LOOKED_AT)]
+    """All that was given up and has ended, and what may have been, sandboxes and route groups, by what it is called."""
+    found = []
+    for prefix, table in (("", ended_sandboxes), (shelves.GROUP, ended_route_groups)):
+        last_first = rows.select(table).order_by(table.c.ended_at.desc())
+        found += [(f"{prefix}{row.name}", row) for row in rows.execute(last_first.where(table.c.given_up.is_(True)))]
+        unknown = last_first.where(table.c.given_up.is_(None)).limit(LOOKED_AT)
+        found += [(f"{prefix}{row.name}", row) for row in rows.execute(unknown)]
+    return found
 
 
 def _quiet(rows: Rows, now: int) -> list[Quiet]:

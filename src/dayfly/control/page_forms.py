@@ -61,10 +61,10 @@ class Ended(Form):
 class Concern(Form):
     """Something that needs somebody, of a `sandbox` or a route `group` or neither.
 
-    At `until` time alone settles it; `next` is what can be done.
+    At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
     """
 
-    kind: Literal["stuck", "failed", "unknown", "silent", "expiring", "abandoned", "ignored"]
+    kind: Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"]
     subject: str
     reason: str
     message: str
@@ -74,3 +74,4 @@ class Concern(Form):
     until: int = 0
     next: str = ""
     units: list[str] = []
+    uid: str = ""

@@ -190,9 +190,11 @@ def taken(rows: Rows, names: Collection[str]) -> set[str]:
     return found
 
 
-def trace(rows: Rows, name: str) -> Trace | None:
-    """The sandbox of that name which ended last."""
+def trace(rows: Rows, name: str, uid: str = "") -> Trace | None:
+    """The sandbox of that name which ended last, or the one that had that `uid`."""
     last = rows.select(ended_sandboxes).where(ended_sandboxes.c.name == name)
+    if uid:
+        last = last.where(ended_sandboxes.c.uid == uid)
     row = rows.execute(last.order_by(ended_sandboxes.c.ended_at.desc()).limit(1)).one_or_none()
     if row is None:
         return None
@@ -252,8 +254,11 @@ def mark_taken_over(rows: Rows, uids: list[str]) -> None:
     rows.execute(rows.update(sandboxes).where(sandboxes.c.uid.in_(uids)).values(taken_over=True))
 
 
-def archive(rows: Rows, record: Record, now: int) -> None:
-    """Replace a sandbox that has ended by its trace; drop traces that are older than a week."""
+def archive(rows: Rows, record: Record, now: int, *, given_up: bool | None = False) -> None:
+    """Replace a sandbox that has ended by its trace; drop traces that are older than a week.
+
+    `given_up`: whether its cleanup was; None if nobody knows.
+    """
     if rows.execute(rows.delete(sandboxes).where(sandboxes.c.uid == record.uid)).rowcount:
         row = {
             "uid": record.uid,
@@ -262,6 +267,7 @@ def archive(rows: Rows, record: Record, now: int) -> None:
             "cluster": record.cluster,
             "created_at": record.created_at,
             "ended_at": now,
+            "given_up": given_up,
         }
         rows.insert(ended_sandboxes, row)
     rows.execute(rows.delete(ended_sandboxes).where(ended_sandboxes.c.ended_at < now - KEEP_TRACES_MS))

@@ -1,6 +1,7 @@
 """Dayfly's own additions below a sandbox or route group: its report, what holds it up, its outputs, logs and history.
 
-All answer for a sandbox that has ended too, for a week, except what it takes with it: its outputs.
+All answer for a sandbox that has ended too, for a week, except what it takes with it: its outputs. Of several that had
+one name the living one is told of, else the one that ended last, unless `uid` in the query says which is meant.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Family:
 
     plural: str
     living: Living
-    trace: Callable[[Rows, str], Trace | None]
+    trace: Callable[[Rows, str, str], Trace | None]
     not_found: str
     prefix: str = ""
 
@@ -210,10 +211,13 @@ class Reports:
 
     async def _subject(self, request: Request) -> Subject:
         who, name = auth.caller(request), request.path_params["name"]
+        uid = request.query_params.get("uid", "")
         record = await self._family.living.find(who, name)
+        if record is not None and uid not in ("", record.uid):
+            record = None
         known: Kept | Trace | None = record
         if record is None:
-            known = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name)))
+            known = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name, uid)))
         if known is None:
             raise ApiError(404, self._family.not_found)
         return Subject(

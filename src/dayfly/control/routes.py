@@ -175,13 +175,12 @@ ROUTES: dict[str, dict[str, Operation]] = {
     },
     _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [forms.Move])},
 }
-# What is told of sandboxes is told of route groups.
+# What is told of sandboxes is told of route groups, and of which of a name, living and ended, `uid` says.
 for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
-    ROUTES[f"{_GROUP}/{_what}"] = {
-        "GET": ROUTES[f"{_SANDBOX}/{_what}"]["GET"]._replace(
-            says=ROUTES[f"{_SANDBOX}/{_what}"]["GET"].says.replace("sandbox", "route group")
-        )
-    }
+    _tells = ROUTES[f"{_SANDBOX}/{_what}"]["GET"]
+    _tells = _tells._replace(query={**_tells.query, "uid": "string"})
+    ROUTES[f"{_SANDBOX}/{_what}"] = {"GET": _tells}
+    ROUTES[f"{_GROUP}/{_what}"] = {"GET": _tells._replace(says=_tells.says.replace("sandbox", "route group"))}
 
 
 _LIVING = (_ORG + "/sandboxes", _ORG + "/routegroups")

@@ -209,7 +209,7 @@ class Sandboxes:
         spec = documents.export(record.sandbox)["spec"]
         in_vain = unserved(spec, by_name=place.declares, routes=routes, local=local)
         return Told(
-            limited(lives.with_trouble(record, report, trouble), in_vain),
+            limited(lives.with_trouble(record, report, trouble, refused=self._sync.refuses(record.uid)), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else (), routes=routes),
             standing.seq if standing else None,
         )

@@ -55,12 +55,12 @@ def mark_taken_over(rows: Rows, uids: list[str]) -> None:
     group_records.mark_taken_over(rows, uids)
 
 
-def archive(rows: Rows, record: Kept, now: int) -> None:
-    """Replace what has ended by its trace."""
+def archive(rows: Rows, record: Kept, now: int, *, given_up: bool | None = False) -> None:
+    """Replace what has ended by its trace; `given_up`: whether its cleanup was; None if nobody knows."""
     if isinstance(record, GroupRecord):
-        group_records.archive(rows, record, now)
+        group_records.archive(rows, record, now, given_up=given_up)
     else:
-        records.archive(rows, record, now)
+        records.archive(rows, record, now, given_up=given_up)
 
 
 def compiled(rows: Rows, record: Kept, place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:

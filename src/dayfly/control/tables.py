@@ -219,8 +219,11 @@ ended_route_groups = Table(
     Column("cluster", String(255), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
+    # Whether its cleanup was given up; nothing where nobody knew, as older servers did not.
+    Column("given_up", Boolean),
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
     Index("ended_route_groups_by_end", "org", "ended_at"),
+    Index("ended_route_groups_given_up", "org", "given_up", "ended_at"),
 )
 
 # What is left of a sandbox after its end, so that its logs and history still answer to its name for a while.
@@ -234,8 +237,10 @@ ended_sandboxes = Table(
     Column("cluster", String(255), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
+    Column("given_up", Boolean),
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
     Index("ended_sandboxes_by_end", "org", "ended_at"),
+    Index("ended_sandboxes_given_up", "org", "given_up", "ended_at"),
 )
 
 # One for each cluster whose operator dials in: its mailbox. `sent` numbers what goes there and `sent_digest` covers it

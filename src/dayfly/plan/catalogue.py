@@ -364,6 +364,14 @@ NO_IMAGE: Final = frozenset(SECTIONS[Of.IMAGE]) - {Reason.CREATING_CONTAINER, Re
 """What a kubelet says of a container whose image it cannot get; more than one of these may be said in turn."""
 
 
+HELD: Final = (
+    NO_IMAGE
+    | (frozenset(SECTIONS[Of.HOLD]) - {Reason.PATH_BUSY})
+    | {Reason.FOREIGN, Reason.ROUTE_NOT_TAKEN, Reason.PLUGIN_MISSING, Reason.DOUBTFUL, Reason.HINDERED}
+)
+"""Of what waits: it was refused, or lacks what only somebody can give it. Time alone changes nothing."""
+
+
 def tone(reason: str) -> Tone:
     """How it stands where that is said. What is not ours is Kubernetes' word for something in the way."""
     if not reason:

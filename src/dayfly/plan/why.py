@@ -50,6 +50,11 @@ def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | N
     )
 
 
+def to_do(report: Report, sandbox: str, unit: UnitReport) -> str:
+    """What somebody can do about one unit of it; empty where its message says that, or nobody can do anything."""
+    return _Search(report, sandbox, ()).of_unit(unit)
+
+
 def subject(name: str) -> str:
     """What a chain begins with: `sandbox NAME`, or another kind's as it is named, `routegroup/NAME`."""
     return name if "/" in name else f"sandbox {name}"
@@ -97,9 +102,13 @@ class _Search:
             reason=reason,
             message=unit.message or unit.state,
             since=unit.since,
-            next="" if deeper else self.advice(self._advised(unit), _words(unit), self._no_log(unit)),
+            next="" if deeper else self.of_unit(unit),
             because=deeper,
         )
+
+    def of_unit(self, unit: UnitReport) -> str:
+        """What somebody can do about it."""
+        return self.advice(self._advised(unit), _words(unit), self._no_log(unit))
 
     def _advised(self, unit: UnitReport) -> str:
         """The reason whose advice helps: a unit's own may be a script's or the runner's, of which we know nothing."""
