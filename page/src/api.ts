@@ -56,6 +56,13 @@ export function below(...parts: string[]): string {
   return ["/orgs", ...[session?.org ?? "", ...parts].map(encodeURIComponent)].join("/");
 }
 
+/** The address of what is told of it. An address that says by `uid` which of a name is meant goes on saying so. */
+export function part(at: string, name: string, query: Record<string, string> = {}): string {
+  const [path, own] = at.split("?");
+  const all = new URLSearchParams([...new URLSearchParams(own), ...Object.entries(query)]);
+  return `${path}/${name}${all.size ? `?${all.toString()}` : ""}`;
+}
+
 export function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return request<T>("GET", path, undefined, signal);
 }

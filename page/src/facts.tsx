@@ -96,9 +96,10 @@ function Url({ url }: { url: string }): JSX.Element {
 
 export function Ended({ report }: { report: Report }): JSX.Element | null {
   if (!report.closed) return null;
+  const { reason, message = "", by } = report.closed;
   return (
     <Fact title="Ended by">
-      <Text>{[report.closed.reason, report.closed.message, report.closed.by].filter(Boolean).join(", ")}</Text>
+      <Text>{[reason, message.toLowerCase() === reason.toLowerCase() ? "" : message, by].filter(Boolean).join(", ")}</Text>
     </Fact>
   );
 }

@@ -70,13 +70,14 @@ export type Order = "name" | "age" | "state" | "left";
 
 const RANK: Record<Tone, number> = { failed: 0, warning: 1, trouble: 2, working: 3, ready: 4 };
 
-/** All in an order; of equals by name. */
-export function sorted<T extends Living>(found: T[], by: Order): T[] {
+/** All in an order, or the other way round; of equals by name. */
+export function sorted<T extends Living>(found: T[], by: Order, backwards = false): T[] {
   const key: (each: T) => number = {
     name: () => 0,
     age: (each: T) => -Date.parse(each.createdAt),
     state: (each: T) => RANK[toneOf(each)],
     left: (each: T) => Date.parse(each.status.scheduledDeleteTime || "9999-01-01"),
   }[by];
-  return [...found].sort((a, b) => key(a) - key(b) || (a.name < b.name ? -1 : 1));
+  const ahead = backwards ? -1 : 1;
+  return [...found].sort((a, b) => ahead * (key(a) - key(b)) || (a.name < b.name ? -1 : 1) * (by === "name" ? ahead : 1));
 }

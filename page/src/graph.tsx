@@ -24,9 +24,11 @@ interface Props {
   units: readonly Unit[];
   plan: Plan | null;
   chosen: string;
+  /** Lanes of other names, in which nothing runs. */
+  titles?: Record<string, string>;
 }
 
-export function GraphView({ units, plan, chosen }: Props): JSX.Element {
+export function GraphView({ units, plan, chosen, titles }: Props): JSX.Element {
   const { graph, laid } = useLaid(units, plan);
   const byId = useMemo(() => new Map(units.map((unit) => [unit.id, unit])), [units]);
   const near = (from: string, to: string): string => (chosen && (from === chosen || to === chosen) ? "near" : "");
@@ -36,7 +38,7 @@ export function GraphView({ units, plan, chosen }: Props): JSX.Element {
         {laid.lanes.map((lane) => (
           <div key={lane.event} class="lane" style={box(lane)}>
             <p>
-              {lane.title} <code>{lane.event === "start" ? "" : lane.event}</code>
+              {titles?.[lane.event] ?? lane.title} <code>{titles || lane.event === "start" ? "" : lane.event}</code>
             </p>
           </div>
         ))}
@@ -58,6 +60,7 @@ export function GraphView({ units, plan, chosen }: Props): JSX.Element {
             edge.labels.map((label) => (
               <text key={`${edge.from} ${edge.to}`} class={near(edge.from, edge.to)} x={label.x} y={label.y}>
                 {visible(label.text)}
+                {edge.names.length > 1 && <title>{visible(edge.names.join(", "))}</title>}
               </text>
             )),
           )}
@@ -89,7 +92,7 @@ function Node({ unit, graph, laid, chosen }: { unit: Unit; graph: Graph; laid: L
           <Text>{unit.resource ? unit.name : unit.id}</Text>
         </span>
         <span class="line">
-          <State state={unit.state}>{unit.state}</State>
+          {unit.state && <State state={unit.state}>{unit.state}</State>}
           <span class="kind">
             {unit.kind}
             {tries}

@@ -12,11 +12,12 @@ import type { Group, Report, Sandbox } from "./types";
 import { State, Text, TONE_WORDS } from "./ui";
 
 export function GroupView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
-  const found = live.groups.all.get(name) ?? null;
+  const uid = place.query.get("uid") ?? "";
+  const found = (!uid && live.groups.all.get(name)) || null;
   const missing = `There is no route group of this name${cluster() ? "" : ", and none has ended in the last week"}.`;
   return (
     <Run
-      subject={{ plural: "routegroups", kind: "route group", name }}
+      subject={{ plural: "routegroups", kind: "route group", name, uid }}
       place={place}
       found={found}
       missing={missing}

@@ -30,7 +30,7 @@ export interface Laid {
   lanes: (Box & { event: string; title: string })[];
   blocks: (Box & { key: string; title: string })[];
   nodes: Map<string, { x: number; y: number }>;
-  edges: { from: string; to: string; path: string; labels: { text: string; x: number; y: number }[] }[];
+  edges: { from: string; to: string; names: string[]; path: string; labels: { text: string; x: number; y: number }[] }[];
   /** Units in the order in which they are read: by lanes, then from left to right. */
   order: string[];
 }
@@ -188,7 +188,7 @@ function drawEdges(laid: Laid, graph: Graph, lane: Map<string, string>, coming: 
       const [x1, y1, x2, y2] = [from.x + NODE_W, from.y + NODE_H / 2, to.x, to.y + NODE_H / 2];
       const bend = Math.max(14, (x2 - x1) / 2);
       const labels = text ? [{ text, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }] : [];
-      laid.edges.push({ from: edge.from, to: edge.to, path: curve(x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2), labels });
+      laid.edges.push({ from: edge.from, to: edge.to, names: edge.names, path: curve(x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2), labels });
       continue;
     }
     // From lane to lane: named where it arrives, one above the other.
@@ -198,7 +198,7 @@ function drawEdges(laid: Laid, graph: Graph, lane: Map<string, string>, coming: 
     const bend = Math.max(20, Math.min(90, (y2 - y1) / 2));
     const more = index === MOST_LABELS - 1 && named.length > MOST_LABELS ? ` +${named.length - MOST_LABELS}` : "";
     const labels = index >= 0 && index < MOST_LABELS ? [{ text: text + more, x: x2, y: y2 - 7 - index * LABEL }] : [];
-    laid.edges.push({ from: edge.from, to: edge.to, path: curve(x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2), labels });
+    laid.edges.push({ from: edge.from, to: edge.to, names: edge.names, path: curve(x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2), labels });
   }
 }
 

@@ -9,6 +9,7 @@ import { duration, roughly } from "./text";
 import type { Living, Sandbox } from "./types";
 import { Heading, Labels, State, Text, TONE_WORDS } from "./ui";
 
+const ORDERS: Order[] = ["name", "age", "state", "left"];
 const ROW = 45;
 const BEYOND = 12;
 /** A column between State and Age. */
@@ -66,17 +67,19 @@ const NO_COLUMNS: Column<Living>[] = [];
 export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
   const { title, one, plural, known, place, columns, after = NO_COLUMNS, wider, help, begin } = props;
   const query = place.query.get("q") ?? "";
-  const order = (place.query.get("by") ?? "name") as Order;
+  const wanted = place.query.get("by") ?? "name";
+  const backwards = wanted.startsWith("-");
+  const order = ORDERS.find((each) => each === wanted.replace("-", "")) ?? "name";
   const all = useMemo(() => [...known.all.values()], [known.all]);
   const many = all.length === 1 ? one : one === "sandbox" ? "sandboxes" : `${one}s`;
   const found = useMemo(() => {
     const terms = parse(query);
-    const by: Order = ["name", "age", "state", "left"].includes(order) ? order : "name";
     return sorted(
       all.filter((each) => takes(terms, each)),
-      by,
+      order,
+      backwards,
     );
-  }, [all, query, order]);
+  }, [all, query, order, backwards]);
   return (
     <>
       <div class="head">
@@ -107,6 +110,7 @@ export function Listing<T extends Living>(props: ListingProps<T>): JSX.Element {
         plural={plural}
         found={found}
         order={order}
+        backwards={backwards}
         synced={known.synced}
         columns={columns}
         after={after}
@@ -125,13 +129,14 @@ interface RowsProps<T> {
   plural: string;
   found: T[];
   order: Order;
+  backwards: boolean;
   synced: boolean;
   columns: Column<T>[];
   after: Column<T>[];
   nothing: JSX.Element | string;
 }
 
-function Rows<T extends Living>({ title, plural, found, order, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
+function Rows<T extends Living>({ title, plural, found, order, backwards, synced, columns, after, nothing }: RowsProps<T>): JSX.Element {
   const now = useNow();
   const frame = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 900 });
@@ -196,8 +201,8 @@ function Rows<T extends Living>({ title, plural, found, order, synced, columns, 
         <thead>
           <tr aria-rowindex={1}>
             {heads.map(([by, head, kind]) => (
-              <th key={head} scope="col" class={kind} aria-sort={by && by === order ? "ascending" : undefined}>
-                {by ? <a href={withQuery({ by: by === "name" ? "" : by })}>{head}</a> : head}
+              <th key={head} scope="col" class={kind} aria-sort={by && by === order ? (backwards ? "descending" : "ascending") : undefined}>
+                {by ? <a href={withQuery({ by: turned(by, order, backwards) })}>{head}</a> : head}
               </th>
             ))}
           </tr>
@@ -212,6 +217,12 @@ function Rows<T extends Living>({ title, plural, found, order, synced, columns, 
       </table>
     </div>
   );
+}
+
+/** What a column's title leads to: its order, and the other way round where that is there already. */
+function turned(by: Order, order: Order, backwards: boolean): string {
+  const way = by === order && !backwards ? "-" : "";
+  return by === "name" && !way ? "" : way + by;
 }
 
 function Begin(): JSX.Element {

@@ -1,6 +1,6 @@
 /** What lives on the server, kept up to date while somebody looks: all sandboxes and route groups, and one's report. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Refused, below, get, words } from "./api";
+import { Refused, below, get, part, words } from "./api";
 import type { Group, Living, Report, Sandbox } from "./types";
 
 // Several changes at once are one picture.
@@ -168,8 +168,8 @@ export function useReport(at: string): Told {
       let version = 0;
       while (!stop.signal.aborted) {
         try {
-          const query = version ? `?after=${version}&wait=${WAIT_S}` : "";
-          const report = await get<Report>(`${at}/report${query}`, stop.signal);
+          const query: Record<string, string> = version ? { after: String(version), wait: String(WAIT_S) } : {};
+          const report = await get<Report>(part(at, "report", query), stop.signal);
           if (stop.signal.aborted) return;
           const same = report.version === version;
           version = report.version || 1;

@@ -1,7 +1,7 @@
 /** A unit's log, which follows: at most so much of it is kept, and one that is scrolled back stays where it is. */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Refused, get, words } from "./api";
+import { Refused, get, part, words } from "./api";
 import { pause, useVisible } from "./live";
 import { logText } from "./text";
 import type { LogPiece } from "./types";
@@ -37,9 +37,9 @@ export function Log({ at, unit, attempt }: Props): JSX.Element {
     const stop = new AbortController();
     const follow = async (): Promise<void> => {
       while (!stop.signal.aborted) {
-        const query = new URLSearchParams({ unit, attempt: String(attempt), offset: String(offset.current), wait: "20" });
+        const query = { unit, attempt: String(attempt), offset: String(offset.current), wait: "20" };
         try {
-          const piece = await get<LogPiece>(`${at}/log?${query}`, stop.signal);
+          const piece = await get<LogPiece>(part(at, "log", query), stop.signal);
           if (stop.signal.aborted) return;
           offset.current = piece.next;
           const more = piece.encoding === "utf-8" ? piece.data : bytes(piece.data);

@@ -8,7 +8,9 @@ import { GroupView } from "./group";
 import { GroupList } from "./groups";
 import { List, isTyping } from "./list";
 import { useLive, type Live } from "./live";
-import { EndedView, Hosts, Plugins } from "./others";
+import { Hosts } from "./hosts";
+import { Plugins } from "./plugins";
+import { EndedView } from "./ended";
 import { go, href, usePlace, type Place } from "./router";
 import { SandboxView } from "./sandbox";
 import type { Session } from "./types";
@@ -141,14 +143,15 @@ function whereabouts({ context, namespace }: { context: string; namespace: strin
 
 function View({ view, place, live }: { view: string; place: Place; live: Live }): JSX.Element {
   const name = place.parts[1] ?? "";
-  if (view === "sandboxes" && name) return <SandboxView key={name} name={name} place={place} live={live} />;
+  const uid = place.query.get("uid") ?? "";
+  if (view === "sandboxes" && name) return <SandboxView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "sandboxes") return <List live={live} place={place} />;
-  if (view === "routegroups" && name) return <GroupView key={name} name={name} place={place} live={live} />;
+  if (view === "routegroups" && name) return <GroupView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "routegroups") return <GroupList live={live} place={place} />;
   if (view === "attention") return <Attention live={live} />;
   if (view === "plugins") return <Plugins place={place} />;
   if (view === "hosts" && !cluster()) return <Hosts live={live} />;
-  if (view === "ended") return <EndedView live={live} />;
+  if (view === "ended") return <EndedView live={live} place={place} />;
   return (
     <>
       <Heading title="Not here">Not here</Heading>
@@ -173,25 +176,41 @@ const KEYS: [string, string][] = [
   ["?", "this help"],
 ];
 
+const TERMS: [string, string][] = [
+  ["word", "in a name, reason, host, label or description"],
+  ["team=a", "that label; team= for any value"],
+  ["is:failed", "how it stands: ready, working, trouble, warning or failed"],
+  ["on:name", "on that host, or in that namespace"],
+  ["has:name", "route groups that have that sandbox"],
+];
+
 function Help({ onClose }: { onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Keys" onClose={onClose}>
-      <dl>
-        {KEYS.map(([key, what]) => (
-          <>
-            <dt>
-              <kbd>{key}</kbd>
-            </dt>
-            <dd>{what}</dd>
-          </>
-        ))}
-      </dl>
+    <Dialog title="Keys and filters" onClose={onClose}>
+      <Pairs of={KEYS} />
+      <h3>What a filter takes</h3>
+      <Pairs of={TERMS} />
       <form method="dialog">
         <p class="buttons">
           <button class="main">Close</button>
         </p>
       </form>
     </Dialog>
+  );
+}
+
+function Pairs({ of }: { of: [string, string][] }): JSX.Element {
+  return (
+    <dl>
+      {of.map(([key, what]) => (
+        <>
+          <dt>
+            <kbd>{key}</kbd>
+          </dt>
+          <dd>{what}</dd>
+        </>
+      ))}
+    </dl>
   );
 }
 

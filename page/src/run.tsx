@@ -2,15 +2,16 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Actions } from "./actions";
-import { below } from "./api";
+import { below, part } from "./api";
 import { fromHistory } from "./attempts";
+import { Cause } from "./cause";
 import type { Tone } from "./filter";
 import { GraphView } from "./graph";
 import { details, planned } from "./graph-model";
 import { useAsked, useNow, useReport } from "./live";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
-import { duration, moment, roughly } from "./text";
+import { duration, roughly } from "./text";
 import type { Blocker, Living, Move, Plan, Report, Unit } from "./types";
 import { Fault, Heading, State, Text, TONE_WORDS } from "./ui";
 import { UnitPanel } from "./unit";
@@ -23,10 +24,12 @@ export interface Subject {
   /** In a sentence. */
   kind: "sandbox" | "route group";
   name: string;
+  /** Which one, of several that have had the name: one that has ended. Empty for the one that lives, or ended last. */
+  uid: string;
 }
 
-export function addressOf({ plural, name }: Subject): string {
-  return below(plural, name);
+function addressOf({ plural, name, uid }: Subject): string {
+  return below(plural, name) + (uid ? `?uid=${encodeURIComponent(uid)}` : "");
 }
 
 interface Props {
@@ -47,15 +50,18 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const { report, fault, missing } = useReport(at);
   const over = !report || OVER.includes(report.phase ?? "");
   const living = !over && !missing;
-  const shown = living ? found : null;
+  const shown = living && !subject.uid ? found : null;
   // Forks may come and go; nothing else of a plan changes.
   const ids = (report?.units ?? []).map((unit) => unit.id).join(" ");
-  const { found: newest, fault: unplanned } = useAsked<Plan>(living ? `${at}/plan` : null, ids);
+  const { found: newest, fault: unplanned } = useAsked<Plan>(living && !subject.uid ? part(at, "plan") : null, ids);
   const plan = useLast(newest, newest !== null);
   const chosen = place.query.get("unit") ?? "";
   const of = useMemo(() => details(plan), [plan]);
   const units = useUnits(at, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
+  const wanted = report && (!report.ready || (report.unserved ?? []).length > 0) && report.reason !== "Cleaned";
+  const { found: blocker } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
+  const why = wanted && blocker?.subject ? blocker : null;
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
       if (event.key === "Escape" && chosen && !document.querySelector("dialog[open]")) go(withQuery({ unit: "" }), "replace");
@@ -72,7 +78,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
         <Heading title={subject.name}>
           <Text>{subject.name}</Text>
         </Heading>
-        {report && <Actions subject={subject} at={at} report={report} found={shown} />}
+        {report && !subject.uid && <Actions subject={subject} at={at} report={report} found={shown} />}
       </div>
       <Standing report={report} found={shown} />
       <Fault>{report ? fault : ""}</Fault>
@@ -86,11 +92,11 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
                 What goes between its units, and how they are run, cannot be shown: <Text>{unplanned}</Text>
               </p>
             )}
-            <Why at={at} report={report} />
+            <Why blocker={why} report={report} />
             {units.length > 0 && <Timeline at={at} report={report} units={units} />}
             {shown && facts(report)}
           </div>
-          {unit && <UnitPanel at={at} report={report} unit={unit} about={of.get(unit.id)} living={living} />}
+          {unit && <UnitPanel at={at} report={report} unit={unit} why={why} about={of.get(unit.id)} living={living} />}
         </div>
       )}
     </>
@@ -112,7 +118,7 @@ const NONE: readonly Unit[] = [];
 function useUnits(at: string, report: Report | null, over: boolean, plan: Plan | null, unplanned: string): readonly Unit[] | null {
   const told = report?.units ?? NONE;
   const before = useLast<readonly Unit[]>(told, told.length > 0);
-  const { found: moves, fault } = useAsked<Move[]>(over && report ? `${at}/history` : null, report?.version);
+  const { found: moves, fault } = useAsked<Move[]>(over && report ? part(at, "history") : null, report?.version);
   return useMemo(() => {
     if (over && moves) return fromHistory(moves, before);
     if (before.length || fault) return before;
@@ -165,49 +171,17 @@ function Standing({ report, found }: { report: Report | null; found: Living | nu
 }
 
 /** What holds it up, down to the root. */
-function Why({ at, report }: { at: string; report: Report }): JSX.Element | null {
-  const wanted = (!report.ready || (report.unserved ?? []).length > 0) && report.reason !== "Cleaned";
-  const { found } = useAsked<Blocker>(wanted ? `${at}/why` : null, report.version);
+function Why({ blocker, report }: { blocker: Blocker | null; report: Report }): JSX.Element {
   return (
     <section class="why" aria-labelledby="why" tabIndex={0}>
       <h2 id="why">Why</h2>
-      {wanted && found?.subject ? (
+      {blocker ? (
         <ul>
-          <Cause blocker={found} root={found.subject} />
+          <Cause blocker={blocker} root={blocker.subject ?? ""} />
         </ul>
       ) : (
         <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : "Nothing holds it up."}</p>
       )}
     </section>
-  );
-}
-
-function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
-  const deeper = blocker.because ?? [];
-  const unit = blocker.subject === root ? "" : (blocker.subject ?? "");
-  return (
-    <li>
-      {unit ? (
-        <a href={withQuery({ unit })}>
-          <Text>{unit}</Text>
-        </a>
-      ) : (
-        <Text>{blocker.subject ?? ""}</Text>
-      )}{" "}
-      <b>{blocker.reason}</b> <Text>{blocker.message ?? ""}</Text>
-      {blocker.since ? <span class="aside"> since {moment(blocker.since)}</span> : null}
-      {blocker.next ? (
-        <p class="next">
-          What to do: <Text>{blocker.next}</Text>
-        </p>
-      ) : null}
-      {deeper.length > 0 && (
-        <ul>
-          {deeper.map((each) => (
-            <Cause key={each.subject} blocker={each} root={root} />
-          ))}
-        </ul>
-      )}
-    </li>
   );
 }

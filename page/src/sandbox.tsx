@@ -11,11 +11,12 @@ import type { Report, Sandbox } from "./types";
 import { Text } from "./ui";
 
 export function SandboxView({ name, place, live }: { name: string; place: Place; live: Live }): JSX.Element {
-  const found = live.all.get(name) ?? null;
+  const uid = place.query.get("uid") ?? "";
+  const found = (!uid && live.all.get(name)) || null;
   const missing = `There is no sandbox of this name, and none has ended ${cluster() ? "since this page is served" : "in the last week"}.`;
   return (
     <Run
-      subject={{ plural: "sandboxes", kind: "sandbox", name }}
+      subject={{ plural: "sandboxes", kind: "sandbox", name, uid }}
       place={place}
       found={found}
       missing={missing}

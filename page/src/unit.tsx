@@ -1,33 +1,39 @@
 /** One unit: what it reads and gives, its attempts, its log, its receipt, and what it waits for. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { may, place, request, words } from "./api";
+import { may, part, place, request, words } from "./api";
+import { rows, type Bar } from "./attempts";
+import { Cause, causeOf } from "./cause";
 import type { Details } from "./graph-model";
 import { useAsked, useNow } from "./live";
 import { Log } from "./log";
 import { withQuery } from "./router";
 import { duration, moment } from "./text";
-import type { AttemptLog, Move, Output, Report, Unit } from "./types";
+import type { AttemptLog, Blocker, Move, Output, Report, Unit } from "./types";
 import { Fault, State, Text } from "./ui";
 
 interface Props {
   at: string;
   report: Report;
   unit: Unit;
+  /** What holds up all of it. */
+  why: Blocker | null;
   about: Details | undefined;
   living: boolean;
 }
 
-export function UnitPanel({ at, report, unit, about, living }: Props): JSX.Element {
+export function UnitPanel({ at, report, unit, why, about, living }: Props): JSX.Element {
   const now = useNow();
-  const { found: moves, fault: unread } = useAsked<Move[]>(`${at}/history`, report.version);
-  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(`${at}/attempts`, report.version);
+  const { found: moves, fault: unread } = useAsked<Move[]>(part(at, "history"), report.version);
+  const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(part(at, "attempts"), report.version);
   const [attempt, setAttempt] = useState(0);
   useEffect(() => setAttempt(0), [unit.id]);
   const mine = useMemo(() => (moves ?? []).filter((move) => move.unit === unit.id), [moves, unit.id]);
-  const attempts = (logs ?? []).filter((log) => log.unit === unit.id).map((log) => log.attempt);
-  const newest = attempts.length ? Math.max(...attempts) : 0;
+  const logged = (logs ?? []).filter((log) => log.unit === unit.id).map((log) => log.attempt);
+  const newest = logged.length ? Math.max(...logged) : 0;
   const shown = attempt || newest;
+  const bars = useMemo(() => rows([unit], mine)[0]?.bars ?? [], [unit, mine]);
+  const cause = causeOf(unit.id, why);
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
       <div class="unit-head">
@@ -61,20 +67,17 @@ export function UnitPanel({ at, report, unit, about, living }: Props): JSX.Eleme
       <Gives at={at} report={report} unit={unit} about={about} living={living} />
       <section>
         <h3>Log</h3>
-        {attempts.length > 1 && (
-          <label>
-            Attempt{" "}
-            <select value={shown} onChange={(event) => setAttempt(Number(event.currentTarget.value))}>
-              {attempts.map((each) => (
-                <option key={each} value={each}>
-                  {each}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
         {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
       </section>
+      {cause && (cause.next || (cause.because ?? []).length > 0) ? (
+        <section class="cause">
+          <h3>Why</h3>
+          <ul>
+            <Cause blocker={cause} root={unit.id} />
+          </ul>
+        </section>
+      ) : null}
+      <Attempts bars={bars} logged={logged} shown={shown} show={setAttempt} now={now} />
       <Receipt moves={mine} unit={unit} />
       {living && unread && (
         <p class="aside">
@@ -137,13 +140,13 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
   );
 }
 
-function Gives({ at, report, unit, about, living }: Props): JSX.Element | null {
+function Gives({ at, report, unit, about, living }: Omit<Props, "why">): JSX.Element | null {
   const there = unit.outputs ?? [];
   // A cluster's status does not name outputs; they lie in a Secret, which not everybody may read.
   const denied = (report.denied ?? {})["outputs"] ?? "";
   const given = there.length > 0 || (place() !== null && unit.state === "succeeded" && unit.kind !== "fork" && unit.kind !== "route");
   const asks = living && given && may("member") && !denied;
-  const path = asks ? `${at}/outputs?masked=true` : null;
+  const path = asks ? part(at, "outputs", { masked: "true" }) : null;
   const { found, fault } = useAsked<Output[]>(path, report.version);
   const mine = (found ?? []).filter((each) => `${each.resource ? `${each.resource}/` : ""}${each.step}` === unit.id);
   const names = [...new Set([...(about?.outputs ?? []).map((each) => each.name), ...there, ...mine.map((each) => each.output)])];
@@ -180,7 +183,7 @@ function Value({ at, unit, output }: { at: string; unit: string; output: Output 
   const [fault, setFault] = useState("");
   const reveal = async (): Promise<void> => {
     try {
-      setShown(await request<Output>("POST", `${at}/reveal`, { unit, output: output.output }));
+      setShown(await request<Output>("POST", part(at, "reveal"), { unit, output: output.output }));
     } catch (refused) {
       setFault(words(refused));
     }
@@ -200,11 +203,57 @@ function Value({ at, unit, output }: { at: string; unit: string; output: Output 
   return (
     <code>
       ••••••{" "}
-      <button type="button" class="quiet" aria-label={`Reveal ${output.output}${place() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
+      <button type="button" class="quiet" title={place() ? undefined : "This is recorded"} aria-label={`Reveal ${output.output}${place() ? "" : "; this is recorded"}`} onClick={() => void reveal()}>
         Reveal
       </button>
       <Fault>{fault}</Fault>
     </code>
+  );
+}
+
+interface AttemptsProps {
+  bars: Bar[];
+  /** Those that have a log. */
+  logged: number[];
+  shown: number;
+  show: (attempt: number) => void;
+  now: number;
+}
+
+/** Each attempt, how it ended and when; a click on one with a log shows that. */
+function Attempts({ bars, logged, shown, show, now }: AttemptsProps): JSX.Element | null {
+  const of = new Map(bars.map((bar) => [bar.attempt, bar]));
+  const all = [...new Set([...of.keys(), ...logged])].sort((a, b) => a - b);
+  if (!all.length) return null;
+  return (
+    <section>
+      <h3>Attempts</h3>
+      <ol class="attempts">
+        {all.map((attempt) => {
+          const bar = of.get(attempt);
+          return (
+            <li key={attempt}>
+              {logged.includes(attempt) ? (
+                <button type="button" class="quiet" aria-pressed={attempt === shown} aria-label={`Log of attempt ${attempt}`} onClick={() => show(attempt)}>
+                  {attempt}
+                </button>
+              ) : (
+                <span class="number">{attempt}</span>
+              )}
+              {bar && (
+                <>
+                  <State state={bar.state} />
+                  <span class="aside">
+                    {moment(bar.from)}, {duration((bar.to || now) - bar.from)}
+                  </span>
+                  {bar.state === "failed" && bar.reason ? <Text>{bar.reason}</Text> : null}
+                </>
+              )}
+            </li>
+          );
+        })}
+      </ol>
+    </section>
   );
 }
 

@@ -1,7 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { fromHistory, place, rows, scale } from "../src/attempts";
+import { part } from "../src/api";
+import { causeOf } from "../src/cause";
 import { parse, sorted, takes, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
+import { drawn, params, plan, type PluginSpec } from "../src/plugin-model";
+import { graphOf } from "../src/graph-model";
 import { duration, logText, roughly, shellWord, visible } from "../src/text";
 import type { Group, Move, Sandbox, Unit } from "../src/types";
 
@@ -39,6 +43,51 @@ describe("text of others", () => {
 test("durations have two units at most", () => {
   expect([98, 1234, 45_000, 200_000, 7_500_000, 273_600_000].map(duration)).toEqual(["98 ms", "1.2 s", "45 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
   expect([5_000, 100_000, 5_000_000, 90_000_000, 900_000_000].map(roughly)).toEqual(["5 s", "1 min", "83 min", "25 h", "10 d"]);
+});
+
+describe("a plugin", () => {
+  const spec: PluginSpec = {
+    create: [
+      { name: "make", inputs: [{ name: "size", valueFromSandbox: true }], outputs: [{ name: "url" }] },
+      { name: "fill", webhook: {}, inputs: [{ name: "at", valueFromStep: { name: "make", output: "url" } }, { name: "key", valueFromSandbox: true, secret: true }] },
+    ],
+    delete: [
+      { name: "save", object: {}, inputs: [{ name: "size", valueFromSandbox: true, default: "small" }] },
+      { name: "make", inputs: [{ name: "copy", valueFromStep: { name: "save", output: "id" } }, { name: "at", valueFromStep: { name: "make", output: "url" } }] },
+    ],
+  };
+  test("is a graph of its create and delete steps, with the outputs that go between them", () => {
+    const units = drawn(spec, "db");
+    expect(units.map((each) => [each.id, each.event, each.kind])).toEqual([
+      ["create/make", "preStart", "exec"],
+      ["create/fill", "preStart", "webhook"],
+      ["delete/save", "postStop", "object"],
+      ["delete/make", "postStop", "exec"],
+    ]);
+    expect(graphOf(units, plan(spec)).edges).toEqual([
+      { from: "create/make", to: "create/fill", names: ["url"] },
+      { from: "delete/save", to: "delete/make", names: ["id"] },
+    ]);
+  });
+  test("says of each param what any of its steps says", () => {
+    expect(params(spec)).toEqual([
+      { name: "size", says: 'default "small"', takers: ["make", "save"] },
+      { name: "key", says: "a secret, required", takers: ["fill"] },
+    ]);
+  });
+});
+
+test("an address goes on saying which of a name is meant", () => {
+  expect(part("/orgs/o/sandboxes/a", "log", { unit: "x/y" })).toBe("/orgs/o/sandboxes/a/log?unit=x%2Fy");
+  expect(part("/orgs/o/sandboxes/a?uid=u", "log", { wait: "1" })).toBe("/orgs/o/sandboxes/a/log?uid=u&wait=1");
+  expect(part("/orgs/o/sandboxes/a?uid=u", "report")).toBe("/orgs/o/sandboxes/a/report?uid=u");
+});
+
+test("what holds a unit up is found wherever it stands", () => {
+  const because = [{ subject: "a/x", reason: "r", because: [{ subject: "b/y", reason: "root", next: "do it" }] }];
+  const why = { subject: "sandbox s", reason: "r", because } as unknown as Parameters<typeof causeOf>[1];
+  expect(causeOf("b/y", why)?.next).toBe("do it");
+  expect(causeOf("c/z", why)).toBe(null);
 });
 
 describe("a filter", () => {

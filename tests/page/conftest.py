@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from control import wishes
 from control.client import serving
 from control.fake_host import FakeHost
 from dayfly.control.store import Store
 from page import browser as driven
+from page.worlds import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,3 +58,15 @@ def enter(browser: Browser, client: Client) -> Enter:
         return driven.visit(browser, f"http://127.0.0.1:{client.port}", driven.link_of(client, key), **options)
 
     return come
+
+
+@pytest.fixture
+def world(client: Client, host: FakeHost) -> Client:
+    """Sandboxes that need somebody, and what belongs to them."""
+    client.put("resource-plugins/db", wishes.plugin(description="A database"))
+    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
+    client.put("sandboxes/sb2", wishes.sandbox(labels={"team": "b"}))
+    for uid, offer in list(host.offers.items()):
+        if offer.name == "sb1":
+            told(host, uid)
+    return client

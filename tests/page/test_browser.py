@@ -17,10 +17,9 @@ from control import wishes
 from control.client import Client
 from dayfly.cli import lock
 from dayfly.client.home import Home
-from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Request
-from dayfly.spec.wire import HistoryEntry, Value
 from page import browser as driven
+from page.worlds import told
 
 pytestmark = pytest.mark.builds("page", "runner")
 
@@ -151,42 +150,6 @@ def test_another_site_in_the_same_browser_can_do_nothing(browser, client, enter)
     assert client.get("sandboxes/sb1")["name"] == "sb1"
 
 
-def told(host, uid: str, **more) -> None:
-    """A run with a unit in every state, some of it not as it should be."""
-
-    def unit(name: str, event: str, state: str, **of) -> UnitReport:
-        return UnitReport(id=f"mydb/{name}", resource="mydb", name=name, event=event, kind="exec", state=state, **of)
-
-    units = (
-        unit("provision", "preStart", "succeeded", attempt=1, started_at=1_000, ended_at=2_500, outputs=("host", "pw")),
-        unit("drop", "postStop", "retrying", attempt=2, reason="WaitingToRetry", message="exit 1", since=3_000,
-             started_at=2_000, reads=("mydb/provision",)),
-    )  # fmt: skip
-    said = {"ready": False, "reason": "ResourceFailed", "message": "mydb/provision: exit 1", "units": units}
-    host.outputs[uid] = (
-        Value(unit="mydb/provision", output="host", value=b"h1"),
-        Value(unit="mydb/provision", output="pw", value=b"canary", sensitive=True),
-    )
-    host.lines[uid] = tuple(
-        HistoryEntry(seq=n, at=n * 1000, unit="mydb/drop", attempt=n, move="Record", reason="failed", message="exit 1")
-        for n in (1, 2)
-    )
-    host.log_data[uid, "mydb/drop", 2] = (b"could not drop\n", True)
-    host.say(uid, **{**said, **more})
-
-
-@pytest.fixture
-def world(client, host):
-    """Sandboxes that need somebody, and what belongs to them."""
-    client.put("resource-plugins/db", wishes.plugin(description="A database"))
-    client.put("sandboxes/sb1", wishes.sandbox(labels={"team": "a"}, ttl={"duration": "9m"}))
-    client.put("sandboxes/sb2", wishes.sandbox(labels={"team": "b"}))
-    for uid, offer in list(host.offers.items()):
-        if offer.name == "sb1":
-            told(host, uid)
-    return client
-
-
 def uid_of(host, name: str) -> str:
     return next(uid for uid, offer in host.offers.items() if offer.name == name)
 
@@ -197,7 +160,7 @@ VIEWS = [
     ("/page/sandboxes/sb1?unit=mydb%2Fdrop", ".log pre:has-text('could not drop')"),
     ("/page/attention", ".concerns li"),
     ("/page/plugins", "tbody tr th a"),
-    ("/page/plugins/db", ".steps li"),
+    ("/page/plugins/db?unit=create%2Fprovision", ".step pre"),
     ("/page/hosts", "tbody tr th a"),
     ("/page/ended", "tbody tr th a"),
     ("/page/sandboxes/nobody", ".nothing"),

@@ -30,7 +30,9 @@ def visible(page) -> None:
 
 
 def test_hostile_text_is_text_on_every_view(client, host, enter):
-    client.put("resource-plugins/db", wishes.plugin(description=EVIL))
+    plugin = wishes.plugin(description=EVIL)
+    plugin["spec"]["create"][0]["script"] = f"#!/bin/sh\n{EVIL}"
+    client.put("resource-plugins/db", plugin)
     client.put("sandboxes/sb1", wishes.sandbox(labels={"team": EVIL}, description=EVIL, ttl={"duration": "9m"}))
     (uid,) = host.offers
     unit = UnitReport(
@@ -61,8 +63,10 @@ def test_hostile_text_is_text_on_every_view(client, host, enter):
             ("/page/sandboxes?q=%3Cscript%3E", "input"),
             ("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".log pre:has-text('evil.example')"),
             ("/page/attention", ".concerns li"),
+            ("/page/hosts", "tbody tr th a"),
+            ("/page/ended?q=%3Cscript%3E", "h1"),
             ("/page/plugins", "tbody tr th a"),
-            ("/page/plugins/db", ".steps li"),
+            ("/page/plugins/db?unit=create%2Fprovision", ".step pre"),
             (f"/page/sandboxes/{'%3Cscript%3Ealert(1)%3C%2Fscript%3E'}", "h1"),
             ("/page/plugins/%22%3E%3Cimg%20src%3Dx%3E", "h1"),
             ("/page/%3Cscript%3E", "h1"),

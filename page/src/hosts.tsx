@@ -1,0 +1,78 @@
+/** Hosts: clusters and machines that carry sandboxes out. */
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { below } from "./api";
+import { spec } from "./filter";
+import { useAsked, useNow, type Live } from "./live";
+import { href } from "./router";
+import { roughly } from "./text";
+import type { Cluster, Concern } from "./types";
+import { Fault, Heading, State, Text } from "./ui";
+
+export function Hosts({ live }: { live: Live }): JSX.Element {
+  const { found, fault } = useAsked<Cluster[]>(below("clusters"), 0, 15_000);
+  const { found: concerns } = useAsked<Concern[]>(below("attention"), 0, 15_000);
+  const now = useNow(10_000);
+  const counted = useMemo(() => {
+    const of = new Map<string, number>();
+    for (const each of live.all.values()) of.set(spec(each).cluster ?? "", (of.get(spec(each).cluster ?? "") ?? 0) + 1);
+    return of;
+  }, [live.all]);
+  const silent = new Map((concerns ?? []).filter((each) => each.kind === "silent").map((each) => [each.subject.replace(/^cluster /, ""), each]));
+  return (
+    <>
+      <div class="head">
+        <Heading title="Hosts">Hosts</Heading>
+      </div>
+      <Fault>{fault}</Fault>
+      {found && !found.length && <p class="nothing">No host is connected yet.</p>}
+      {found && found.length > 0 && (
+        <div class="rows">
+          <table>
+            <caption class="offstage">Hosts: clusters and machines that carry sandboxes out</caption>
+            <thead>
+              <tr>
+                <th scope="col">Host</th>
+                <th scope="col">Sandboxes</th>
+                <th scope="col">State</th>
+                <th scope="col" class="age">Operator</th>
+              </tr>
+            </thead>
+            <tbody>
+              {found.map((each) => (
+                <tr key={each.name}>
+                  <th scope="row">
+                    <a href={href(["sandboxes"], { q: `on:${each.name}` })}>
+                      <Text>{each.name}</Text>
+                    </a>
+                  </th>
+                  <td>{counted.get(each.name) ?? 0}</td>
+                  <td class="wide">
+                    <Standing of={each} silent={silent.get(each.name)} now={now} />
+                  </td>
+                  <td class="age">
+                    <Text>{each.operator.version || "–"}</Text>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Standing({ of, silent, now }: { of: Cluster; silent: Concern | undefined; now: number }): JSX.Element {
+  if (silent)
+    return (
+      <>
+        <State state="warning">silent</State>{" "}
+        <span class="aside">
+          for {roughly(now - (silent.since || now))}: <Text>{silent.message}</Text>
+        </span>
+      </>
+    );
+  if (!of.operator.version) return <State state="waiting">has not connected yet</State>;
+  return <State state="ready">no trouble known</State>;
+}

@@ -1,0 +1,100 @@
+"""Views of what has ended and of plugins, a unit's panel, and the order of a list: in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from control import wishes
+from dayfly.control.tables import ended_sandboxes
+from dayfly.spec.wire import HistoryEntry
+
+pytestmark = pytest.mark.builds("page")
+
+
+def test_of_one_name_those_that_have_ended_are_looked_at_one_by_one(client, host, enter):
+    uids = []
+    for text in ("of the first", "of the second"):
+        client.put("sandboxes/again", wishes.empty())
+        (uid,) = [uid for uid in host.offers if uid not in uids]
+        uids.append(uid)
+        host.log_data[uid, "db/make", 1] = (text.encode(), True)
+        moves = ("Claim", ""), ("Record", "succeeded")
+        host.lines[uid] = tuple(
+            HistoryEntry(seq=n, at=n * 1000, unit="db/make", attempt=1, move=move, reason=reason, message="")
+            for n, (move, reason) in enumerate(moves, 1)
+        )
+        client.call("DELETE", "sandboxes/again")
+        host.finish(uid)
+        assert client.call("GET", "sandboxes/again").status == 404
+    client.put("sandboxes/again", wishes.empty())
+    client.put("sandboxes/other", wishes.empty())
+    with enter() as visit:
+        page = visit.page
+        for row, text in ((1, "of the first"), (0, "of the second")):
+            visit.open("/page/ended", "text=2 in the last week")
+            page.click(f"tbody tr >> nth={row} >> a")
+            page.wait_for_selector(".standing .state:has-text('ended')")
+            page.click(".node:has-text('make')")
+            page.wait_for_selector(f".log pre:has-text('{text}')")
+            page.click(".attempts button[aria-pressed=true]")
+            assert page.locator(".actions").count() == 0, "nobody ends the one that lives by mistake"
+        visit.open("/page/ended?q=oth", "text=0 of 2 in the last week")
+        visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
+
+
+def test_of_many_that_have_ended_older_ones_are_shown_on_request(client, enter):
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
+    now = time.time_ns() // 1_000_000
+    many = [{**row, "uid": str(n), "name": f"b{n:03}", "ended_at": now - n // 3} for n in range(450)]
+    write = client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    with ThreadPoolExecutor(1) as pool:  # in this thread the browser's driver has its loop
+        pool.submit(asyncio.run, write).result()
+    with enter() as visit:
+        visit.open("/page/ended", "text=the last 200")
+        visit.page.click("button:has-text('Show older ones')")
+        visit.page.wait_for_selector("text=450 in the last week")
+        assert visit.page.locator("tbody tr").count() == 450
+        assert visit.page.locator("button:has-text('Show older ones')").count() == 0
+        visit.page.fill("#search", "b449")
+        visit.page.wait_for_selector("text=1 of 450 in the last week")
+
+
+def test_a_plugin_is_a_graph_of_steps_which_say_what_they_do(world, enter):
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/plugins/db", ".node >> nth=1")
+        assert [lane.split()[0] for lane in page.locator(".lane").all_inner_texts()] == ["Create", "Delete"]
+        assert page.locator(".canvas svg text").all_text_contents() == ["host"]
+        page.click(".node:has-text('provision')")
+        page.wait_for_selector(".step pre:has-text('#!')")
+        assert "unit=create%2Fprovision" in page.url
+        assert visit.axe() == []
+
+
+def test_a_units_panel_has_its_attempts_and_what_holds_it_up(world, enter):
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fdrop", ".attempts li >> nth=1")
+        tried = page.locator(".attempts li").all_inner_texts()
+        assert ["failed" in each for each in tried] == [True, True]
+        assert "Refused" not in page.inner_text("aside.unit")
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".attempts li")
+        assert page.locator("aside.unit .cause").count() == 0, "it holds nothing up"
+
+
+def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
+    with enter() as visit:
+        page = visit.page
+        names = lambda: page.locator("tbody th a").all_inner_texts()  # noqa: E731
+        visit.open("/page/sandboxes", "text=2 sandboxes")
+        assert names() == ["sb1", "sb2"]
+        page.click("thead a:has-text('Name')")
+        page.wait_for_selector("th[aria-sort=descending]")
+        assert (names(), page.url.rpartition("?")[2]) == (["sb2", "sb1"], "by=-name")
+        page.click("thead a:has-text('Name')")
+        page.wait_for_selector("th[aria-sort=ascending]")
+        assert names() == ["sb1", "sb2"]
