@@ -74,6 +74,7 @@ TOOLS: dict[str, Callable[[], object]] = {
         page,
         outside.versitygw,
         outside.awscli,
+        outside.schemathesis,
         outside.terraform,
         servers.moto,
         servers.openbao,

@@ -2023,7 +2023,89 @@ export interface components {
             reason: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description What was sent is wrong; nothing was done. */
+        400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description There is no valid key, token or link with it. */
+        401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description Whoever asks may not. */
+        403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description There is nothing of that name here. */
+        404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description It does not go with what is there. */
+        409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description What was sent is too long. */
+        413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description Too many requests; Retry-After says when to come again. */
+        429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description Dayfly does not have this. */
+        501: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description The server, its store or a cluster cannot do it now. */
+        "5XX": {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -2049,15 +2131,9 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            403: components["responses"]["403"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-meta-reasons": {
@@ -2078,15 +2154,11 @@ export interface operations {
                     "application/json": components["schemas"]["ReasonMeaning"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-meta-openapi-json": {
@@ -2107,15 +2179,9 @@ export interface operations {
                     "application/json": components["schemas"]["Document"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            403: components["responses"]["403"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-page-links": {
@@ -2136,15 +2202,12 @@ export interface operations {
                     "application/json": components["schemas"]["PageLink"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-page-enter": {
@@ -2169,15 +2232,12 @@ export interface operations {
                     "application/json": components["schemas"]["PageSession"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-page-session": {
@@ -2198,15 +2258,11 @@ export interface operations {
                     "application/json": components["schemas"]["PageSession"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-page-session": {
@@ -2227,15 +2283,12 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs": {
@@ -2256,15 +2309,11 @@ export interface operations {
                     "application/json": components["schemas"]["Organisations"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-clusters": {
@@ -2290,15 +2339,12 @@ export interface operations {
                     "application/json": components["schemas"]["Cluster"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-clusters-name": {
@@ -2322,15 +2368,12 @@ export interface operations {
                     "application/json": components["schemas"]["Cluster"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-clusters-name": {
@@ -2354,15 +2397,13 @@ export interface operations {
                     "application/json": components["schemas"]["Cluster"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-clusters-name": {
@@ -2386,15 +2427,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-clusters-name-thaw": {
@@ -2418,15 +2457,12 @@ export interface operations {
                     "application/json": components["schemas"]["Frozen"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-clusters-name-thaw": {
@@ -2450,15 +2486,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-agent-session": {
@@ -2483,15 +2517,12 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-agent-messages": {
@@ -2517,15 +2548,11 @@ export interface operations {
                     "application/json": components["schemas"]["Letters"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-agent-messages": {
@@ -2550,15 +2577,12 @@ export interface operations {
                     "application/json": components["schemas"]["Heard"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-agent-births": {
@@ -2583,15 +2607,12 @@ export interface operations {
                     "application/json": components["schemas"]["Asked"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-clusters-name-tokens": {
@@ -2615,15 +2636,12 @@ export interface operations {
                     "application/json": components["schemas"]["ClusterToken"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-clusters-name-tokens": {
@@ -2647,15 +2665,13 @@ export interface operations {
                     "application/json": components["schemas"]["ClusterToken"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-clusters-name-tokens-id": {
@@ -2680,15 +2696,12 @@ export interface operations {
                     "application/json": components["schemas"]["ClusterToken"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-clusters-name-tokens-id": {
@@ -2713,15 +2726,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-keys": {
@@ -2744,15 +2755,12 @@ export interface operations {
                     "application/json": components["schemas"]["Key"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-keys": {
@@ -2779,15 +2787,14 @@ export interface operations {
                     "application/json": components["schemas"]["Key"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-keys-id": {
@@ -2811,15 +2818,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-audit": {
@@ -2845,15 +2850,12 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-resource-plugins": {
@@ -2878,15 +2880,12 @@ export interface operations {
                     "application/json": components["schemas"]["Plugin"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-resource-plugins-name": {
@@ -2912,15 +2911,12 @@ export interface operations {
                     "application/json": components["schemas"]["Plugin"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-resource-plugins-name": {
@@ -2948,15 +2944,14 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-resource-plugins-name": {
@@ -2982,15 +2977,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-resource-plugins-name-versions": {
@@ -3014,15 +3007,12 @@ export interface operations {
                     "application/json": components["schemas"]["Plugin"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-workloads-routing-rules": {
@@ -3049,15 +3039,11 @@ export interface operations {
                     "application/json": components["schemas"]["RoutingRules"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-workloads": {
@@ -3080,15 +3066,12 @@ export interface operations {
                     "application/json": components["schemas"]["Baseline"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-workloads-namespace-name": {
@@ -3113,15 +3096,12 @@ export interface operations {
                     "application/json": components["schemas"]["Baseline"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-workloads-namespace-name": {
@@ -3150,15 +3130,14 @@ export interface operations {
                     "application/json": components["schemas"]["Baseline"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-workloads-namespace-name": {
@@ -3183,15 +3162,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes": {
@@ -3218,15 +3195,12 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-attention": {
@@ -3249,15 +3223,12 @@ export interface operations {
                     "application/json": components["schemas"]["Concern"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-ended-sandboxes": {
@@ -3283,15 +3254,12 @@ export interface operations {
                     "application/json": components["schemas"]["Ended"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-plan": {
@@ -3315,15 +3283,12 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-sandboxes-name-reveal": {
@@ -3351,15 +3316,14 @@ export interface operations {
                     "application/json": components["schemas"]["Output"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name": {
@@ -3383,15 +3347,12 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-sandboxes-name": {
@@ -3419,15 +3380,14 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-sandboxes-name": {
@@ -3453,15 +3413,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-sandboxes-name-abandon": {
@@ -3489,15 +3447,14 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-sandboxes-name-retry": {
@@ -3525,15 +3482,14 @@ export interface operations {
                     "application/json": components["schemas"]["Retried"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-sandboxes-name-lease": {
@@ -3561,15 +3517,14 @@ export interface operations {
                     "application/json": components["schemas"]["Until"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-sandboxes-name-extend": {
@@ -3597,15 +3552,14 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups": {
@@ -3633,15 +3587,12 @@ export interface operations {
                     "application/json": components["schemas"]["RouteGroup"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-plan": {
@@ -3665,15 +3616,12 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-routegroups-name-reveal": {
@@ -3701,15 +3649,14 @@ export interface operations {
                     "application/json": components["schemas"]["Output"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name": {
@@ -3733,15 +3680,12 @@ export interface operations {
                     "application/json": components["schemas"]["RouteGroup"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "put-orgs-org-routegroups-name": {
@@ -3769,15 +3713,14 @@ export interface operations {
                     "application/json": components["schemas"]["RouteGroup"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "delete-orgs-org-routegroups-name": {
@@ -3803,15 +3746,13 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-routegroups-name-abandon": {
@@ -3839,15 +3780,14 @@ export interface operations {
                     "application/json": components["schemas"]["Nothing"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-routegroups-name-retry": {
@@ -3875,15 +3815,14 @@ export interface operations {
                     "application/json": components["schemas"]["Retried"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "post-orgs-org-routegroups-name-extend": {
@@ -3911,15 +3850,14 @@ export interface operations {
                     "application/json": components["schemas"]["RouteGroup"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            413: components["responses"]["413"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-changes": {
@@ -3943,15 +3881,12 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-changes": {
@@ -3975,15 +3910,12 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-changes": {
@@ -4006,15 +3938,12 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-status-explain": {
@@ -4029,24 +3958,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Nothing"];
-                };
-            };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            501: components["responses"]["501"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-report": {
@@ -4074,15 +3992,12 @@ export interface operations {
                     "application/json": components["schemas"]["Report"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-why": {
@@ -4108,15 +4023,12 @@ export interface operations {
                     "application/json": components["schemas"]["Blocker"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-outputs": {
@@ -4143,15 +4055,12 @@ export interface operations {
                     "application/json": components["schemas"]["Output"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-attempts": {
@@ -4177,15 +4086,12 @@ export interface operations {
                     "application/json": components["schemas"]["Attempt"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-log": {
@@ -4217,15 +4123,12 @@ export interface operations {
                     "application/json": components["schemas"]["LogPiece"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-logs": {
@@ -4257,15 +4160,12 @@ export interface operations {
                     "application/json": components["schemas"]["ContainerLog"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-sandboxes-name-history": {
@@ -4291,15 +4191,12 @@ export interface operations {
                     "application/json": components["schemas"]["Move"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-report": {
@@ -4327,15 +4224,12 @@ export interface operations {
                     "application/json": components["schemas"]["Report"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-why": {
@@ -4361,15 +4255,12 @@ export interface operations {
                     "application/json": components["schemas"]["Blocker"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-outputs": {
@@ -4396,15 +4287,12 @@ export interface operations {
                     "application/json": components["schemas"]["Output"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-attempts": {
@@ -4430,15 +4318,12 @@ export interface operations {
                     "application/json": components["schemas"]["Attempt"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-log": {
@@ -4470,15 +4355,12 @@ export interface operations {
                     "application/json": components["schemas"]["LogPiece"];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-logs": {
@@ -4510,15 +4392,12 @@ export interface operations {
                     "application/json": components["schemas"]["ContainerLog"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
     "get-orgs-org-routegroups-name-history": {
@@ -4544,15 +4423,12 @@ export interface operations {
                     "application/json": components["schemas"]["Move"][];
                 };
             };
-            /** @description Refused. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
         };
     };
 }

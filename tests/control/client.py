@@ -7,14 +7,16 @@ import contextlib
 import datetime as dt
 import http.client
 import json
+import re
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from control.fake_host import Encoded, FakeHost
-from dayfly.control import auth
+from dayfly.control import auth, openapi
 from dayfly.control.app import create_app, prepare, serve
+from dayfly.control.routes import API
 from dayfly.control.store import Store
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+DECLARED = [
+    (re.compile(re.sub(r"{\w+}", "[^/]+", path)), said) for path, said in openapi.document("1")["paths"].items()
+]
 KEY = "secret-key"
 ORG = "/api/v2/orgs/local"
 
@@ -74,6 +79,7 @@ class Client:
         finally:
             connection.close()
         assert answer.headers["content-type"] == "application/json"
+        _check_declared(method, path if path.startswith("/") else f"{ORG}/{path}", answer.status)
         return answer
 
     def get(self, path: str) -> Any:
@@ -87,6 +93,15 @@ class Client:
     def delete(self, path: str) -> Any:
         """What a DELETE that must work gives."""
         return _good(self.call("DELETE", path))
+
+
+def _check_declared(method: str, path: str, status: int) -> None:
+    """The OpenAPI document says that this may be answered; what it says nothing of may be answered anyhow."""
+    plain = path.partition("?")[0].removeprefix(API).rstrip("/")
+    for pattern, said in DECLARED:
+        if pattern.fullmatch(plain) and method.lower() in said:
+            statuses = said[method.lower()]["responses"]
+            assert str(status) in statuses or f"{str(status)[0]}XX" in statuses, (method, path, status)
 
 
 def _good(answer: Answer) -> Any:

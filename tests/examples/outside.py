@@ -72,6 +72,11 @@ def awscli() -> Path:
     return installed("awscli")
 
 
+def schemathesis() -> Path:
+    """The folder with the `schemathesis` program."""
+    return installed("schemathesis")
+
+
 def installed(name: str) -> Path:
     """The programs of what a folder here requires from PyPI, installed once into an environment of its own."""
     wish = HERE / name / "requirements.txt"

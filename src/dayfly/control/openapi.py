@@ -11,6 +11,20 @@ from dayfly.control import forms
 from dayfly.control.routes import API, ROUTES, Operation, reach
 
 _AT = "#/components/schemas/{name}"
+_REFUSED = "#/components/responses/{status}"
+_MEANS = {
+    "400": "What was sent is wrong; nothing was done.",
+    "401": "There is no valid key, token or link with it.",
+    "403": "Whoever asks may not.",
+    "404": "There is nothing of that name here.",
+    "409": "It does not go with what is there.",
+    "413": "What was sent is too long.",
+    "429": "Too many requests; Retry-After says when to come again.",
+    "501": "Dayfly does not have this.",
+    "5XX": "The server, its store or a cluster cannot do it now.",
+}
+# Addresses of the public API that say where else to look.
+_NOT_HERE = ("/orgs/{org}/sandboxes/{name}/status/explain",)
 
 
 def document(version: str) -> dict[str, Any]:
@@ -32,6 +46,9 @@ def document(version: str) -> dict[str, Any]:
         },
         "components": {
             "schemas": schemas,
+            "responses": {
+                status: {"description": says, "content": _content(forms.Error)} for status, says in _MEANS.items()
+            },
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "signadot-api-key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -46,8 +63,8 @@ def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
         "operationId": "-".join(words),
         "summary": operation.says,
         "responses": {
-            "200": {"description": "Done.", "content": _content(operation.answer)},
-            "default": {"description": "Refused.", "content": _content(forms.Error)},
+            **({} if path in _NOT_HERE else {"200": {"description": "Done.", "content": _content(operation.answer)}}),
+            **{status: {"$ref": _REFUSED.format(status=status)} for status in _refusals(path, method, operation)},
         },
         "security": [{"key": []}, {"bearer": []}] if operation.role else [],
     }
@@ -61,6 +78,23 @@ def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": _content(operation.body)}
     return found
+
+
+def _refusals(path: str, method: str, operation: Operation) -> list[str]:
+    """The statuses with which it may be refused."""
+    changes, keyless = method != "GET", operation.role is None
+    may = {
+        "400": True,
+        "401": not keyless or path.startswith("/agent/") or operation.body is not None,
+        "403": True,
+        "404": "{" in path,
+        "409": changes or path.startswith("/agent/"),
+        "413": operation.body is not None,
+        "429": not keyless,
+        "501": path in _NOT_HERE,
+        "5XX": True,
+    }
+    return [status for status in _MEANS if may[status]]
 
 
 def _named(path: str) -> list[dict[str, Any]]:
