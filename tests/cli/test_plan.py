@@ -114,10 +114,6 @@ def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
 
 
 def test_what_differs_from_the_sandbox_that_lives(served: Cli, journal: Path):
-    from dayfly.cli import plan_diff
-    from dayfly.control.wishes import MUTABLE
-
-    assert set(plan_diff.MAY_CHANGE) == set(MUTABLE), "who would change it says the same"
     served.write("p.yaml", wishes.plugin(journal))
     sandbox = "name: living\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
     served.write("s.yaml", sandbox.replace("LABEL", "pay").replace("OWNER", "me"))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dayfly.spec import json_schema, reference, sandbox
+from dayfly.spec import documents, json_schema, reference, sandbox, template, text
+from dayfly.spec.convert import convert
+from dayfly.spec.errors import SpecError
 from dayfly.spec.plugin import Retry, Step, Timeouts
+from dayfly.spec.reference_examples import EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
@@ -57,3 +61,61 @@ def test_what_is_required_and_what_is_usual_is_said():
     assert not fields["duration"].default
     assert (fields["offsetFrom"].holds, fields["offsetFrom"].default) == ("createdAt or updatedAt", "createdAt")
     assert {field.name for field in reference.fields(sandbox.SandboxSpec) if field.required} == {"cluster"}
+
+
+def types() -> dict[str, type]:
+    """All that the page tells of, by name."""
+    seen: set[type] = set()
+    waiting = [reference.kind(word) for word in json_schema.words()]
+    while waiting:
+        struct = waiting.pop()
+        if struct not in seen:
+            seen.add(struct)
+            waiting += [field.struct for field in reference.fields(struct) if field.struct is not None]
+    return {struct.__name__: struct for struct in seen}
+
+
+REFUSED = {"HookInput": {"valueFromSandbox", "required", "default", "secret", "valueFrom"}}
+"""Of a param or a sandbox, which an object of a cluster has none of."""
+
+
+def test_each_type_has_examples_that_have_each_of_its_fields():
+    assert set(EXAMPLES) == set(types())
+    for name, struct in types().items():
+        told: set[str] = set()
+        for document in text.parse(EXAMPLES[name], file=name):
+            convert(document.data, struct, (), document.spelled)
+            told |= set(document.data)
+        assert told | REFUSED.get(name, set()) == {field.name for field in reference.fields(struct)}, name
+
+
+@pytest.mark.parametrize("word", json_schema.words())
+def test_the_example_of_a_file_keeps_every_rule(word: str):
+    for document in text.parse(EXAMPLES[reference.kind(word).__name__], file=word):
+        wish = {"name": "shop", "spec": document.data}
+        if word == json_schema.BASELINE:
+            wish = document.data
+        elif word in ("routegroup", "hook"):
+            wish = {"kind": json_schema.FILES[word][0], **wish}
+        whole = text.parse_one(yaml.safe_dump(wish), file=word)
+        documents.load(template.expand(whole, {}, lambda _: b"#!/bin/sh\n"))
+
+
+def test_what_may_change_is_told():
+    told = {field.name for field in reference.fields(sandbox.SandboxSpec) if field.changes == "yes"}
+    assert {"labels", "defaultRouteGroup", "local"} <= told
+    assert not {"cluster", "resources", "virtual"} & told
+    assert {field.changes for field in reference.fields(Retry)} == {""}
+
+
+def test_what_an_object_of_a_cluster_has_none_of_is_refused():
+    written = {"valueFromSandbox": True, "required": True, "default": "x", "secret": True}
+    written["valueFrom"] = {"resource": {"name": "db", "outputKey": "make.url"}}
+    assert set(written) == REFUSED["HookInput"]
+    for field, value in written.items():
+        item = {"name": "who", field: value, **({} if field.startswith("valueFrom") else {"value": "x"})}
+        step = {"name": "make", "script": "#!/bin/sh\n", "inputs": [item]}
+        hook = {"selector": {"apiVersion": "apps/v1", "kind": "Deployment"}, "preStart": [step]}
+        wish = text.parse_one(yaml.safe_dump({"name": "shop", "kind": "LifecycleHook", "spec": hook}), file="x")
+        with pytest.raises(SpecError, match=r"\S"):
+            documents.load(wish)

@@ -35,3 +35,7 @@ def command(field: str) -> None:
             for each in reference.fields(struct)
         ]
         show.table(("FIELD", "HOLDS", "DEFAULT", "MEANING"), rows, elastic="MEANING")
+        show.line()
+        show.line("Example:")
+        for line in reference.example(struct).splitlines():
+            show.line(f"  {line}")

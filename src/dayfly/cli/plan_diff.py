@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.spec import documents
-from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.sandbox import MAY_CHANGE, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-MAY_CHANGE = ("default_route_group", "description", "endpoints", "forks", "labels", "local", "ttl")
-"""Of a sandbox that lives. All else is what it was made with, and stays."""
 
 
 class Difference(NamedTuple):

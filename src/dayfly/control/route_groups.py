@@ -33,7 +33,7 @@ from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup
+from dayfly.spec.route_group import MAY_CHANGE, NO_MATCHED_SANDBOXES, RouteGroup
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 MOST_GROUPS = 1_000
 SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
 SOON_PER_WORK = 9
-MUTABLE = {"labels": "labels", "match": "match", "ttl": "ttl", "endpoints": "endpoints"}
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +292,7 @@ class RouteGroups:
         return next(iter(met or known), "")
 
     async def _change(self, who: Who, record: GroupRecord, wish: RouteGroup) -> Any:
-        refuse_changes(record.spec, wish.spec, MUTABLE, "route group")
+        refuse_changes(record.spec, wish.spec, MAY_CHANGE, "route group")
         if wish.spec != record.spec:
             # It rises also where the clock does not: of two forms of a wish it says which is newer.
             at = max(_now(), record.updated_at + 1)

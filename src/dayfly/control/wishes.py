@@ -11,27 +11,16 @@ from dayfly.compile.references import nearest
 from dayfly.control import baselines, plugins
 from dayfly.spec import semver
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.sandbox import SandboxSpec
+from dayfly.spec.sandbox import MAY_CHANGE, SandboxSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.compile import Compiled
     from dayfly.control.port import Place
     from dayfly.control.records import Record
     from dayfly.control.rows import Rows
     from dayfly.spec.plugin import Plugin
-
-# Field of a spec -> its name on the wire. All others stay as they were created.
-MUTABLE = {
-    "labels": "labels",
-    "description": "description",
-    "ttl": "ttl",
-    "endpoints": "endpoints",
-    "default_route_group": "defaultRouteGroup",
-    "forks": "forks",
-    "local": "local",
-}
 
 
 def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
@@ -106,11 +95,11 @@ def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
         for resource in new.resources
     )
     new = msgspec.structs.replace(new, resources=resources)
-    refuse_changes(old, new, MUTABLE, "sandbox")
+    refuse_changes(old, new, MAY_CHANGE, "sandbox")
     return new
 
 
-def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Mapping[str, str], what: str) -> None:
+def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Collection[str], what: str) -> None:
     """Refuse a new form of a living wish's spec that differs where it may not.
 
     Raises:
@@ -121,7 +110,8 @@ def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Mapping[st
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name not in mutable and before != after:
             keys = _first_difference(msgspec.to_builtins(before), msgspec.to_builtins(after), (field.encode_name,))
-            may = ", ".join(mutable.values())
+            told = {each.name: each.encode_name for each in msgspec.structs.fields(old)}
+            may = ", ".join(told[each] for each in mutable)
             problem = f"cannot change while the {what} lives; delete it and apply it again. Only {may} may change"
             faults.found.append(SpecError(problem, ("spec", *keys)))
     faults.settle()

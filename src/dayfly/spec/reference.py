@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd, json_schema, workload
+from dayfly.spec import crd, json_schema, route_group, sandbox, workload
 from dayfly.spec.lifecycle import Struct
+from dayfly.spec.reference_examples import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
 
 _WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
 _ABOUT = {
-    "plugin": "What a platform team writes once, and publishes.",
-    "sandbox": "What a developer asks for. While it lives, `description`, `labels`, `ttl`, `forks` and endpoints may\n"
-    "change; what else is said of it may not.",
-    "routegroup": "A match over sandboxes' labels, with a routing key of its own. While it lives, `match`,\n"
-    "`endpoints`, `ttl` and `labels` may change.",
-    "hook": "Steps around the life of objects of any kind in a cluster. The `apiVersion` and `kind` of its selector\n"
-    "never change.",
+    "plugin": "What a platform team writes once, and publishes. A published version never changes.",
+    "sandbox": "What a developer asks for. A part of it may change while it lives.",
+    "routegroup": "A match over sandboxes' labels, with a routing key of its own. A part of it may change while\n"
+    "it lives.",
+    "hook": "Steps around the life of objects of any kind in a cluster. It may change at any time, but for the\n"
+    "`apiVersion` and `kind` of its selector.",
     json_schema.BASELINE: "The process from which forks derive where there is no cluster. A Deployment is read,\n"
-    "too. Its fields stand at the top, without `spec`.",
+    "too. Its fields stand at the top, without `spec`. It may change at any time, and its forks change with it.",
 }
 _HEAD = """\
 # Fields
@@ -45,12 +45,20 @@ With the line `# yaml-language-server: $schema=plugin.schema.json` at its top, a
 editors that have the YAML language server. `plugin init` writes both.
 
 A field may be left out unless it is required. In the place of a value, `@{name}` is a variable and `@{embed: file}` a
-file's content.
+file's content. Every field is there since 0.1.0, the first version. Below each table stands an example; what excludes
+each other is in examples of its own, between lines of `---`.
 """
+_MAY_CHANGE: dict[type[Struct], tuple[str, ...]] = {
+    sandbox.SandboxSpec: sandbox.MAY_CHANGE,
+    route_group.RouteGroupSpec: route_group.MAY_CHANGE,
+}
 
 
 class Field(NamedTuple):
-    """One field: its name, what it holds, whether it must be there, what it is if it is not, and what it means."""
+    """One field: its name, what it holds, whether it must be there, what it is if it is not, and what it means.
+
+    `changes` says of what lives whether this may change; empty of a type of which no field stands out.
+    """
 
     name: str
     holds: str
@@ -58,6 +66,7 @@ class Field(NamedTuple):
     required: bool
     default: str
     about: str
+    changes: str = ""
 
 
 def kind(word: str) -> type[Struct]:
@@ -69,7 +78,11 @@ def fields(struct: type[Struct]) -> list[Field]:
     """The fields of a type, as they are written."""
     schema = crd.schema(struct)
     info: Any = types.type_info(struct)
-    return [_field(each, schema["properties"][each.encode_name], schema) for each in info.fields]
+    made = [_field(each, schema["properties"][each.encode_name], schema) for each in info.fields]
+    if (may := _MAY_CHANGE.get(struct)) is None:
+        return made
+    words = ["yes" if each.name in may else "no" for each in info.fields]
+    return [field._replace(changes=word) for field, word in zip(made, words, strict=True)]
 
 
 def find(path: str) -> tuple[type[Struct], Field | None]:
@@ -102,8 +115,17 @@ def page() -> str:
 
 
 def about(struct: type[Struct]) -> str:
-    """What a type is."""
-    return str(crd.schema(struct)["description"])
+    """What a type is, with its fields called as they are written."""
+    text = str(crd.schema(struct)["description"])
+    for field in msgspec.structs.fields(struct):
+        if "_" in field.name:
+            text = text.replace(field.name, field.encode_name)
+    return text
+
+
+def example(struct: type[Struct]) -> str:
+    """How one looks in YAML; several that exclude each other are parted by `---`."""
+    return EXAMPLES[struct.__name__]
 
 
 def _field(info: Any, schema: Schema, owner: Schema) -> Field:
@@ -118,6 +140,8 @@ def _field(info: Any, schema: Schema, owner: Schema) -> Field:
 def _shown(default: Any) -> str:
     if isinstance(default, msgspec.Struct):
         return ""
+    if isinstance(default, tuple):
+        return f"[{', '.join(map(str, default))}]"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
@@ -164,18 +188,19 @@ def _structs(root: type[Struct], seen: set[type[Struct]]) -> Iterator[type[Struc
 
 
 def _table(struct: type[Struct]) -> str:
-    rows = [
-        f"\n### {struct.__name__}\n\n{_escaped(about(struct))}\n\n",
-        "| field | holds | default | meaning |\n|---|---|---|---|\n",
-    ]
-    for field in fields(struct):
+    found = fields(struct)
+    told = any(field.changes for field in found)
+    head = f"| field | holds | default | {'may change | ' if told else ''}meaning |\n"
+    rows = [f"\n### {struct.__name__}\n\n{_escaped(about(struct))}\n\n", head, "|---" * (5 if told else 4) + "|\n"]
+    for field in found:
         holds = field.holds
         if field.struct is not None:
             name = field.struct.__name__
             holds = holds.replace(name, f"[{name}](#{name.lower()})")
         default = "**required**" if field.required else f"`{field.default}`" if field.default else ""
-        rows.append(f"| `{field.name}` | {_escaped(holds)} | {default} | {_escaped(field.about)} |\n")
-    return "".join(rows)
+        changes = f" {field.changes} |" if told else ""
+        rows.append(f"| `{field.name}` | {_escaped(holds)} | {default} |{changes} {_escaped(field.about)} |\n")
+    return "".join([*rows, f"\n```yaml\n{example(struct)}```\n"])
 
 
 def _escaped(text: str) -> str:

@@ -54,8 +54,12 @@ class GroupEndpoint(Struct, frozen=True, kw_only=True):
     cluster: str = ""
 
 
+MAY_CHANGE = ("labels", "match", "ttl", "endpoints")
+"""What of a living route group's spec may change."""
+
+
 class RouteGroupSpec(Struct, frozen=True, kw_only=True):
-    """A route group as wished. Of these only match, endpoints, ttl and labels may change while it lives."""
+    """A route group as wished."""
 
     cluster: str = ""
     description: str = ""

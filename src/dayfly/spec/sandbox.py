@@ -144,8 +144,12 @@ class Hooks(Struct, frozen=True, kw_only=True):
     post_stop: tuple[Step, ...] = ()
 
 
+MAY_CHANGE = ("labels", "description", "ttl", "endpoints", "default_route_group", "forks", "local")
+"""What of a living sandbox's spec may change. All else is what it was made with, and stays."""
+
+
 class SandboxSpec(Struct, frozen=True, kw_only=True):
-    """A sandbox as wished. Of these only labels, ttl, endpoints and forks may change while it lives."""
+    """A sandbox as wished."""
 
     cluster: str = ""
     description: str = ""
