@@ -67,7 +67,7 @@ class TellingEnd(KeepingEnd):
 
 
 class IdleHost:
-    """`execute.host_end.KeepingHost`, for one cluster."""
+    """`execute.host_port.KeepingHost`, for one cluster."""
 
     wants_baselines = False
     routes = False

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.execute.host_end import HostEnd, KeepingEnd, KeepingHost
+from dayfly.execute.host_end import HostEnd, KeepingEnd
+from dayfly.execute.host_port import KeepingHost
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
 from dayfly.spec.report import Report, UnitReport

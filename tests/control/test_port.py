@@ -8,7 +8,7 @@ import pytest
 
 from control.fake_host import FakeHost
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.execute.host_end import Host, KeepingHost
+from dayfly.execute.host_port import Host, KeepingHost
 
 SAID = {**vars(Host), **vars(KeepingHost)}
 METHODS = [name for name, value in SAID.items() if inspect.isfunction(value) and not name.startswith("_")]

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded import executors as kinds
-from dayfly.embedded import forks
+from dayfly.embedded import attempt_executor, forks
 from dayfly.embedded.attempts import Key
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
@@ -27,7 +26,7 @@ FORK = "fork:default/app"
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "now_ms", lambda: NOW)
+    monkeypatch.setattr(attempt_executor, "now_ms", lambda: NOW)
     return Bench(tmp_path)
 
 

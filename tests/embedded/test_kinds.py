@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded import executors as kinds
+from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.registry import Executors
@@ -32,7 +32,7 @@ ALIVE = UnitRecord(attempt=1, state=State.CLAIMED)
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "now_ms", lambda: NOW)
+    monkeypatch.setattr(attempt_executor, "now_ms", lambda: NOW)
     return Bench(tmp_path)
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import msgspec
 
 from dayfly.embedded import alarms, engine
+from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.clock import Gap
-from dayfly.embedded.executors import AttemptExecutor
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit

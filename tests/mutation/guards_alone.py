@@ -19,7 +19,7 @@ ALONE: tuple[Guard, ...] = (
     # --- what one machine hands on, and whose end it hears of ---
     guard(
         "a value that another attempt has told is handed on",
-        "embedded/executors.py",
+        "embedded/attempt_executor.py",
         "Key(run.uid, source.unit, record.attempt)) if record else None",
         "Key(run.uid, source.unit, run.unit(source.unit).attempt))",
         "embedded/test_kinds.py::TestOrders::test_what_a_later_attempt_has_at_hand_is_not_what_the_ledger_holds",

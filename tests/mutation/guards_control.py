@@ -161,7 +161,7 @@ CONTROL: tuple[Guard, ...] = (
             ),
             (
                 "a group names sandboxes outside of the scope",
-                "route_groups.py",
+                "group_standings.py",
                 "return found if scope.is_whole else",
                 "return found if True else",
                 "test_a_group_tells_a_key_of_those_of_its_sandboxes_alone_that_are_in_its_scope",

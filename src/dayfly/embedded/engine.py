@@ -8,9 +8,9 @@ from itertools import chain, islice
 import msgspec
 
 from dayfly.embedded.alarms import Alarms
+from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, Key
 from dayfly.embedded.clock import Gaps, now_ms
-from dayfly.embedded.executors import AttemptExecutor
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import Ledger, LedgerError, Values
 from dayfly.embedded.registry import Executors

@@ -185,7 +185,7 @@ class EmbeddedHost:
         self._engine.reader.close()
         os.close(self._lock)
 
-    # --- what a link asks of it (`execute.host_end.Host`) -------------------------------------------------------------
+    # --- what a link asks of it (`execute.host_port.Host`) ------------------------------------------------------------
 
     wants_baselines = True
 

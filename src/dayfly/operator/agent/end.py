@@ -8,7 +8,8 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from dayfly.execute import log_pieces
-from dayfly.execute.host_end import Host, HostEnd, OfKept
+from dayfly.execute.host_end import HostEnd, OfKept
+from dayfly.execute.host_port import Host
 from dayfly.kube import errors
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.caches import Cluster

@@ -58,7 +58,7 @@ Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
 
 class Served:
-    """`execute.host_end.Host` over the objects of one organisation, in the namespace that is bound to it."""
+    """`execute.host_port.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
     wants_baselines = False
 
@@ -90,7 +90,7 @@ class Served:
         """Where the organisation's Sandboxes live; empty if its administrator has not said so."""
         return self._bound.get(self.org, "")
 
-    # --- what a link asks (`execute.host_end.Host`) -------------------------------------------------------------------
+    # --- what a link asks (`execute.host_port.Host`) ------------------------------------------------------------------
 
     @property
     def routes(self) -> bool:

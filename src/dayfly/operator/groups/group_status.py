@@ -1,7 +1,7 @@
 """What the operator says of a RouteGroup: its status, written when it has changed, and Events. Never read back."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -25,12 +25,70 @@ from dayfly.plan.catalogue import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import Conflict, Standing
 from dayfly.spec.identity import routing_key
-from dayfly.spec.report import Report
+from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.unserved import SERVED, Leads, group_unserved
 
 AGAIN_S = 1.0
 # So many are listed; all of them are counted.
 LISTED = 256
+
+
+class _Saying(NamedTuple):
+    """All that is to be said of a group at a moment; `about` is its run, None where it has none."""
+
+    stands: Standing
+    about: tuple[Scene, Report] | None
+    lacking: tuple[str, ...]
+    message: str
+    urls: Mapping[str, str]
+    expiry: Expiry
+
+    @property
+    def phase(self) -> str:
+        report, stands = self.about[1] if self.about else None, self.stands
+        closed = report is not None and report.closed is not None
+        return phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
+
+    @property
+    def units(self) -> Sequence[UnitReport]:
+        return self.about[1].units if self.about else ()
+
+    def news(self, generation: int) -> tuple[Any, ...]:
+        """What is told at once when it has changed."""
+        return self.stands.ready, self.stands.reason, self.phase, generation
+
+    def rest(self) -> tuple[Any, ...]:
+        """What may wait a moment."""
+        standing = tuple((unit.id, unit.state, unit.attempt) for unit in self.units)
+        stands, expiry = self.stands, self.expiry
+        return self.message, stands.matched, stands.conflicts, standing, expiry.soon, expiry.at, self.urls
+
+    def status(self, seen: RouteGroupObject, since: str, now: int) -> dict[str, Any]:
+        """As it is written; `since` when it has been ready, or not."""
+        meta, stands, report = seen.metadata, self.stands, self.about[1] if self.about else None
+        status: dict[str, Any] = {
+            "observedGeneration": meta.generation,
+            "phase": self.phase,
+            "ready": stands.ready,
+            "reason": stands.reason,
+            "message": self.message,
+            "progress": f"{report.done}/{report.total}" if report else "0/0",
+            "routingKey": routing_key(meta.uid),
+            "expiresAt": stamp(self.expiry.at) or None,
+            "matchedSandboxes": list(stands.matched[:LISTED]),
+            "matched": len(stands.matched),
+            "conflicts": _listed(stands.conflicts),
+            **endpoints_of(seen.status, self.urls),
+            "conditions": [
+                *conditions(stands.ready, stands.reason, self.message, meta.generation, since),
+                *_others(seen, stands, self.lacking, now),
+                *self.expiry.conditions(meta.generation),
+            ],
+        }
+        if self.about:
+            status["run"] = names.run_name(meta.name, meta.uid)
+            status["units"] = units_of(self.units, pods_of(*self.about))
+        return status
 
 
 class GroupStatus:
@@ -89,18 +147,7 @@ class GroupStatus:
 
     async def _say(self, seen: RouteGroupObject, stands: Standing, about: tuple[Scene, Report] | None) -> float:
         meta, now = seen.metadata, self._cluster.now()
-        report = about[1] if about else None
-        closed = report is not None and report.closed is not None
-        phase = phases.phase(begun=report is not None, closed=closed, ready=stands.ready, reason=stands.reason)
-        leads = Leads(anywhere=self._cluster.routed, addresses=None)
-        lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
-        urls = self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {}
-        message = f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message
-        expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
-        units = report.units if report else ()
-        standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
-        news = stands.ready, stands.reason, phase, meta.generation
-        rest = message, stands.matched, stands.conflicts, standing, expiry.soon, expiry.at, urls
+        saying = self._saying(seen, stands, about, now)
         if stands.reason in FROZEN:
             self.frozen.add(meta.uid)
         else:
@@ -109,33 +156,12 @@ class GroupStatus:
         shown = seen.status or WrittenStatus()
         if throttle.overwritten(meta.resource_version, (shown.ready, shown.reason, shown.message)):
             throttle = self._throttles[meta.uid] = StatusThrottle()
-        if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
+        news, rest, expiry = saying.news(meta.generation), saying.rest(), saying.expiry
+        if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(saying.units))) is not None:
             return wait or expiry.wait(now)
         since = throttle.hold(stands.ready, stands.reason, now)
-        status: dict[str, Any] = {
-            "observedGeneration": meta.generation,
-            "phase": phase,
-            "ready": stands.ready,
-            "reason": stands.reason,
-            "message": message,
-            "progress": f"{report.done}/{report.total}" if report else "0/0",
-            "routingKey": routing_key(meta.uid),
-            "expiresAt": stamp(expiry.at) or None,
-            "matchedSandboxes": list(stands.matched[:LISTED]),
-            "matched": len(stands.matched),
-            "conflicts": _listed(stands.conflicts),
-            **endpoints_of(seen.status, urls),
-            "conditions": [
-                *conditions(stands.ready, stands.reason, message, meta.generation, since),
-                *_others(seen, stands, lacking, now),
-                *expiry.conditions(meta.generation),
-            ],
-        }
-        if about:
-            status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units_of(units, pods_of(*about))
-        patch = {"metadata": {"uid": meta.uid}, "status": status}
-        throttle.shown = stands.ready, stands.reason, message
+        patch = {"metadata": {"uid": meta.uid}, "status": saying.status(seen, since, now)}
+        throttle.shown = stands.ready, stands.reason, saying.message
         try:
             written = await self._cluster.client.patch(GROUPS, patch, meta.name, meta.namespace, subresource="status")
         except errors.NotFound:
@@ -144,12 +170,27 @@ class GroupStatus:
         except errors.Conflict:
             return AGAIN_S  # another one of that name is heard of by then, or it is said again
         if throttle.news[:2] != news[:2]:
-            self._event(seen, stands.reason, message)
+            self._event(seen, stands.reason, saying.message)
         if expiry.soon and not expiry.was_said(seen.status):
             self._event(seen, Reason.EXPIRES_SOON, expiry.message)
         throttle.note(news, rest, now)
         throttle.version = written.metadata.resource_version
         return expiry.wait(now)
+
+    def _saying(
+        self, seen: RouteGroupObject, stands: Standing, about: tuple[Scene, Report] | None, now: int
+    ) -> _Saying:
+        leads, report = Leads(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
+        lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
+        meta = seen.metadata
+        return _Saying(
+            stands=stands,
+            about=about,
+            lacking=lacking,
+            message=f"{stands.message} {words.unserved(lacking)}" if stands.ready else stands.message,
+            urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
+            expiry=Expiry.of(about[0].world if about else None, seen.spec, now),
+        )
 
     def _event(self, seen: RouteGroupObject, reason: str, message: str) -> None:
         kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
