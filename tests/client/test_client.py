@@ -214,7 +214,7 @@ def test_what_may_be_done_to_one_that_lives(dayfly, host):
     with pytest.raises(InvalidError, match="no time zone; write"):
         dayfly.sandboxes.extend("sb1", until=dt.datetime(2030, 1, 1))  # noqa: DTZ001 # what is refused
     dayfly.sandboxes.abandon("sb1", "it is over")
-    assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "cleaned"
+    assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "abandoned"
 
 
 def test_who_may_not(dayfly, server, connect):
