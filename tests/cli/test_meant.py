@@ -48,6 +48,11 @@ def test_a_command_like_none(cli: Cli):
         cli("delete", "box"), 2, 'no such command "delete"; did you mean: dayfly sandbox delete; see: dayfly --help'
     )
     assert "apply -f" not in cli("sandbox", "create").err, "that is another's word"
+    refused(
+        cli("sandbox", "rm", "box"), 2, 'no such command "rm"; did you mean: dayfly sandbox delete; see: dayfly sandbox'
+    )
+    refused(cli("key", "remove", "x"), 2, "did you mean: dayfly key delete;")
+    refused(cli("plugin", "zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly plugin --help')
     refused(cli("zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly --help')
 
 

@@ -7,9 +7,10 @@ import click
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.nouns import Noun
 
 
-@click.group("cluster")
+@click.group("cluster", cls=Noun)
 def command() -> None:
     """Add, list and remove clusters, and the tokens of their agents."""
 

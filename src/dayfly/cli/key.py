@@ -6,10 +6,11 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
+from dayfly.cli.nouns import Noun
 from dayfly.cli.rights import words
 
 
-@click.group("key")
+@click.group("key", cls=Noun)
 def command() -> None:
     """Create, list and delete API keys. Only an admin may."""
 

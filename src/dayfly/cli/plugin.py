@@ -11,11 +11,12 @@ import click
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.cli.nouns import Noun
 from dayfly.spec import semver
 from dayfly.spec.plugin import Plugin
 
 
-@click.group("plugin")
+@click.group("plugin", cls=Noun)
 def command() -> None:
     """Start, check, test, apply, get, list and delete resource plugins (rp). Published versions never change."""
 

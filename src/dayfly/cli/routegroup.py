@@ -9,10 +9,11 @@ import click
 from dayfly.cli import extending, of_cluster, options, sandbox, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
+from dayfly.cli.nouns import Noun
 from dayfly.client import subject
 
 
-@click.group("routegroup")
+@click.group("routegroup", cls=Noun)
 def command() -> None:
     """Apply, get, list, extend and delete route groups (rg)."""
 

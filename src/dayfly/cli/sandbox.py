@@ -9,12 +9,13 @@ import click
 from dayfly.cli import extending, of_cluster, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
+from dayfly.cli.nouns import Noun
 
 if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
 
 
-@click.group("sandbox")
+@click.group("sandbox", cls=Noun)
 def command() -> None:
     """Apply, get, list, extend and delete sandboxes (sb)."""
 

@@ -9,6 +9,7 @@ import click
 
 from dayfly.cli import options, show
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.nouns import Noun
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Kept(Protocol):
         """The chunks of a version."""
 
 
-@click.group("state")
+@click.group("state", cls=Noun)
 def command() -> None:
     """List the Terraform states of resources, or print one.
 
