@@ -129,7 +129,7 @@ def up(
     """
     build.check_machine(kubelet=kubelet)
     build.install_tools(kubelet=kubelet)
-    programs = dict.fromkeys(build.COMPONENTS, build.kubernetes())
+    programs = dict.fromkeys(build.COMPONENTS, build.kubernetes()) | {"kubectl": build.kubectl()}
     if kwok_nodes:
         programs["kwok"] = build.kwok()
     archives = [images.pause(), images.shell()] if kubelet else []

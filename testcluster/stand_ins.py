@@ -141,7 +141,7 @@ def redis() -> Path:
 
 def kubectl() -> Path:
     """The kubectl of the cluster's own build."""
-    program = build.kubernetes()
+    program = build.kubectl()
 
     def fill(root: Path) -> None:
         images.with_shell(root)

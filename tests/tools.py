@@ -30,6 +30,7 @@ def kubernetes() -> None:
     """The programs of a cluster."""
     build.check_machine()
     build.kubernetes()
+    build.kubectl()
 
 
 def kwok() -> None:

@@ -194,7 +194,7 @@ class TestLife:
     def test_killed_start_can_be_ended(self, seconds, monkeypatch, tmp_path):
         """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
         (tmp_path / "testcluster").mkdir()
-        program = shutil.copy(build.kubernetes(), tmp_path / "testcluster")
+        programs = [shutil.copy(made(), tmp_path / "testcluster") for made in (build.kubernetes, build.kubectl)]
         monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path))  # apart from clusters that others start meanwhile
         starting = subprocess.Popen([TESTCLUSTER / "up", "--no-kubelet"], stdout=subprocess.DEVNULL)
         (left,) = eventually(clusters.all_known)
@@ -205,7 +205,8 @@ class TestLife:
         assert not left.folder.exists()
         assert host.traces(left.name) == []
         assert clusters.all_known() == []
-        Path(program).unlink()  # pytest keeps its folders for a while, and this is large
+        for program in programs:
+            Path(program).unlink()  # pytest keeps its folders for a while, and they are large
 
     @pytest.mark.proof
     @pytest.mark.builds("kwok")
