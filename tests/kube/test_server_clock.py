@@ -11,8 +11,9 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
 from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms, unix_ms
-from dayfly.kube.transport import Answer, Stream
-from kube.fake import run
+from dayfly.kube.transport import Answer, HttpTransport, Stream
+from kube.fake import FakeCluster, run, serving
+from kube.test_client import Plain
 
 AT = 1_767_225_600_000
 DAY = 24 * 3600 * 1000
@@ -156,3 +157,15 @@ def test_only_who_succeeds_is_the_server(ask, status, heard):
         return watch.clock.now()
 
     assert (run(story()) < AT + 2000) is heard
+
+
+async def test_it_is_heard_over_http():
+    clock = ServerClock(lambda: unix_ms() + DAY)
+    async with serving(FakeCluster()) as address:
+        client = Client(Dated(HttpTransport(Plain(address)), clock))
+        try:
+            assert clock.now() > unix_ms() + DAY - 1000
+            await client.get(NAMESPACES, "default")
+            assert abs(clock.now() - unix_ms()) < 60_000
+        finally:
+            await client.close()
