@@ -60,6 +60,13 @@ AGENTS: tuple[Guard, ...] = (
         "control/test_agents.py::test_what_is_over_by_this_servers_clock_does_not_begin",
     ),
     guard(
+        "an agent comes back a minute after its control plane",
+        "operator/agent/dial.py",
+        "REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0",
+        "REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 60.0",
+        "operator/test_agent.py::test_after_a_long_absence_of_the_control_plane_it_is_heard_within_seconds",
+    ),
+    guard(
         "a key may be a pattern",
         ADMISSION,
         "                check_key(key)\n",

@@ -89,6 +89,21 @@ def test_a_day_without_the_control_plane_carries_out_what_was_received(story, mo
     story(tell)
 
 
+def test_after_a_long_absence_of_the_control_plane_it_is_heard_within_seconds(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        for minutes in (10, 11, 12, 13):
+            plane.off = True
+            await world.rest(minutes * 60)
+            before, plane.off = len(plane.requests), False
+            await world.rest(10.5)
+            assert len(plane.requests) > before, minutes
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    story(tell)
+
+
 async def says(plane: Plane, words: str) -> bool:
     return words in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
 

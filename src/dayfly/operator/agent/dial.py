@@ -38,7 +38,8 @@ from dayfly.spec.mailbox import (
 
 WAIT_S = 25
 PATIENCE_S = 40.0
-LONGEST_PAUSE_S = 60.0
+# Between tries: of one that was refused, and where nobody answers, for what waits there is to be heard soon.
+REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
@@ -120,6 +121,7 @@ class Dial:
         failures = 0
         try:
             while True:
+                most = REFUSED_PAUSE_S
                 try:
                     await self._open()
                     failures = 0
@@ -132,8 +134,9 @@ class Dial:
                     self.is_frozen = isinstance(fault, FrozenError)
                 except (WayError, errors.ApiError) as fault:
                     self._close(f"it cannot be reached: {fault}")
+                    most = AWAY_PAUSE_S
                 failures += 1
-                await self._pause(failures)
+                await self._pause(failures, most)
         finally:
             self._close("this operator does not lead any more", said=False)
 
@@ -295,8 +298,8 @@ class Dial:
                 raise FrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")
 
-    async def _pause(self, failures: int) -> None:
-        longest = min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 6))
+    async def _pause(self, failures: int, most: float = AWAY_PAUSE_S) -> None:
+        longest = min(most, 2.0 ** min(failures - 1, 6))
         await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
 
 
