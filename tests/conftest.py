@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -145,4 +147,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
 
         for name in wanted:
             tools.ready(name)
-    return (yield)
+    with _logs_as_before():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _logs_as_before() -> Iterator[None]:
+    """A command that is run in this process has its logs go to what is standard error meanwhile; the next test's do not."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -367,7 +367,12 @@ def test_all_mistakes_of_all_files_are_told_at_once(cli: Cli):
     places = [line.split(": ")[1:3] for line in done.err.splitlines()]
     assert (done.code, places) == (
         2,
-        [["a.yaml:1:1", "name"], ["a.yaml:5:8", "spec.cluster"], ["c.yaml:2:30", "spec.ttl.duration"]],
+        [
+            ["a.yaml:1:1", "name"],
+            ["a.yaml:2:27", "spec.create[0].script"],
+            ["a.yaml:5:8", "spec.cluster"],
+            ["c.yaml:2:30", "spec.ttl.duration"],
+        ],
     )
     steps = "".join(f"  - {{name: s{number}, script: echo}}\n" for number in range(30))
     cli.write("many.yaml", f"name: p\nspec:\n  create:\n{steps}")

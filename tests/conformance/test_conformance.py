@@ -19,11 +19,12 @@ from embedded import documents as doc
 
 # Folders and boot ids, ports of the loopback interface, paths that steps share.
 MACHINE_ONLY = {"ClusterSilent", "FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
-# Pods and nodes, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
+# Pods and nodes, another machine's clock, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
 CLUSTER_ONLY = {
     "Accepted",
     "BadPatch",
     "BeyondBaseline",
+    "ClocksApart",
     "ContainerCreating",
     "ContainerStatusUnknown",
     "Doubtful",
@@ -57,7 +58,6 @@ CLUSTER_ONLY = {
     "PodOver",
     "PodRefused",
     "Pulling",
-    "Refused",
     "ResourceReady",
     "RouteNotTaken",
     "Served",

@@ -104,16 +104,11 @@ class TestJournal:
 
 def test_whatever_was_set_up_before_all_lines_go_to_standard_error_as_json(monkeypatch):
     """A library that this process loads may have had its own way with logs."""
-    logger = logging.getLogger()
-    before = logger.handlers[:], logger.level
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
-    logger.handlers[:] = [logging.NullHandler()]
-    try:
-        journal.to_stderr("info")
-        logging.getLogger("any.library").info("a line")
-    finally:
-        logger.handlers[:], logger.level = before
+    logging.getLogger().handlers[:] = [logging.NullHandler()]
+    journal.to_stderr("info")
+    logging.getLogger("any.library").info("a line")
     [line] = said.getvalue().splitlines()
     assert json.loads(line)["message"] == "a line"
 
