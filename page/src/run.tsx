@@ -60,7 +60,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const units = useUnits(at, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
   const wanted = report && (!report.ready || (report.unserved ?? []).length > 0) && report.reason !== "Cleaned";
-  const { found: blocker } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
+  const { found: blocker, fault: unexplained } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
   const why = wanted && blocker?.subject ? blocker : null;
   useEffect(() => {
     const key = (event: KeyboardEvent): void => {
@@ -96,7 +96,9 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             {units.length > 0 && <Timeline at={at} report={report} units={units} />}
             {shown && facts(report)}
           </div>
-          {unit && <UnitPanel at={at} report={report} unit={unit} why={why} about={of.get(unit.id)} living={living} />}
+          {unit && (
+            <UnitPanel at={at} report={report} unit={unit} why={why} explained={!wanted || !!blocker || !!unexplained} about={of.get(unit.id)} living={living} />
+          )}
         </div>
       )}
     </>

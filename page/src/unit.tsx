@@ -18,11 +18,13 @@ interface Props {
   unit: Unit;
   /** What holds up all of it. */
   why: Blocker | null;
+  /** Whether that has been asked. */
+  explained: boolean;
   about: Details | undefined;
   living: boolean;
 }
 
-export function UnitPanel({ at, report, unit, why, about, living }: Props): JSX.Element {
+export function UnitPanel({ at, report, unit, why, explained, about, living }: Props): JSX.Element {
   const now = useNow();
   const { found: moves, fault: unread } = useAsked<Move[]>(part(at, "history"), report.version);
   const { found: logs, fault: unlisted } = useAsked<AttemptLog[]>(part(at, "attempts"), report.version);
@@ -34,6 +36,8 @@ export function UnitPanel({ at, report, unit, why, about, living }: Props): JSX.
   const shown = attempt || newest;
   const bars = useMemo(() => rows([unit], mine)[0]?.bars ?? [], [unit, mine]);
   const cause = causeOf(unit.id, why);
+  // It is shown once all has come, so that nothing moves under somebody's eyes.
+  const whole = explained && (moves !== null || unread !== "") && (logs !== null || unlisted !== "");
   return (
     <aside class="unit" aria-label={`Unit ${unit.id}`}>
       <div class="unit-head">
@@ -53,48 +57,56 @@ export function UnitPanel({ at, report, unit, why, about, living }: Props): JSX.
         </span>
         {unit.until && unit.until > now ? <span class="aside"> By itself at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
       </p>
-      {(unit.waitsOn ?? []).length > 0 && (
-        <p>
-          Waits for{" "}
-          {(unit.waitsOn ?? []).map((id) => (
-            <a key={id} class="chip" href={withQuery({ unit: id })}>
-              <Text>{id}</Text>
-            </a>
-          ))}
+      {whole ? (
+        <>
+          {(unit.waitsOn ?? []).length > 0 && (
+            <p>
+              Waits for{" "}
+              {(unit.waitsOn ?? []).map((id) => (
+                <a key={id} class="chip" href={withQuery({ unit: id })}>
+                  <Text>{id}</Text>
+                </a>
+              ))}
+            </p>
+          )}
+          <Reads about={about} unit={unit} />
+          <Gives at={at} report={report} unit={unit} about={about} living={living} />
+          <section>
+            <h3>Log</h3>
+            {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
+          </section>
+          {cause && (cause.next || (cause.because ?? []).length > 0) ? (
+            <section class="cause">
+              <h3>Why</h3>
+              <ul>
+                <Cause blocker={cause} root={unit.id} />
+              </ul>
+            </section>
+          ) : null}
+          <Attempts bars={bars} logged={logged} shown={shown} show={setAttempt} now={now} />
+          <Receipt moves={mine} unit={unit} />
+          {living && unread && (
+            <p class="aside">
+              Its receipt and history cannot be shown: <Text>{unread}</Text>
+            </p>
+          )}
+          {about && (about.image || about.request || about.clocks || about.tries) ? (
+            <details>
+              <summary>How it is run</summary>
+              <dl>
+                <Pair name="Image" value={about.image} />
+                <Pair name="What" value={about.request} />
+                <Pair name="Clocks" value={about.clocks} />
+                <Pair name="Tries" value={about.tries} />
+              </dl>
+            </details>
+          ) : null}
+        </>
+      ) : (
+        <p class="aside" role="status">
+          Loading…
         </p>
       )}
-      <Reads about={about} unit={unit} />
-      <Gives at={at} report={report} unit={unit} about={about} living={living} />
-      <section>
-        <h3>Log</h3>
-        {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
-      </section>
-      {cause && (cause.next || (cause.because ?? []).length > 0) ? (
-        <section class="cause">
-          <h3>Why</h3>
-          <ul>
-            <Cause blocker={cause} root={unit.id} />
-          </ul>
-        </section>
-      ) : null}
-      <Attempts bars={bars} logged={logged} shown={shown} show={setAttempt} now={now} />
-      <Receipt moves={mine} unit={unit} />
-      {living && unread && (
-        <p class="aside">
-          Its receipt and history cannot be shown: <Text>{unread}</Text>
-        </p>
-      )}
-      {about && (about.image || about.request || about.clocks || about.tries) ? (
-        <details>
-          <summary>How it is run</summary>
-          <dl>
-            <Pair name="Image" value={about.image} />
-            <Pair name="What" value={about.request} />
-            <Pair name="Clocks" value={about.clocks} />
-            <Pair name="Tries" value={about.tries} />
-          </dl>
-        </details>
-      ) : null}
     </aside>
   );
 }
@@ -140,7 +152,7 @@ function Reads({ about, unit }: { about: Details | undefined; unit: Unit }): JSX
   );
 }
 
-function Gives({ at, report, unit, about, living }: Omit<Props, "why">): JSX.Element | null {
+function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explained">): JSX.Element | null {
   const there = unit.outputs ?? [];
   // A cluster's status does not name outputs; they lie in a Secret, which not everybody may read.
   const denied = (report.denied ?? {})["outputs"] ?? "";

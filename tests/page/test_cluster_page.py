@@ -159,6 +159,30 @@ class TestWhatItSays:
             assert (concern["kind"], concern["sandbox"], concern["units"]) == ("failed", "box", ["db/seed"])
             assert f"`dayfly logs box db seed{FLAGS}`" in concern["next"]
 
+    def test_hooks_that_were_refused_are_told_to_whoever_may_list_them(self):
+        def hook(name, reason, troubled=0):
+            condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            status = {"ready": reason == "TakenUp", "reason": reason, "message": f"m-{name}", "troubled": troubled}
+            return {"metadata": {"name": name}, "spec": {}, "status": status | {"conditions": [condition]}}
+
+        hooks = "/apis/dayfly.dev/v1alpha1/lifecyclehooks"
+        with serving(still()) as served:
+            served.sign_in()
+            served.ask("POST", hooks, {"metadata": {"name": "silent"}, "spec": {}})
+            for name, *how in (("fine", "TakenUp"), ("odd", "Refused"), ("held", "TakenUp", 2)):
+                made = hook(name, *how)
+                served.ask("POST", hooks, {"metadata": made["metadata"], "spec": {}})
+                served.ask("PATCH", f"{hooks}/{name}/status", {"status": made["status"]})
+            held, odd = sorted(served.get("attention"), key=lambda each: each["subject"])
+            assert (odd["kind"], odd["subject"], odd["message"]) == ("held", "lifecycle hook odd", "m-odd")
+            assert (odd["since"], odd["next"]) == (1_767_225_600_000, "fix its file and apply it again")
+            assert (held["subject"], held["next"]) == (
+                "lifecycle hook held",
+                "see `kubectl describe lifecyclehook held`",
+            )
+            served.ada.denied = ("lifecyclehooks",)
+            assert served.get("attention") == []
+
     def test_who_is_about_to_expire_is_told_though_nothing_changes(self, monkeypatch):
         with serving(still(status={"expiresAt": "2026-01-01T01:00:00Z"})) as served:
             served.sign_in()

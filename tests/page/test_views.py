@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,8 +13,14 @@ import pytest
 from control import wishes
 from dayfly.control.tables import ended_sandboxes
 from dayfly.spec.wire import HistoryEntry
+from page.test_browser import JUMP
 
 pytestmark = pytest.mark.builds("page")
+# Whatever moves from now on, also just after a click.
+MOVED = """
+window.moved = 0;
+new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.moved += each.value))).observe({type: "layout-shift"});
+"""
 
 
 def test_of_one_name_those_that_have_ended_are_looked_at_one_by_one(client, host, enter):
@@ -84,6 +92,26 @@ def test_a_units_panel_has_its_attempts_and_what_holds_it_up(world, enter):
         assert "Refused" not in page.inner_text("aside.unit")
         visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".attempts li")
         assert page.locator("aside.unit .cause").count() == 0, "it holds nothing up"
+
+
+def test_a_panel_that_is_loading_moves_nothing(world, enter):
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1", ".node:has-text('drop')")
+        page.wait_for_selector("section.why")
+        held, free = [], threading.Event()
+        page.route(
+            re.compile(r"/(attempts|history)$"), lambda each: each.continue_() if free.is_set() else held.append(each)
+        )
+        page.click(".node:has-text('drop')")
+        page.wait_for_selector("aside.unit > [role=status]:has-text('Loading')")
+        page.evaluate(MOVED)
+        free.set()
+        for each in held:
+            each.continue_()
+        page.wait_for_selector(".attempts li >> nth=1")
+        page.wait_for_selector("aside.unit .log [role=status]:has-text('Complete')")
+        assert page.evaluate("window.moved") < JUMP
 
 
 def test_columns_sort_both_ways_and_the_address_says_so(world, enter):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from dayfly.cli.cluster_objects import now
-from dayfly.cli.cluster_page import entries
+from dayfly.cli.cluster_page import entries, lifecycle_hooks
 from dayfly.control import attention
 from dayfly.control.errors import ApiError
 from dayfly.kube.objects import AnnotatedMeta, Slim
@@ -57,7 +57,7 @@ class Overview:
     async def attention(self, _request: Request) -> Any:
         """What needs somebody, the worst first. Only those are looked at of which that is known to be possible."""
         watched, at = self._side.watched, now()
-        found = []
+        found = await lifecycle_hooks.concerns(self._side.client)
         for name, each in list(watched.entries.items()):
             soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
             if (each.concerns or soon) and (box := watched.find(name)):
