@@ -164,6 +164,10 @@ class TestWhy:
         assert lines[0].startswith("sandbox box: ResourceFailed: db/seed: ExitCode: exit code 1")
         assert "`dayfly logs box db seed --context kind -n shop`" in lines[-1]
 
+    def test_a_log_in_which_nothing_stands_is_not_advised(self, stage: Stage):
+        last = stage(changed(LIFE, db_seed={"fails": 9, "prints": b""}), failing)("why", "box").out.splitlines()[-1]
+        assert "to do: go by its message (it printed nothing), fix the plugin" in last
+
     def test_the_clock_of_a_retry_is_that_of_whoever_asks(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         first = asked("why", "box").out

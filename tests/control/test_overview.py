@@ -115,6 +115,42 @@ def test_the_server_gathers_it(db, host):
     assert (found["kind"], found["sandbox"], found["reason"]) == ("failed", "sb1", "ResourceFailed")
 
 
+def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
+    bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
+    failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
+    (told,) = attention.concerns([box("a", failed)], (), (), NOW)
+    assert told.next.startswith("read its log with `dayfly logs a db make`")
+    (told,) = attention.concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
+    assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
+
+
+def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    asked = []
+    logs = host.logs
+    host.logs = lambda of: asked.append(of) or logs(of)
+
+    def advice() -> str:
+        (found,) = db.get("attention")
+        return found["next"]
+
+    def fails(attempt: int) -> None:
+        bad = unit("mydb/provision", "preStart", "failed", message="exit 1", started_at=5, attempt=attempt)
+        host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1", units=(bad,))
+        db.get(f"sandboxes/sb1/report?after={host.version(uid) - 1}&wait=20")
+
+    fails(1)
+    host.log_data[uid, "mydb/provision", 1] = (b"", False)
+    assert "dayfly logs sb1" in advice(), "more may come"
+    host.log_data[uid, "mydb/provision", 1] = (b"", True)
+    assert "it printed nothing" in advice()
+    host.log_data[uid, "mydb/provision", 2] = (b"no such host", True)
+    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "what has ended is not asked again"
+    fails(2)
+    assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
+
+
 def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):
     db.put("sandboxes/sb1", wishes.sandbox())
     plan = db.get("sandboxes/sb1/plan")

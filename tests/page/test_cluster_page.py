@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from cli.clusters import FLAGS, still
+from cli.clusters import FLAGS, changed, still
 from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
 from control.client import wait_for
 from dayfly.cli.cluster_page import sessions
@@ -158,6 +158,12 @@ class TestWhatItSays:
             [concern] = served.get("attention")
             assert (concern["kind"], concern["sandbox"], concern["units"]) == ("failed", "box", ["db/seed"])
             assert f"`dayfly logs box db seed{FLAGS}`" in concern["next"]
+        asked = stage(changed(FAILING, db_seed={"fails": 9, "prints": b""}), failing)
+        with serving(asked.cluster) as served:
+            served.sign_in()
+            [concern] = served.get("attention")
+            assert concern["next"].startswith("go by its message (it printed nothing), fix the plugin")
+            assert concern["next"] in served.get("sandboxes/box/why")["because"][0]["next"]
 
     def test_hooks_that_were_refused_are_told_to_whoever_may_list_them(self):
         def hook(name, reason, troubled=0):

@@ -15,6 +15,7 @@ from dayfly.cli.port import NO_TIMES, Piece, Standing, When
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
+from dayfly.plan.why import mute
 from dayfly.spec.identity import routing_key
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Cluster:
         return _standing(found) if found is not None else None
 
     def why(self, name: str) -> Any:
-        blocker = self._objects.why(self._get(name), name)
+        found = self._get(name)
+        blocker = self._objects.why(found, name, mute(self._run(self._logs.kept(found))))
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:

@@ -20,6 +20,7 @@ from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
+from dayfly.spec.wire import LogInfo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -180,6 +181,13 @@ class Logs:
             live.news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.news.wait(), seconds)
+
+    async def kept(self, sandbox: Any) -> list[LogInfo]:
+        """The logs that have ended and that the operator has kept; none if whoever asks may not know."""
+        with contextlib.suppress(errors.Forbidden):
+            await self._look(sandbox)
+        found = [self._info(key) for key in sorted(self._kept)]
+        return [LogInfo(unit=each["unit"], attempt=each["attempt"], size=each["size"], sealed=True) for each in found]
 
     def _sorted(self, units: list[Any], coming: list[Any]) -> list[dict[str, Any]]:
         order = {unit["id"]: number for number, unit in enumerate(units)}

@@ -35,6 +35,8 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from dayfly.kube.client import Client
     from dayfly.kube.objects import Resource
     from dayfly.spec.plugin import Plugin
@@ -85,9 +87,9 @@ class Objects:
             return None
         return found if found["metadata"]["uid"] == self._met[name] else None
 
-    def why(self, found: Any, name: str) -> Blocker | None:
-        """What holds up what was fetched by that name."""
-        return from_status.why(found, now(), self.flags, name)
+    def why(self, found: Any, name: str, mute: Collection[str] = ()) -> Blocker | None:
+        """What holds up what was fetched by that name; as `plan.why.why` has it."""
+        return from_status.why(found, now(), self.flags, name, mute)
 
     async def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
         """The command that shows a fork's log; empty for a step."""

@@ -9,7 +9,7 @@ followed what was asked of the Sandbox.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION
 from dayfly.plan import catalogue
@@ -22,6 +22,9 @@ from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.unserved import SERVED, group_unserved, unserved
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 # The operator takes such things up within a moment; until then it is no news.
 _PATIENCE_MS = 3_000
@@ -63,8 +66,11 @@ def report(sandbox: Any, now: int) -> Report:
     )
 
 
-def why(sandbox: Any, now: int, flags: str, name: str = "") -> Blocker | None:
-    """What holds a Sandbox, or `routegroup/NAME`, up; `flags` is what makes a command mean its cluster."""
+def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str] = ()) -> Blocker | None:
+    """What holds a Sandbox, or `routegroup/NAME`, up; `flags` is what makes a command mean its cluster.
+
+    Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
+    """
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
     name, found = name or meta["name"], report(sandbox, now)
     if overdue := _overdue(meta, status, now):
@@ -75,7 +81,7 @@ def why(sandbox: Any, now: int, flags: str, name: str = "") -> Blocker | None:
         since = _transition(status) or found.born_at
         advice = catalogue.advice(found.reason)
         return Blocker(subject=subject(name), reason=found.reason, message=found.message, since=since, next=advice)
-    blocker = chain(found, name)
+    blocker = chain(found, name, mute)
     return _typeable(blocker, flags) if blocker else None
 
 

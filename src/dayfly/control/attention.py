@@ -20,7 +20,7 @@ from dayfly.spec.lifecycle import CREATING, Event, workload_of
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from dayfly.plan.why import Blocker
     from dayfly.spec.report import Report, UnitReport
@@ -48,12 +48,16 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Box(NamedTuple):
-    """A living sandbox, or `routegroup/NAME`: how it stands, and from when to when it lives (unix ms; 0: no end)."""
+    """A living sandbox, or `routegroup/NAME`: how it stands, and from when to when it lives (unix ms; 0: no end).
+
+    `mute` are its units whose last attempt has ended and printed nothing, as far as that is known.
+    """
 
     name: str
     report: Report
     begins_at: int
     expires_at: int
+    mute: Collection[str] = ()
 
 
 class Quiet(NamedTuple):
@@ -99,13 +103,13 @@ def tone(report: Report) -> Tone:
 
 
 def _of(box: Box, now: int) -> Iterator[Concern]:
-    name, report, begins_at, expires_at = box
+    name, report, begins_at, expires_at, mute = box
     about = _about(name)
     subject = about["subject"]
     if report.abandon is not None:
         yield given_up(name, report)
     elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Tone.FAILED:
-        root = _root(why(report, name))
+        root = _root(why(report, name, mute))
         yield Concern(
             **about,
             kind="stuck" if report.closed else "failed",
@@ -116,7 +120,7 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
             units=(report.about,) if report.about else (),
         )
     else:
-        yield from _held(report, name)
+        yield from _held(report, name, mute)
     for unit in report.units:
         if unit.state == "unknown":
             yield Concern(
@@ -151,7 +155,7 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
         )
 
 
-def _held(report: Report, name: str) -> Iterator[Concern]:
+def _held(report: Report, name: str, mute: Collection[str]) -> Iterator[Concern]:
     """What was refused, or lacks what only somebody can give: once for each reason, however many units have it."""
     about = _about(name)
     by: dict[str, list[UnitReport]] = {}
@@ -165,11 +169,11 @@ def _held(report: Report, name: str) -> Iterator[Concern]:
             reason=reason,
             message=of_unit(units[0], units[0].message, len(units) - 1),
             since=min(unit.since or report.born_at for unit in units),
-            next=to_do(report, name, units[0]),
+            next=to_do(report, name, units[0], mute),
             units=tuple(unit.id for unit in units),
         )
     if not by and report.reason in HELD:
-        root = _root(why(report, name))
+        root = _root(why(report, name, mute))
         to_do_ = root.next if root else ""
         yield Concern(
             **about, kind="held", reason=report.reason, message=report.message, since=report.born_at, next=to_do_

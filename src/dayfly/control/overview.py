@@ -18,19 +18,22 @@ from dayfly.control import attention, audit, auth, records, shelves
 from dayfly.control.attention import Box, Concern, Quiet
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
+from dayfly.control.mute import Mute
 from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from starlette.requests import Request
     from starlette.routing import Route
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Links
+    from dayfly.control.lives import Told
+    from dayfly.control.mute import Ask
     from dayfly.control.reports import Living
     from dayfly.control.route_groups import RouteGroups
     from dayfly.control.rows import Rows
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from dayfly.control.scopes import Scope
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
+    from dayfly.spec.report import Report
 
     Find = Callable[[Request], Awaitable[Kept]]
 
@@ -55,6 +59,7 @@ class Overview:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         # By organisation and uid what is to be said of one that has ended: that does not change any more.
         self._over: dict[str, dict[str, Concern | None]] = {}
+        self._mute = Mute()
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -85,16 +90,27 @@ class Overview:
         over = [(name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(row.cluster)]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
-        boxes = [Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at) for each in living]
         crowd, groups = await self._groups.standings.look(org)
         groups = [each for each in groups if scope.takes(each)]
-        told = await self._groups.standings.told(groups, scope)
+        told |= await self._groups.standings.told(groups, scope)
+        mute = await self._mute.among(org, self._asked(org, (*living, *groups), told))
+        boxes = [
+            Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at, mute.get(each.uid, ()))
+            for each in living
+        ]
         for group in groups:
             life = group.life(now, matched=bool(crowd.of(group)))
-            boxes.append(Box(f"{shelves.GROUP}{group.name}", told[group.uid].report, *life))
+            name, report = f"{shelves.GROUP}{group.name}", told[group.uid].report
+            boxes.append(Box(name, report, *life, mute.get(group.uid, ())))
         known = self._over.get(org, {})
         given_up = [each for _, row in over if (each := known.get(row.uid)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
+
+    def _asked(self, org: str, runs: Iterable[Kept], told: dict[str, Told]) -> Iterator[tuple[Report, Ask]]:
+        """Of each that has a host its report, and how its logs are asked for."""
+        for each in runs:
+            if (link := self._links.of(org, each.cluster)) is not None:
+                yield told[each.uid].report, functools.partial(link.logs, each.uid)
 
     async def _learn(self, org: str, over: list[tuple[str, Any]]) -> None:
         """Ask the hosts, as far as they still know, about those that may have been given up and have ended."""

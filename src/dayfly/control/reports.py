@@ -18,7 +18,7 @@ from dayfly.control.errors import ApiError
 from dayfly.control.exchange import flag, moment, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.picture import NOTHING_YET
 from dayfly.control.scopes import WHOLE
-from dayfly.plan.why import why
+from dayfly.plan.why import mute, why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
@@ -258,10 +258,9 @@ class Reports:
     async def _mute(self, subject: Subject) -> set[str]:
         """The units whose last attempt has ended and printed nothing, as far as their host tells."""
         try:
-            newest = {info.unit: info for info in await self._logs(subject)}
+            return mute(await self._logs(subject))
         except HostUnavailableError:
             return set()
-        return {unit for unit, info in newest.items() if info.sealed and not info.size}
 
     async def _piece(
         self, subject: Subject, unit: str, attempt: int, offset: int, when: _When

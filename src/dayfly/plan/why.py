@@ -1,11 +1,12 @@
 """`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from dayfly.plan import catalogue, words
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import CREATING, Struct
 from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.wire import LogInfo
 
 
 class Blocker(Struct, frozen=True, kw_only=True):
@@ -50,9 +51,20 @@ def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | N
     )
 
 
-def to_do(report: Report, sandbox: str, unit: UnitReport) -> str:
+def to_do(report: Report, sandbox: str, unit: UnitReport, mute: Collection[str] = ()) -> str:
     """What somebody can do about one unit of it; empty where its message says that, or nobody can do anything."""
-    return _Search(report, sandbox, ()).of_unit(unit)
+    return _Search(report, sandbox, mute).of_unit(unit)
+
+
+def ended_logs(report: Report) -> dict[str, int]:
+    """The units whose attempt has ended and to whose log somebody may be sent, and the number of that attempt."""
+    return {unit.id: unit.attempt for unit in report.units if unit.started_at and unit.state in ("failed", "retrying")}
+
+
+def mute(logs: Iterable[LogInfo]) -> set[str]:
+    """The units whose last attempt has ended and printed nothing, of all logs in their attempts' order."""
+    newest = {info.unit: info for info in logs}
+    return {unit for unit, info in newest.items() if info.sealed and not info.size}
 
 
 def subject(name: str) -> str:

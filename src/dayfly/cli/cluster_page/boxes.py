@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly import compile as compiler
 from dayfly.cli import from_status
+from dayfly.cli.cluster_logs import Logs
 from dayfly.cli.cluster_objects import now
 from dayfly.cli.cluster_page import entries
 from dayfly.compile import Compiled
@@ -17,6 +18,7 @@ from dayfly.kube import errors
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
+from dayfly.plan.why import mute
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
@@ -78,7 +80,8 @@ class Boxes:
     async def why(self, request: Request) -> Any:
         found = await self._side.living(_name(request))
         objects, bare = self._side.objects(_name(request))
-        return objects.why(found, bare) or {}
+        logs = await Logs(objects.client, objects.namespace).kept(found)
+        return objects.why(found, bare, mute(logs)) or {}
 
     async def plan(self, request: Request) -> Any:
         """What its run has sealed; before there is a run what its wish means."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,9 @@ from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _NONE = msgspec.Raw(b"{}")
 # Of a wish the list shows so much. The whole of it comes with the sandbox itself.
@@ -113,11 +116,11 @@ def told(found: Any, name: str, version: int, report: Report, denied: dict[str, 
     }
 
 
-def concerns(found: Any, name: str, flags: str, now: int) -> list[Concern]:
-    """What of it needs somebody; commands in it mean this cluster."""
+def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
+    """What of it needs somebody; commands in it mean this cluster. `mute` as `attention.Box` has it."""
     meta, bare = found["metadata"], found["metadata"]["name"]
     begins = from_status.milliseconds(meta["creationTimestamp"])
-    box = Box(bare, from_status.report(found, now), begins, _expires(found))
+    box = Box(bare, from_status.report(found, now), begins, _expires(found), mute)
     changed = []
     for each in attention.concerns([box], (), (), now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"

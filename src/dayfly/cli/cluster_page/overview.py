@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
+from dayfly.cli import from_status
+from dayfly.cli.cluster_logs import Logs
 from dayfly.cli.cluster_objects import now
 from dayfly.cli.cluster_page import entries, lifecycle_hooks
 from dayfly.control import attention
 from dayfly.control.errors import ApiError
+from dayfly.control.mute import Mute
+from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.spec import readme, semver, ttl
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.cluster_page.asking import Side
+    from dayfly.spec.wire import LogInfo
 
 
 class Described(Slim, frozen=True):
@@ -38,6 +44,7 @@ class Overview:
 
     def __init__(self, side: Side) -> None:
         self._side = side
+        self._mute = Mute()
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -58,11 +65,23 @@ class Overview:
         """What needs somebody, the worst first. Only those are looked at of which that is known to be possible."""
         watched, at = self._side.watched, now()
         found = await lifecycle_hooks.concerns(self._side.client)
+        boxes: dict[str, Any] = {}
         for name, each in list(watched.entries.items()):
             soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
             if (each.concerns or soon) and (box := watched.find(name)):
-                found += entries.concerns(box, name, self._side.flags(watched.place(name).namespace), at)
+                boxes[name] = box
+        asked = [(from_status.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
+        mute = await self._mute.among("", asked)
+        for name, box in boxes.items():
+            flags = self._side.flags(watched.place(name).namespace)
+            found += entries.concerns(box, name, flags, at, mute.get(box["metadata"]["uid"], ()))
         return attention.ordered(found, at)
+
+    async def _logs(self, box: Any) -> list[LogInfo]:
+        try:
+            return await Logs(self._side.client, box["metadata"]["namespace"]).kept(box)
+        except errors.ApiError:
+            return []  # it is asked again
 
     async def ended(self, _request: Request) -> Any:
         """Those that went while this process looked: a cluster keeps nothing of them."""

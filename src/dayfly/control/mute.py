@@ -1,0 +1,68 @@
+"""Which units have printed nothing, asked once of each attempt: a log that has ended stays as it is.
+
+So that of many sandboxes nobody is sent to an empty log, and nobody waits for a host that is far away or silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.plan.why import ended_logs, mute
+from dayfly.spec.wire import HostUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from dayfly.spec.report import Report
+    from dayfly.spec.wire import LogInfo
+
+    Ask = Callable[[], Awaitable[Iterable[LogInfo]]]
+    """All logs of a run there are."""
+
+# Whoever asks what needs somebody does not wait longer for it. Which logs are empty is known the next time.
+PATIENCE_S = 1.0
+# So many runs are asked about for one answer; the others with the next.
+AT_ONCE = 50
+
+
+class _Known(NamedTuple):
+    """The attempts whose logs were asked for, and which of their units have printed nothing."""
+
+    attempts: dict[str, int]
+    mute: set[str]
+
+
+class Mute:
+    """What is known of the runs of each organisation that were asked about last."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, _Known]] = {}
+
+    async def among(self, org: str, runs: Iterable[tuple[Report, Ask]]) -> dict[str, set[str]]:
+        """By uid the units that have printed nothing, of all the runs of the organisation."""
+        last, known = self._known.get(org, {}), dict[str, _Known]()
+        asked = []
+        for report, ask in runs:
+            if not (attempts := ended_logs(report)):
+                continue
+            before = last.get(report.uid)
+            if before is not None and before.attempts == attempts:
+                known[report.uid] = before
+            else:
+                asked.append((report.uid, ask, attempts))
+        self._known[org] = known
+        await asyncio.gather(*(_learn(known, *each) for each in asked[:AT_ONCE]))
+        return {uid: each.mute for uid, each in known.items()}
+
+
+async def _learn(known: dict[str, _Known], uid: str, ask: Ask, attempts: dict[str, int]) -> None:
+    """Ask, and keep the answer if all the attempts' logs have ended in it."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            logs = list(await ask())
+    except (TimeoutError, HostUnavailableError):
+        return
+    newest = {info.unit: info.attempt for info in logs if info.sealed}
+    if attempts.items() <= newest.items():
+        known[uid] = _Known(attempts, mute(logs))
