@@ -63,11 +63,16 @@ def containers():
     return listed.stdout or listed.stderr
 
 
-def end_monitors(folder):
-    """A podman that is killed as it starts a container leaves its monitor (conmon), which waits for a word for ever."""
-    for pid in processes(f"{folder}/"):
+def monitors(folder):
+    """Those that watch containers in the folder, once the ordinary ones have ended."""
+    deadline = time.monotonic() + 20
+    while (left := processes(f"{folder}/")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    said = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+    for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    return said
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +103,14 @@ def store():
         if tried.returncode:
             pytest.skip(f"podman cannot run a container on this machine: {tried.stderr.strip()}")
         yield folder
-        end_monitors(folder)
+        left = monitors(folder)
         for _ in range(20):  # it is refused as long as something of a container is being taken away
             if not subprocess.run(["podman", "system", "reset", "--force"], capture_output=True).returncode:
                 break
             time.sleep(0.5)
         else:
             podman("system", "reset", "--force")
+    assert not left, f"a podman that was killed as it started a container has left its monitor: {left}"
 
 
 @pytest_asyncio.fixture
@@ -240,6 +246,22 @@ async def test_what_an_engine_leaves_is_removed_as_soon_as_it_can(machine, tmp_p
         await machine.up()
     await until(lambda: not containers(), "no containers")
     await until(lambda: not machine.folders(), machine.folders)
+    await machine.finish()
+
+
+async def test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile(machine, tmp_path, store):
+    """Its monitor and the container's first process would wait for ever for a word from it."""
+    broken = tmp_path / "broken" / "podman"
+    broken.parent.mkdir()
+    begun = 'until grep -aqs "[c]onmon[^|]*$4" /proc/[0-9]*/cmdline; do :; done; kill -KILL $child $$'
+    broken.write_text(f'#!/bin/sh\n[ "$1" = run ] || exec podman "$@"\npodman "$@" & child=$!\n{begun}\n')
+    broken.chmod(0o755)
+    await machine.down()
+    await machine.up(engine=str(broken))
+    await machine.host.offer(doc.offer(doc.resource("r", [step("a", backoff_ms=3_600_000)])))
+    await until(lambda: processes(f"{store}/"), "a monitor")
+    await machine.said("r/a", "WaitingToRetry")
+    await until(lambda: not processes(f"{store}/"), lambda: processes(f"{store}/"))
     await machine.finish()
 
 

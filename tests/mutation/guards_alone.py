@@ -38,6 +38,13 @@ ALONE: tuple[Guard, ...] = (
         "if self._calls.get(pidfd) is not None:",
         "embedded/test_attempts.py::test_who_hears_of_an_end_may_forget_another_one",
     ),
+    guard(
+        "what an engine had begun outlives it",
+        "execute/process/start.py",
+        "monitors.end(_name(folder), folder.path)",
+        "pass",
+        "embedded/test_containers.py::test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile",
+    ),
     # --- what a fork tells its sandbox's hooks ---
     guard(
         "whatever bears a fork's name tells for it",

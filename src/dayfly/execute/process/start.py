@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from dayfly.execute.process import monitors
 from dayfly.execute.process.resident import DEFAULTS, Resident
 from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
@@ -132,6 +133,11 @@ class Containers:
         )
 
     def clear(self, folder: Folder) -> None:
+        self._remove(folder)
+        if self._is_podman:
+            monitors.end(_name(folder), folder.path)
+
+    def _remove(self, folder: Folder) -> None:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
         try:
             done = subprocess.run(
