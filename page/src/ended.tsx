@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { below, get, place as cluster, words } from "./api";
 import { useAsked, useNow, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
+import { Table } from "./table";
 import { duration, moment, roughly } from "./text";
 import type { Ended } from "./types";
 import { Fault, Heading, Text } from "./ui";
@@ -83,34 +84,27 @@ function said(found: number, all: number, more: boolean): string {
 
 function Rows({ found, now }: { found: Ended[]; now: number }): JSX.Element {
   return (
-    <div class="rows">
-      <table>
-        <caption class="offstage">Sandboxes that have ended {span()}, the last first</caption>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Ended</th>
-            <th scope="col">Lived</th>
-            <th scope="col" class="host">{cluster() ? "Namespace" : "Host"}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {found.map((each) => (
-            <tr key={each.uid}>
-              <th scope="row">
-                <a href={href(["sandboxes", each.name], { uid: each.uid })}>
-                  <Text>{each.name}</Text>
-                </a>
-              </th>
-              <td title={moment(Date.parse(each.endedAt))}>{roughly(now - Date.parse(each.endedAt))} ago</td>
-              <td>{duration(Date.parse(each.endedAt) - Date.parse(each.createdAt))}</td>
-              <td class="host">
-                <Text>{each.cluster}</Text>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption={`Sandboxes that have ended ${span()}, the last first`}
+      rows={found}
+      of={(each) => each.uid}
+      columns={[
+        {
+          title: "Name",
+          cell: (each) => (
+            <a href={href(["sandboxes", each.name], { uid: each.uid })}>
+              <Text>{each.name}</Text>
+            </a>
+          ),
+        },
+        {
+          title: "Ended",
+          cell: (each) => `${roughly(now - Date.parse(each.endedAt))} ago`,
+          tip: (each) => moment(Date.parse(each.endedAt)),
+        },
+        { title: "Lived", cell: (each) => duration(Date.parse(each.endedAt) - Date.parse(each.createdAt)) },
+        { title: cluster() ? "Namespace" : "Host", kind: "host", cell: (each) => <Text>{each.cluster}</Text> },
+      ]}
+    />
   );
 }

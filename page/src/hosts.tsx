@@ -5,6 +5,7 @@ import { below } from "./api";
 import { spec } from "./filter";
 import { useAsked, useNow, type Live } from "./live";
 import { href } from "./router";
+import { Table } from "./table";
 import { roughly } from "./text";
 import type { Cluster, Concern } from "./types";
 import { Fault, Heading, State, Text } from "./ui";
@@ -27,37 +28,24 @@ export function Hosts({ live }: { live: Live }): JSX.Element {
       <Fault>{fault}</Fault>
       {found && !found.length && <p class="nothing">No host is connected yet.</p>}
       {found && found.length > 0 && (
-        <div class="rows">
-          <table>
-            <caption class="offstage">Hosts: clusters and machines that carry sandboxes out</caption>
-            <thead>
-              <tr>
-                <th scope="col">Host</th>
-                <th scope="col">Sandboxes</th>
-                <th scope="col">State</th>
-                <th scope="col" class="age">Operator</th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.map((each) => (
-                <tr key={each.name}>
-                  <th scope="row">
-                    <a href={href(["sandboxes"], { q: `on:${each.name}` })}>
-                      <Text>{each.name}</Text>
-                    </a>
-                  </th>
-                  <td>{counted.get(each.name) ?? 0}</td>
-                  <td class="wide">
-                    <Standing of={each} silent={silent.get(each.name)} now={now} />
-                  </td>
-                  <td class="age">
-                    <Text>{each.operator.version || "–"}</Text>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          caption="Hosts: clusters and machines that carry sandboxes out"
+          rows={found}
+          of={(each) => each.name}
+          columns={[
+            {
+              title: "Host",
+              cell: (each) => (
+                <a href={href(["sandboxes"], { q: `on:${each.name}` })}>
+                  <Text>{each.name}</Text>
+                </a>
+              ),
+            },
+            { title: "Sandboxes", cell: (each) => counted.get(each.name) ?? 0 },
+            { title: "State", kind: "wide", cell: (each) => <Standing of={each} silent={silent.get(each.name)} now={now} /> },
+            { title: "Operator", kind: "age", cell: (each) => <Text>{each.operator.version || "–"}</Text> },
+          ]}
+        />
       )}
     </>
   );

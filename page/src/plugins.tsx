@@ -6,6 +6,7 @@ import { GraphView } from "./graph";
 import { useAsked } from "./live";
 import { drawn, params, plan, type PluginSpec, type Step } from "./plugin-model";
 import { href, type Place } from "./router";
+import { Table } from "./table";
 import { logText, moment } from "./text";
 import type { Plugin } from "./types";
 import { Fault, Heading, Text } from "./ui";
@@ -32,35 +33,24 @@ export function Plugins({ place }: { place: Place }): JSX.Element {
         </p>
       )}
       {found && found.length > 0 && (
-        <div class="rows">
-          <table>
-            <caption class="offstage">Plugins and their versions</caption>
-            <thead>
-              <tr>
-                <th scope="col">Plugin</th>
-                <th scope="col">Used by</th>
-                <th scope="col">Description</th>
-                <th scope="col" class="left">Published</th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.map((each) => (
-                <tr key={each.name}>
-                  <th scope="row">
-                    <a href={href(["plugins", each.name])}>
-                      <Text>{each.name}</Text>
-                    </a>
-                  </th>
-                  <td>{users(each).length || "–"}</td>
-                  <td class="wide">
-                    <Text>{String((each.spec as PluginSpec).description ?? "")}</Text>
-                  </td>
-                  <td class="left">{moment(Date.parse(each.createdAt)).slice(0, 10)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          caption="Plugins and their versions"
+          rows={found}
+          of={(each) => each.name}
+          columns={[
+            {
+              title: "Plugin",
+              cell: (each) => (
+                <a href={href(["plugins", each.name])}>
+                  <Text>{each.name}</Text>
+                </a>
+              ),
+            },
+            { title: "Used by", cell: (each) => users(each).length || "–" },
+            { title: "Description", kind: "wide", cell: (each) => <Text>{String((each.spec as PluginSpec).description ?? "")}</Text> },
+            { title: "Published", kind: "left", cell: (each) => moment(Date.parse(each.createdAt)).slice(0, 10) },
+          ]}
+        />
       )}
     </>
   );

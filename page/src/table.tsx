@@ -1,0 +1,49 @@
+/** A list as a table: the first cell names the row. Thousands of rows are `list.tsx`'s, which draws only those in sight. */
+import type { ComponentChildren, JSX } from "preact";
+
+interface Column<Row> {
+  title: string;
+  /** The class of its cells; with `wide` the title keeps its width. */
+  kind?: "age" | "host" | "left" | "wide";
+  cell: (row: Row) => ComponentChildren;
+  /** What stands there when one points at it. */
+  tip?: (row: Row) => string;
+}
+
+interface Props<Row> {
+  caption: string;
+  rows: Row[];
+  of: (row: Row) => string;
+  columns: [Column<Row>, ...Column<Row>[]];
+}
+
+export function Table<Row>({ caption, rows, of, columns: [name, ...others] }: Props<Row>): JSX.Element {
+  return (
+    <div class="rows">
+      <table>
+        <caption class="offstage">{caption}</caption>
+        <thead>
+          <tr>
+            {[name, ...others].map(({ title, kind }) => (
+              <th key={title} scope="col" class={kind === "wide" ? undefined : kind}>
+                {title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={of(row)}>
+              <th scope="row">{name.cell(row)}</th>
+              {others.map(({ title, kind, cell, tip }) => (
+                <td key={title} class={kind} title={tip?.(row)}>
+                  {cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
