@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dayfly.kube.objects import Key
 from kube.fake.kinds import NAMESPACES, Kind
+from kube.fake.kinship import owners_of
 from kube.fake.store import Object
 from kube.fake.writing import Writer
 
@@ -40,34 +41,37 @@ class Controllers:
         return False
 
     def _collect(self) -> bool:
-        everything = list(self._store.everything())
-        living = {item["metadata"]["uid"]: (key, item) for _, key, item in everything}
-        for kind, key, item in everything:
-            metadata = item["metadata"]
-            if "deletionTimestamp" in metadata:
-                if self._release(kind, key, item, everything):
-                    return True
-                continue
-            owners = metadata.get("ownerReferences", [])
-            present = [owner for owner in owners if _owns(living.get(owner["uid"]), key)]
-            if owners and not present:
-                self._writer.delete(kind, key, {"preconditions": {"uid": metadata["uid"]}})
+        unseen = self._store.kinship.unseen
+        for kind, key, item in self._store.in_order(unseen):
+            if self._treat(kind, key, item):
                 return True
-            if present and all(_in_foreground(living[owner["uid"]][1]) for owner in present):
-                self._writer.delete(kind, key, {"preconditions": {"uid": metadata["uid"]}})
-                return True
+            unseen.discard((kind, key))
+        unseen.clear()  # what is left is no longer there
         return False
 
-    def _release(self, kind: Kind, key: Key, item: Object, everything: list[tuple[Kind, Key, Object]]) -> bool:
+    def _treat(self, kind: Kind, key: Key, item: Object) -> bool:
+        """Do what is due to one object; whether there was anything."""
+        metadata = item["metadata"]
+        if "deletionTimestamp" in metadata:
+            return self._release(kind, key, item)
+        named = [self._living(uid) for uid in owners_of(item)]
+        present = [owner for owner in named if _owns(owner, key)]
+        if named and (not present or all(_in_foreground(owner[2]) for owner in present)):
+            self._writer.delete(kind, key, {"preconditions": {"uid": metadata["uid"]}})
+            return True
+        return False
+
+    def _living(self, uid: str) -> tuple[Kind, Key, Object] | None:
+        place = self._store.kinship.place(uid)
+        item = self._store.get(*place) if place else None
+        return (*place, item) if place and item is not None else None
+
+    def _release(self, kind: Kind, key: Key, item: Object) -> bool:
         """Take off the collector's own finalizers once they are satisfied."""
         finalizers = item["metadata"].get("finalizers", [])
         if "orphan" not in finalizers and "foregroundDeletion" not in finalizers:
             return False
-        dependents = [
-            other
-            for other in everything
-            if any(owner["uid"] == item["metadata"]["uid"] for owner in other[2]["metadata"].get("ownerReferences", []))
-        ]
+        dependents = self._store.in_order(self._store.kinship.dependents(item["metadata"]["uid"]))
         if "orphan" in finalizers:
             for other_kind, other_key, other in dependents:
                 owners = [o for o in other["metadata"]["ownerReferences"] if o["uid"] != item["metadata"]["uid"]]
@@ -92,9 +96,9 @@ class Controllers:
         return True
 
 
-def _owns(owner: tuple[Key, Object] | None, dependent: Key) -> bool:
+def _owns(owner: tuple[Kind, Key, Object] | None, dependent: Key) -> bool:
     """An owner in another namespace is none."""
-    return owner is not None and owner[0].namespace in ("", dependent.namespace)
+    return owner is not None and owner[1].namespace in ("", dependent.namespace)
 
 
 def _in_foreground(owner: Object) -> bool:

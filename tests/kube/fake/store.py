@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import bisect
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dayfly.kube.objects import Key
 from kube.fake.kinds import Kind
+from kube.fake.kinship import Kinship, Place
 
 Object = dict[str, Any]
 
@@ -40,6 +41,7 @@ class Store:
         self.horizon = 0
         self.stirred = False
         """Whether anything was written that the cluster's own controllers care for: an end, or an owner."""
+        self.kinship = Kinship()
         self._now: dict[Kind, dict[Key, Object]] = {}
         self._log: dict[Kind, list[Write]] = {}
         self._changed: dict[Kind | None, asyncio.Event] = {}
@@ -69,6 +71,18 @@ class Store:
             for key, item in sorted(items.items()):
                 yield kind, key, item
 
+    def in_order(self, places: Iterable[Place]) -> list[tuple[Kind, Key, Object]]:
+        """Those of them that are there, as `everything` has them."""
+        wanted: dict[Kind, list[Key]] = {}
+        for kind, key in places:
+            wanted.setdefault(kind, []).append(key)
+        return [
+            (kind, key, items[key])
+            for kind, items in self._now.items()
+            for key in sorted(wanted.get(kind, ()))
+            if key in items
+        ]
+
     def put(self, kind: Kind, key: Key, new: Object | None, at: float) -> Object | None:
         """Write (None: remove) and give what was stored, with its new version in it."""
         self.version += 1
@@ -80,6 +94,7 @@ class Store:
             self._now[kind][key] = new
         else:
             del self._now[kind][key]
+        self.kinship.note((kind, key), old, new)
         self._log.setdefault(kind, []).append(Write(self.version, key, old, new, at))
         for of in (kind, None):
             if waiting := self._changed.pop(of, None):

@@ -1,0 +1,48 @@
+"""Who owns whom, kept with each write, so that the collector looks at what may have become due and at nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dayfly.kube.objects import Key
+from kube.fake.kinds import Kind
+
+Place = tuple[Kind, Key]
+
+
+class Kinship:
+    """What an object is due depends on itself, its owners and its dependents: whoever of them is written, all are."""
+
+    def __init__(self) -> None:
+        self.unseen: set[Place] = set()
+        """Those whose turn may have come since the collector last found nothing to do for them."""
+        self._places: dict[str, Place] = {}
+        self._dependents: dict[str, set[Place]] = {}
+
+    def note(self, place: Place, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        """One write: None is not there."""
+        uids = {item["metadata"]["uid"] for item in (old, new) if item is not None}
+        owners = {uid for item in (old, new) if item is not None for uid in owners_of(item)}
+        for uid in owners:
+            self._dependents.get(uid, set()).discard(place)
+        for uid in uids:
+            self._places.pop(uid, None)
+        if new is not None:
+            self._places[new["metadata"]["uid"]] = place
+            for uid in owners_of(new):
+                self._dependents.setdefault(uid, set()).add(place)
+        self.unseen.add(place)
+        self.unseen.update(*(self.dependents(uid) for uid in uids))
+        self.unseen.update(found for uid in owners if (found := self._places.get(uid)))
+
+    def place(self, uid: str) -> Place | None:
+        return self._places.get(uid)
+
+    def dependents(self, uid: str) -> Iterable[Place]:
+        return self._dependents.get(uid, ())
+
+
+def owners_of(item: dict[str, Any]) -> list[str]:
+    """The UIDs of whom it names."""
+    return [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()]
