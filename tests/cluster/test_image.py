@@ -11,8 +11,8 @@ from manifests import documents
 PYTHON = f"/usr/local/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 
 PROGRAM = """
-import os, pathlib, dayfly.operator.main, dayfly.kube.auth, ssl, sqlite3
-from kubernetes.aio import config
+import os, pathlib, dayfly.operator.main, dayfly.kube.kubeconfig, ssl, sqlite3
+dayfly.kube.kubeconfig.library()
 runner = pathlib.Path(os.environ["DAYFLY_RUNNER"])
 assert os.access(runner, os.X_OK)
 print(os.getuid(), sorted(each.name for each in runner.parent.iterdir()), ssl.create_default_context().cert_store_stats()["x509"] > 9)

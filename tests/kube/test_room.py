@@ -36,9 +36,12 @@ class TestWalls:
         assert {name for name in ours if not name.startswith(("dayfly.kube", "dayfly.work"))} == set()
 
     def test_outer_libraries_have_one_door_each(self, file: Path):
-        """`kubernetes` only in auth, aiohttp only in transport: either can be replaced alone."""
+        """`kubernetes` only in kubeconfig, which asks for it by its name, aiohttp only in transport: either can be
+        replaced alone.
+        """
         roots = {name.split(".")[0] for name in imported(file)}
-        assert ("kubernetes" in roots) is (file.stem == "auth")
+        assert "kubernetes" not in roots
+        assert ("importlib.util" in imported(file)) is (file.stem == "kubeconfig")
         assert ("aiohttp" in roots) is (file.stem == "transport")
 
 

@@ -1,8 +1,8 @@
 """Credentials from a kubeconfig (certificates, tokens, exec plugins, OIDC) or from inside a pod.
 
-The only importer of `kubernetes`, and of it only the loader of kubeconfigs, imported when first used: it brings along
-75 MB and takes a second, which no operator in a pod has to spend. Its exec provider reports a failure to a log alone,
-so this module looks for what came of it.
+Kubeconfigs are read by the package `kubernetes`, of which `kubeconfig.py` imports only that part, and only when it is
+first asked for: no operator in a pod is. Its exec provider reports a failure to a log alone, so this module looks for
+what came of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import os
 import ssl
 from pathlib import Path
 from typing import Any
+
+from dayfly.kube.kubeconfig import library as kubeconfig_library
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +118,8 @@ def namespace(context: str, kubeconfig: Path | None = None) -> str:
         CredentialsError: there is no such context, or no file; the text names those that are there.
     """
     import yaml  # noqa: PLC0415 - what the library below reads with
-    from kubernetes.aio import config  # type: ignore[import-untyped] # noqa: PLC0415 - ships no types; big
 
+    config = kubeconfig_library()
     chosen = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if not any(map(_exists, chosen.split(os.pathsep))):
         raise CredentialsError(f"{chosen}: there is no such file")
@@ -160,11 +162,10 @@ def _in_pod() -> _Loaded:
 
 
 async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
-    from kubernetes.aio import client, config  # noqa: PLC0415 - big
-
+    config = kubeconfig_library()
     if not any(map(_exists, kubeconfig.split(os.pathsep))):
         raise CredentialsError(f"{kubeconfig}: there is no such file")
-    found: Any = client.Configuration()
+    found: Any = config.kube_config.Configuration()
     try:
         loader = await config.load_kube_config(kubeconfig, context, found, persist_config=False)
         _check_exec(kubeconfig, loader, found)
