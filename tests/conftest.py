@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -31,7 +32,8 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# Not in `make check`, whatever each takes by itself: what starts programs, or plays many lives, is most of the work.
+# Not in `make check`, whatever each takes by itself: what starts programs, plays many lives or asks every route in every
+# role is most of the work. Folders that are named here are not even looked into there, and so are the clusters'.
 HEAVY = (
     *("tests/examples/", "tests/pytest_plugin/", "tests/runner/", "tests/conformance/"),
     *(
@@ -41,8 +43,17 @@ HEAVY = (
         "tests/test_share.py",
     ),
     *("tests/control/test_crash.py", "tests/control/test_fuzz.py", "tests/control/test_store.py"),
+    *("tests/control/test_fleet.py", "tests/control/test_lossy.py", "tests/control/test_rights.py"),
+    *("tests/control/test_schemathesis.py", "tests/control/test_sdk.py", "tests/page/test_browser.py"),
+    "tests/control/test_connections.py::test_four_hundred_halves_do_not_stop_a_server_with_256_descriptors",
+    "tests/control/test_key_scopes.py::test_every_route_for_every_role_scope_and_organisation",
     *("tests/embedded/test_container", "tests/embedded/test_routes.py", "tests/embedded/test_forks.py"),
+    "tests/embedded/test_steps.py::test_two_hundred_runs_at_once",
+    "tests/docs/test_kube_page.py::test_its_code_passes_strict_types",
+    "tests/docs/test_client_page.py::test_its_programs_pass_strict_types",
+    *("tests/mutation/test_mutants.py", "tests/simulator/test_machine.py"),
 )
+CLUSTERS = "tests/cluster/"
 # The real command line, somebody who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
 
@@ -77,6 +88,25 @@ def played(request: pytest.FixtureRequest) -> Callable[..., None]:
             request.node.user_properties.append((SAID, f"{what}\n{said}"))
 
     return note
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether it is a folder of which the marks that are asked for leave nothing: to load it all takes seconds."""
+    wanted = config.option.markexpr
+    left_out = (*(HEAVY if "not heavy" in wanted else ()), *([CLUSTERS] if "not cluster" in wanted else ()))
+    inside = collection_path.is_relative_to(config.rootpath)
+    return (inside and f"{collection_path.relative_to(config.rootpath).as_posix()}/" in left_out) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Of what is collected nothing goes before the end, so nobody looks for garbage in it: not now, and not later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -68,6 +70,10 @@ class Scopes(LoadFileScheduling):
     worker starts its own. Both begin with them if Kubernetes is built, for they wait while other workers compute.
     """
 
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._places: dict[str, int] = {}  # in each worker's list of tests: they are the same
+
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
@@ -77,13 +83,26 @@ class Scopes(LoadFileScheduling):
         else:
             node.shutdown()
 
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forgets the test. xdist would keep and count all of a worker's with each that ends: a quadratic of them."""
+        nodeid = self.registered_collections[node][item_index]
+        scopes = self.assigned_work[node]
+        left = scopes[scope(nodeid)]
+        del left[nodeid]
+        if not left:
+            del scopes[scope(nodeid)]
+        self._reschedule(node)
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         wanted = self._next(node) if self.workqueue else None
         if wanted is None:
             node.shutdown()
             return
-        self.workqueue.move_to_end(wanted, last=False)
-        super()._assign_work_unit(node)
+        tests = self.workqueue.pop(wanted)
+        self.assigned_work[node][wanted] = tests
+        if not self._places:
+            self._places = {nodeid: index for index, nodeid in enumerate(self.registered_collections[node])}
+        node.send_runtest_some([self._places[nodeid] for nodeid in tests])
 
     def _next(self, node: WorkerController) -> str | None:
         """The scope that this worker is to play now, or None if what is left is for others."""

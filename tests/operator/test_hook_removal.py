@@ -59,7 +59,12 @@ def test_what_was_made_is_undone_and_the_object_lives_on():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-@pytest.mark.parametrize("harm", HARMS)
+QUICK = SHARE.of(HARMS, 4, "harms to a hook that is removed, in `make check`")
+
+
+@pytest.mark.parametrize(
+    "harm", [pytest.param(harm, marks=() if harm in QUICK else pytest.mark.slow) for harm in HARMS]
+)
 def test_whatever_happens_at_any_of_its_changes(harm, played):
     """Above all one that stood still while all of it went: it must not begin the object anew."""
     sent = 0

@@ -161,7 +161,10 @@ def changes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], in
     return count
 
 
-@pytest.mark.parametrize("name", ALL)
+QUICK = SHARE.of(ALL, 3, "undisturbed lives in `make check`")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ALL])
 def test_undisturbed(name, changes):
     """Each life comes to its end, with one, two and three operators at work."""
     for count in (1, 2, 3):
