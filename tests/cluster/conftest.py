@@ -163,8 +163,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Note what was skipped; in CI nothing may be."""
+    """Note what was skipped; in CI nothing may be. What has failed on the operators' watch comes with their logs."""
     report = yield
+    operator = getattr(item, "funcargs", {}).get("operator")
+    if report.failed and isinstance(operator, Installed):
+        report.sections.append(("the operators' logs", operator.logs()))
     if report.skipped and item.get_closest_marker("cluster") and not hasattr(report, "wasxfail"):
         reason = str(call.excinfo.value) if call.excinfo else "skipped"
         report.user_properties.append((SKIPPED, reason))

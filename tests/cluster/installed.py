@@ -21,6 +21,7 @@ RUN_LABEL = "dayfly.dev/run"
 ACCOUNT = "dayfly-system:dayfly-operator"  # the operator's, as a RoleBinding wants it
 _FIRST_VARIABLE = "        - name: POD_NAME\n"
 _SHORT_LEASE = "        - {name: DAYFLY_LEASE_SECONDS, value: '5'}\n"
+LOGGED = 200  # lines of each operator that a test's failure comes with
 AS_OPERATOR = f"--as=system:serviceaccount:{ACCOUNT}"
 
 
@@ -187,6 +188,19 @@ class Installed:
         """The operator's pods; not those that a rollout has replaced, which take their time to go."""
         every = self.items(f"/api/v1/namespaces/{SYSTEM}/pods")
         return [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
+
+    def logs(self) -> str:
+        """What the operators have logged last, for whoever reads of a failure: the end of each, and of its start before."""
+        told = []
+        for pod in self.replicas():
+            name, restarted = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]["restartCount"]
+            for before in (["--previous"], []) if restarted else ([],):
+                told.append(f"--- {' '.join([name, *before])}")
+                try:
+                    told.append(self.own.kubectl("logs", "-n", SYSTEM, name, f"--tail={LOGGED}", *before))
+                except clusters.CommandError as error:  # it is gone, or its node does not answer
+                    told.append(str(error))
+        return "\n".join(told)
 
     def leader(self) -> str:
         """The name of the pod that does the work."""
