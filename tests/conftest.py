@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from idle import Idle
 from minutes import Minutes, Processor
 from proof import PLAYED, SAID, Proof
-from scopes import Scopes
+from scopes import Scopes, rank
 from share import SHARE
 
 # A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
@@ -110,9 +110,9 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Nothing of the proof, unless it is asked for. Files with many slow tests begin first, so that at the end no worker
-
-    waits for another; those of clusters last, for a Kubernetes may be built while there is other work (`Scopes` knows).
+    """Nothing of the proof, unless it is asked for. Long files, and those with many slow tests, begin first, so that at
+    the end no worker waits for another; those of clusters last, for a Kubernetes may be built while there is other work
+    (`Scopes` knows).
     """
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
@@ -125,7 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("heavy")
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
-    items.sort(key=lambda item: (item.path in last, item.path in built, -slow[item.path]))
+    ranks = {item.path: rank(item.nodeid.partition("::")[0]) for item in items}
+    items.sort(key=lambda item: (item.path in last, ranks[item.path], item.path in built, -slow[item.path]))
 
 
 def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:

@@ -23,6 +23,26 @@ TOGETHER = (
     ),
     ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py"),
 )
+# What took longest in whole runs, more than a minute by the clock each, begins first: who is alone with it at the end would
+# keep everybody waiting.
+LONGEST = (
+    "tests/cluster/test_trial.py",
+    "tests/operator/test_matrix.py",
+    "tests/model/test_model.py",
+    "tests/simulator/test_bugs.py",
+    "tests/cluster/test_forks.py",
+    "tests/cluster/test_testcluster.py",
+    "tests/cluster/test_server.py",
+    "tests/operator/test_schedules.py",
+    "tests/examples/test_pages.py",
+    "tests/operator/test_proxied.py",
+    "tests/embedded/test_container_crash.py",
+    "tests/mutation/test_guards.py",
+    "tests/deploy/test_install.py",
+    "tests/cluster/test_conformance.py",
+    "tests/examples/test_lives.py",
+    "tests/page/test_browser.py",
+)
 # Classes of tests that take minutes each, with a cluster that a worker has for all of its own.
 CLUSTERS = "tests/cluster/"
 MOST_CLUSTERS = 2
@@ -54,6 +74,11 @@ def scope(nodeid: str) -> str:
     if file.startswith(CLUSTERS):
         return f"{file}::{name.partition('::')[0]}" if "::" in name else file
     return file
+
+
+def rank(file: str) -> int:
+    """When a file begins: the lower, the earlier."""
+    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 def need(scope: str) -> Need:

@@ -44,8 +44,13 @@ def test_all_that_need_a_bare_server_are_known():
 
 
 def test_every_file_that_is_named_is_there():
-    named = [*scopes.SPREAD, *scopes.SERVERS, *(name for files in scopes.TOGETHER for name in files)]
+    named = [*scopes.SPREAD, *scopes.SERVERS, *scopes.LONGEST, *(name for files in scopes.TOGETHER for name in files)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_what_takes_longest_begins_first():
+    files = ["tests/spec/test_names.py", *reversed(scopes.LONGEST)]
+    assert sorted(files, key=scopes.rank) == [*scopes.LONGEST, "tests/spec/test_names.py"]
 
 
 NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.CLUSTER
