@@ -447,14 +447,17 @@ class TestEnding:
         assert told.attempts.values == {}
         assert told.fact() is None
 
-    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
-    async def test_outputs_that_cannot_be_read_are_lost_and_not_for_want_of_descriptors(self, told, number):
+    @pytest.mark.parametrize(
+        ("fault", "scarce"),
+        [(OSError(errno.EMFILE, "no"), True), (OSError(errno.ENOENT, "no"), False), (ValueError("differ"), False)],
+    )
+    async def test_outputs_that_cannot_be_read_are_lost_and_not_for_want_of_descriptors(self, told, fault, scarce):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}, started_at=3, ended_at=4))
-        told.folder.tell(observe=end, value=[OSError(number, "no"), b"u"])
+        told.folder.tell(observe=end, value=[fault, b"u"])
         await self.ended(told)
         fact = told.fact()
-        if number == errno.EMFILE:
+        if scarce:
             assert fact.result.outcome == "succeeded"
         else:
             assert (fact.result.outcome, fact.result.started_at, fact.result.ended_at) == ("failed", 3, 4)

@@ -67,6 +67,8 @@ class Envoy:
         # What lies in its files: by name each way with the version of its table.
         self._ways: dict[str, tuple[Way, int]] = {}
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
+        # By name where it is told to listen; None: it is not known, as a former server told it, or it did not do it.
+        self._listening: dict[str, int] | None = None
 
     @property
     def pid(self) -> int:
@@ -117,7 +119,7 @@ class Envoy:
         before = self._ways
         await self._bring_clusters([*good, *(way for way, _ in before.values())], lingering)
         self._ways = {way.name: self._brought(way, before.get(way.name)) for way in good}
-        self._bring_listeners(good, before)
+        self._bring_listeners(good)
         for way, version in self._ways.values():
             if before.get(way.name) != (way, version):
                 await self._taken_up(way, version)
@@ -131,6 +133,7 @@ class Envoy:
         """It has to be asked anew about everything: another process reads the files now."""
         self._ways = {name: (way, 0) for name, (way, _) in self._ways.items()}
         self._clusters = self._clusters[0], 0
+        self._listening = None
 
     async def close(self) -> None:
         """End it."""
@@ -159,12 +162,15 @@ class Envoy:
         self._put(f"tables/{envoy.file_of(way.name)}", envoy.answer(version, [found]))
         return way, version
 
-    def _bring_listeners(self, ways: Sequence[Way], before: dict[str, tuple[Way, int]]) -> None:
-        had = {name: way.listens for name, (way, version) in before.items() if version}
-        if had != {way.name: way.listens for way in ways}:
+    def _bring_listeners(self, ways: Sequence[Way]) -> None:
+        wished = {way.name: way.listens for way in ways}
+        if self._listening != wished:
             self._put("listeners.json", envoy.answer(self._next(), envoy.listeners(ways, f"{self._folder}/tables")))
-            for name in had.keys() - {way.name for way in ways}:
-                Path(f"{self._folder}/tables/{envoy.file_of(name)}").unlink(missing_ok=True)
+            self._listening = wished
+            known = {envoy.file_of(name) for name in wished}
+            for table in Path(f"{self._folder}/tables").iterdir():
+                if table.name not in known:
+                    table.unlink()
 
     def _write_clusters(self, ways: Iterable[Way], lingering: Collection[int]) -> None:
         wished = envoy.clusters(ways, lingering)
@@ -267,6 +273,7 @@ class Envoy:
             await self._until(lambda: self._probed(way.listens) == str(version), f"port {way.listens} is not served")
         except TroubleError:
             self._ways[way.name] = way, 0
+            self._listening = None
             raise
 
     async def _unlistenable(self, way: Way) -> str:
