@@ -1,5 +1,6 @@
 """What is done around the proxy without one: who holds its lock, which ports are free, its last words, its patience."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from dayfly.embedded import envoy
 from dayfly.embedded.envoy import Envoy, TroubleError
 from dayfly.embedded.envoy_process import holder, unbindable
 from dayfly.execute.process.run import opens
-from dayfly.execute.route.envoy import Lead, Way
+from dayfly.execute.route.envoy import PROBE, Lead, Way
 from embedded.machine import until
 
 
@@ -66,6 +67,16 @@ class TestPatience:
         await proxy._until(lambda: next(looks), "it reads nothing")
         assert next(looks, None) is None
 
+    async def test_it_is_looked_at_less_and_less_often(self, proxy, monkeypatch):
+        proxy._process, pauses = SimpleNamespace(pid=7), []
+
+        async def sleep(seconds):
+            pauses.append(seconds)
+
+        monkeypatch.setattr(envoy.asyncio, "sleep", sleep)
+        await proxy._until(lambda: len(pauses) == 12, "it reads nothing")
+        assert pauses == pytest.approx([min(0.004 * 1.5**number, 0.1) for number in range(12)])
+
     async def test_and_what_does_not_is_said(self, proxy, monkeypatch):
         monkeypatch.setattr(envoy, "PATIENCE_S", 0.01)
         proxy._process = SimpleNamespace(pid=7)
@@ -80,7 +91,16 @@ async def test_what_it_is_started_with_is_noted_for_the_next_server(proxy, tmp_p
     proxy._start()
     assert (tmp_path / "routing" / "form").read_text() == proxy._form()
     assert (tmp_path / "routing" / "token").read_text() == proxy._token
+    assert len(proxy._token) == 32, "nobody guesses it"
     assert proxy.pid == 7
+    folder = tmp_path / "routing"
+    assert json.loads((folder / "bootstrap.json").read_text())["admin"]["address"]["pipe"]["path"] == "admin.sock"
+    assert (folder / "tables").stat().st_mode & 0o777 == 0o700
+    (folder / "admin.sock").touch()
+    token = proxy._token
+    proxy._start()
+    assert not (folder / "admin.sock").exists(), "of one that was killed"
+    assert proxy._token != token
 
 
 async def test_at_the_end_its_process_is_ended_once(proxy):
@@ -159,7 +179,7 @@ class TestFiles:
     @pytest.fixture
     def reader(self, tmp_path, monkeypatch):
         found = Reader(tmp_path)
-        monkeypatch.setattr(envoy, "Process", lambda pid, **_: SimpleNamespace(pid=pid))
+        monkeypatch.setattr(envoy, "Process", lambda pid, **_: SimpleNamespace(pid=pid, leave=list))
         monkeypatch.setattr(envoy, "is_closed", lambda port: port not in found.tables())
         monkeypatch.setattr(envoy, "unbindable", lambda port: "taken" if port in (*found.tables(), 79) else "")
         monkeypatch.setattr(envoy, "PATIENCE_S", 0.01)
@@ -202,9 +222,10 @@ class TestFiles:
         assert reader.pid == 7, "of the same one"
 
     async def test_a_port_that_another_has_is_not_listened_at_and_the_others_are(self, reader):
-        said = await reader.apply([self.A, Way("preview/u/y", 79, 82)])
-        assert said == {"preview/u/y": "requests cannot be taken in on port 79 of this machine: taken"}
-        assert list(reader.in_force()) == [70]
+        for _ in range(2):
+            said = await reader.apply([self.A, Way("preview/u/y", 79, 82)])
+            assert said == {"preview/u/y": "requests cannot be taken in on port 79 of this machine: taken"}
+            assert list(reader.in_force()) == [70]
 
     async def test_its_own_of_before_is_no_other(self, reader):
         await reader.apply([self.A])
@@ -224,7 +245,7 @@ class TestFiles:
         reader.deaf = False
         reader.written.clear()
         assert await reader.apply([self.LED]) == {}
-        assert "tables/baseline~a~b.json" in reader.written
+        assert {"tables/baseline~a~b.json", "listeners.json"} <= set(reader.written)
 
     async def test_what_is_still_listened_at_is_said(self, reader, monkeypatch):
         await reader.apply([self.A, self.B])
@@ -271,6 +292,13 @@ class TestFiles:
         after.leave()
         assert former[1:] == ([("leave", 9)] if adopted else ended if found else [])
         assert after.pid == 0
+
+    async def test_one_that_is_begun_in_its_place_reads_all_anew(self, reader, former):
+        self.found = 0
+        reader.leave()
+        assert await reader.apply([self.A]) == {}
+        assert reader.in_force() == {70: ["127.0.0.1:80"]}
+        assert former == [(7, True)]
 
     async def test_what_a_former_server_wished_for_goes(self, reader, former, tmp_path, monkeypatch):
         """Though nobody remembers it, and even if nothing is wished for any more."""
@@ -347,3 +375,50 @@ class TestFind:
             assert envoy.find() == "/bin/envoy"
         monkeypatch.setattr(envoy.shutil, "which", lambda _name: None)
         assert envoy.find() == ""
+
+
+class TestAsking:
+    """What it answers at its ports and at its own socket; whoever else answers there, and whoever does not."""
+
+    @staticmethod
+    async def told(proxy, said, ask, path=""):
+        """What `ask` gives of an answer with this text, and what was asked; nothing is answered where it is None."""
+        asked = asyncio.get_running_loop().create_future()
+
+        async def answer(reader, writer):
+            asked.set_result(await reader.readuntil(b"\r\n\r\n"))
+            if said is not None:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+            else:
+                await reader.read()  # until it is given up
+            writer.close()
+
+        if path:
+            server = await asyncio.start_unix_server(answer, path)
+        else:
+            server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            found = await asyncio.to_thread(ask, "/stats" if path else server.sockets[0].getsockname()[1])
+            return found, await asked
+
+    @pytest.mark.parametrize(
+        ("said", "version"), [(b"17", "17"), (b"not found", ""), (b"1" * 40, "1" * 32), (b"", ""), (None, "")]
+    )
+    async def test_a_port_tells_its_version_to_who_has_the_token(self, proxy, monkeypatch, said, version):
+        monkeypatch.setattr(envoy, "ANSWER_S", 5.0 if said is not None else 0.05)
+        proxy._token = "the-token"
+        found, asked = await self.told(proxy, said, proxy._probed)
+        assert found == version
+        assert f"{PROBE}: the-token\r\n".encode() in asked
+        assert b"connection: close" in asked
+
+    async def test_where_nobody_listens_there_is_no_version(self, proxy):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            assert proxy._probed(closed.getsockname()[1]) == ""
+
+    async def test_at_its_socket_it_tells_everything(self, proxy, tmp_path):
+        assert proxy._asked("/stats") == "", "nobody is there"
+        found, asked = await self.told(proxy, b"a: 1\nb: 2\n", proxy._asked, f"{tmp_path}/routing/admin.sock")
+        assert found == "a: 1\nb: 2\n"
+        assert asked.startswith(b"GET /stats HTTP/1.1\r\n")

@@ -179,6 +179,9 @@ class TestDoor:
         assert (tmp_path / "states" / "port").read_text() == str(port)
         assert f"http://127.0.0.1:{port}" in told["TF_HTTP_ADDRESS"]
         assert told["TF_HTTP_PASSWORD"] == access.token(states.keys(tmp_path), WHO)
+        (tmp_path / "states" / "u").mkdir()
+        door.clear(SimpleNamespace(uid="u", phase=Phase.CLEANED))
+        assert not (tmp_path / "states" / "u").exists()
         await door.close()
         assert self.served[1:] == ["closed"]
 

@@ -48,6 +48,19 @@ EQUIVALENT: dict[str, str] = {
         "it is read when there is something to read, and so few questions at once never fill it"
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
+    "embedded/envoy.py Envoy.adopt: self._process is None and self._folder.is_dir() -> (self._process is None)": (
+        "nobody holds a lock in a folder that is not there"
+    ),
+    "embedded/envoy.py Envoy.apply: self._process is None and not await self.adopt() -> (not await self.adopt())": (
+        "with a process that is known nothing is looked for, and the answer is that there is one"
+    ),
+    "embedded/envoy.py Envoy.forget: 0 -> 1 (1)": "no clusters are like a version: they are written in either case",
+    "embedded/envoy.py Envoy._start: 16 -> 17": "so many bytes at random are not guessed as well",
+    "embedded/envoy.py Envoy._start: 0 -> 1": "it is begun where there is something to lead to: that differs from nothing",
+    "embedded/envoy.py Envoy._spawn: 0 -> 1": "what has a code of its end is not waited for, whichever that is",
+    "embedded/envoy.py Envoy._until: clock() > end -> (clock() >= end)": (
+        "no look at a clock of nanoseconds is at the very end of its time"
+    ),
     "embedded/envoy.py Envoy._next: 1 -> 2": "a version has to rise, and by how much nobody asks",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
     "embedded/beginning.py take: time.monotonic() > end -> (time.monotonic() >= end)": (

@@ -208,7 +208,7 @@ class Envoy:
         self._token = secrets.token_hex(16)
         put(f"{self._folder}/token", self._token)
         put(f"{self._folder}/form", self._form())
-        self._ways, self._clusters = {}, ([], 0)
+        self._ways, self._clusters, self._listening = {}, ([], 0), None
         for name in ("listeners", "clusters"):
             self._put(f"{name}.json", envoy.answer(self._next(), []))
         self._put("bootstrap.json", self._bootstrap())
