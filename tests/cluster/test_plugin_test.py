@@ -98,10 +98,14 @@ def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world
 def test_after_ctrl_c_nothing_is_left(operator, admin, world):
     written(admin, plugin())
     running = admin.start(*words({}, "--publish"))
-    (sandbox,) = eventually(lambda: operator.items(f"/apis/{API}/namespaces/{TEAM}/sandboxes?labelSelector={LABEL}"))
-    assert sandbox["spec"]["ttl"]["duration"] == "14m"
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=100)
+    try:
+        of_tests = f"/apis/{API}/namespaces/{TEAM}/sandboxes?labelSelector={LABEL}"
+        (sandbox,) = eventually(lambda: operator.items(of_tests))
+        assert sandbox["spec"]["ttl"]["duration"] == "14m"
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate()
+    finally:
+        running.terminate()  # of one that has ended nothing
     assert running.returncode == 128 + signal.SIGINT, err
     assert "removing what was made for the test" in err
     assert made(operator) == []
