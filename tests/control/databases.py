@@ -55,6 +55,11 @@ class Postgres:
         found = self._admin.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [url.rpartition("/")[2]])
         return [pid for (pid,) in found.fetchall()]
 
+    def waits(self, url: str) -> bool:
+        """Whether somebody there waits for what another one holds."""
+        query = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        return self._admin.execute(query, [url.rpartition("/")[2]]).fetchone() is not None
+
     def dump(self, url: str, to: Path) -> None:
         """A backup of a database, as a superuser makes it: while others use it."""
         self._program("pg_dump", "--format=custom", f"--file={to}", url.rpartition("/")[2])

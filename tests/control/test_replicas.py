@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from control import wishes
 from control.client import KEY, ORG
 from control.lossy import call
-from dayfly.control import auth
+from dayfly.control import audit, auth
 from dayfly.control.app import create_app
-from dayfly.control.store import Store
+from dayfly.control.store import OVERTAKEN, Store
+from dayfly.control.tables import audit_heads
 
 
 @pytest.fixture
@@ -48,3 +50,29 @@ async def test_requests_for_the_same_sandboxes_at_once_are_carried_out_one_after
     ends = [call(app, KEY, "DELETE", f"{ORG}/sandboxes/sb{number}") for number in range(3) for app in replicas]
     assert {status for status, _ in await asyncio.gather(*ends)} == {200}
     assert (await call(replicas[1], KEY, "GET", f"{ORG}/sandboxes"))[1] == []
+
+
+async def test_who_was_overtaken_again_and_again_has_its_turn(postgres):
+    where, loop, others = postgres.fresh(), asyncio.get_running_loop(), []
+    slow, quick = Store.open(where), Store.open(where)
+
+    def note(rows):
+        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+
+    def overtaken(rows):
+        rows.execute(rows.select(audit_heads)).all()
+        other = asyncio.run_coroutine_threadsafe(quick.of("acme").write(note), loop)
+        others.append(other)
+        deadline = time.monotonic() + 60
+        while not (other.done() or postgres.waits(where)):
+            assert time.monotonic() < deadline, "the other one neither ends nor waits"
+        note(rows)
+
+    await quick.of("acme").write(note)
+    await slow.of("acme").write(overtaken)
+    assert len(others) == OVERTAKEN + 1
+    await asyncio.gather(*map(asyncio.wrap_future, others))
+    entries = await slow.of("acme").read(lambda rows: rows.execute(rows.select(audit_heads.c.number)).scalar())
+    assert entries == len(others) + 2, "each has changed what it wanted to, once"
+    for store in (slow, quick):
+        store.close()

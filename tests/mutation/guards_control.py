@@ -37,6 +37,13 @@ CONTROL: tuple[Guard, ...] = (
     ),
     # --- the control plane ---
     guard(
+        "who is overtaken again and again gives up",
+        "control/store.py",
+        "if tried > OVERTAKEN:",
+        "if False:",
+        "control/test_replicas.py::test_who_was_overtaken_again_and_again_has_its_turn",
+    ),
+    guard(
         "who listens is not told of a write before it is looked for others' writes",
         "control/store.py",
         "self.news.ring()",

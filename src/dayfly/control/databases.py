@@ -181,6 +181,16 @@ def enter(connection: Connection, org: str) -> None:
         connection.execute(sa.text("SELECT set_config('dayfly.org', :org, true)"), {"org": org})
 
 
+def take_turn(connection: Connection) -> None:
+    """Have nobody else write an entry of the audit until the transaction ends, and so no change that people ask for.
+
+    To be asked before anything else: a transaction sees what was there when it began to read. Unlike an advisory lock
+    this one is waited for before that, and unlike one of a session it passes through poolers.
+    """
+    if connection.dialect.name == "postgresql" and not connection.get_execution_options().get("postgresql_readonly"):
+        connection.execute(sa.text("LOCK TABLE audit_heads IN SHARE ROW EXCLUSIVE MODE"))
+
+
 def wait_for_migrations(connection: Connection) -> None:
     """Be the only one that changes the schema, until the transaction ends."""
     if connection.dialect.name == "postgresql":
