@@ -280,3 +280,17 @@ class TestInVain:
         baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080))
         assert unrouted(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == ""
         assert unrouted(Unit(name="a", kind=Kind.EXEC), baselines) == ""
+
+
+async def test_of_a_fork_that_begins_the_proxy_knows_before_anything_leads_there(bench):
+    bench.routing.start()
+    bench.routing.expect("u", frozenset({4711}))
+    await until(lambda: bench.proxy.asked and bench.proxy.asked[-1][1] == {4711}, "it knows the port")
+    assert not any(way.leads for way in bench.proxy.asked[-1][0])
+    bench.routing.expect("u", frozenset())
+    await until(lambda: not bench.proxy.asked[-1][1], "it is let go")
+    bench.routing.expect("u", frozenset({4711}))
+    bench.routing.forget_all("u")
+    asked = len(bench.proxy.asked)
+    await until(lambda: len(bench.proxy.asked) > asked, "it is asked anew")
+    assert not bench.proxy.asked[-1][1]

@@ -67,6 +67,8 @@ class Envoy:
         # What lies in its files: by name each way with the version of its table.
         self._ways: dict[str, tuple[Way, int]] = {}
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
+        # The version of them that it has.
+        self._known_clusters = 0
         # By name where it is told to listen; None: it is not known, as a former server told it, or it did not do it.
         self._listening: dict[str, int] | None = None
 
@@ -99,7 +101,7 @@ class Envoy:
 
         Args:
             ways: All that are wished for.
-            lingering: Ports of those that still answer what has come to them.
+            lingering: Further ports that it is to know: of forks that still answer what has come to them, or begin.
 
         Raises:
             TroubleError: it does not run, or does not take things up.
@@ -132,7 +134,7 @@ class Envoy:
     def forget(self) -> None:
         """It has to be asked anew about everything: another process reads the files now."""
         self._ways = {name: (way, 0) for name, (way, _) in self._ways.items()}
-        self._clusters = self._clusters[0], 0
+        self._clusters, self._known_clusters = (self._clusters[0], 0), 0
         self._listening = None
 
     async def close(self) -> None:
@@ -181,8 +183,11 @@ class Envoy:
     async def _bring_clusters(self, ways: Iterable[Way], lingering: Collection[int]) -> None:
         """No table may name a cluster that is not there yet, so these come first, and go last."""
         self._write_clusters(ways, lingering)
+        if self._known_clusters == self._clusters[1]:
+            return
         wanted = f'cluster_manager.cds.version_text: "{self._clusters[1]}"'
         await self._until(lambda: wanted in self._asked("/stats?filter=cds.version_text"), "it reads no clusters")
+        self._known_clusters = self._clusters[1]
 
     def _put(self, name: str, data: dict[str, Any]) -> None:
         put(f"{self._folder}/{name}", json.dumps(data))
@@ -208,7 +213,7 @@ class Envoy:
         self._token = secrets.token_hex(16)
         put(f"{self._folder}/token", self._token)
         put(f"{self._folder}/form", self._form())
-        self._ways, self._clusters, self._listening = {}, ([], 0), None
+        self._ways, self._clusters, self._known_clusters, self._listening = {}, ([], 0), 0, None
         for name in ("listeners", "clusters"):
             self._put(f"{name}.json", envoy.answer(self._next(), []))
         self._put("bootstrap.json", self._bootstrap())

@@ -100,6 +100,18 @@ class RouteExecutor(KeptExecutor):
 
     kind: str = Kind.ROUTE
 
+    async def observe(self, live: Live) -> None:
+        await super().observe(live)
+        self._routing.expect(live.run.uid, self._coming(live))
+
+    def _coming(self, live: Live) -> frozenset[int]:
+        """Where forks will answer whose routes are still to be claimed."""
+        if live.run.phase is not Phase.OPEN:
+            return frozenset()
+        wished = [step.unit for name, step in live.plan.kept.items() if live.run.unit(name).state not in ALIVE]
+        of = (unit.route.baseline for unit in wished if unit.route is not None and not unit.route.local_port)
+        return frozenset(self._ports.of(live.run.uid, fork_id(each)) for each in of if self._routing.may_lead(each))
+
     def wished(self, live: Live, key: Key, unit: Unit) -> Wished:
         route = unit.route
         if route is None:

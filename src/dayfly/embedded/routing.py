@@ -58,6 +58,8 @@ class Routing:
         self._proxy = proxy
         self._baselines = baselines
         self._entries: dict[Key, _Entry] = {}
+        # By run the ports of forks that begin, to which routes will lead.
+        self._coming: dict[str, frozenset[int]] = {}
         # How often something changed; after how many changes the proxy was asked last, and has done all of it.
         self._change = 0
         self._applied = 0
@@ -104,6 +106,17 @@ class Routing:
         entry.wished = wished
         entry.change = self.touch()
 
+    def may_lead(self, of: Baseline) -> bool:
+        """Whether forks of that have a port, and there is a proxy that could lead to it."""
+        workload = self._baselines.get(of)
+        return self.works and workload is not None and bool(workload.port)
+
+    def expect(self, run: str, ports: frozenset[int]) -> None:
+        """Let the proxy know these ports while their forks begin: half of the work is done when they answer."""
+        if self._coming.get(run, frozenset()) != ports:
+            self._coming[run] = ports
+            self.touch()
+
     def drop(self, key: Key) -> None:
         """It is to go, and to drain."""
         entry = self._entries.get(key)
@@ -122,6 +135,8 @@ class Routing:
 
     def forget_all(self, run: str) -> None:
         """The run is over."""
+        if self._coming.pop(run, None):
+            self.touch()
         for key in [key for key in self._entries if key.run == run]:
             self.forget(key)
 
@@ -219,7 +234,7 @@ class Routing:
         before = self._troubles, self._trouble, self._applied
         change = self._change
         try:
-            self._troubles = await proxy.apply(self.ways(), self._lingering())
+            self._troubles = await proxy.apply(self.ways(), self._unled())
         except (TroubleError, OSError) as fault:
             self._trouble = str(fault)
             log.warning("routes wait: %s", fault)
@@ -235,8 +250,10 @@ class Routing:
                 self.news(run)
         return not (self._trouble or self._troubles)
 
-    def _lingering(self) -> Collection[int]:
-        return {entry.wished.port for entry in self._entries.values() if entry.going and entry.wished.port}
+    def _unled(self) -> Collection[int]:
+        """Ports to which nothing leads yet, or any more."""
+        lingering = {entry.wished.port for entry in self._entries.values() if entry.going and entry.wished.port}
+        return lingering.union(*self._coming.values())
 
     def _settle(self) -> None:
         """What is gone from the proxy drains from now on."""
