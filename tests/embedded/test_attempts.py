@@ -436,6 +436,12 @@ class TestEnding:
         await self.ended(told, child=child)
         assert isinstance(told.fact(), fact)
 
+    @pytest.mark.parametrize(("complaint", "said"), [("no memory", ": no memory"), ("", " before it started the step")])
+    async def test_why_a_child_of_ours_left_no_marker_is_said(self, told, complaint, said):
+        told.folder.tell(observe=Stalled(since=1), exists=True, fence=True, complaint=complaint)
+        await self.ended(told, child=nobody())
+        assert told.fact().message == f"{told.starter.name} ended{said}"
+
     async def test_its_outputs_are_read_with_its_end(self, told):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))

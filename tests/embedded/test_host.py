@@ -133,6 +133,38 @@ async def test_its_files_are_closed_with_it(machine):
         os.fstat(closed._lock)
 
 
+async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
+    work = Path(machine.host._place.work).exists
+    assert work()
+    await machine.down()
+    assert not work()
+    await machine.up()
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    await machine.down()
+    assert work()
+    await machine.up()
+    await machine.finish()
+
+
+async def test_a_new_form_of_a_baseline_is_led_to(machine, monkeypatch):
+    touched = []
+    monkeypatch.setattr(machine.host._routing, "touch", lambda: touched.append("routing"))
+    await machine.host.baseline(Workload(name="app", command=("/bin/app",)))
+    assert touched == ["routing"]
+
+
+async def test_the_version_of_a_report_is_higher_than_any_of_the_server_before(machine):
+    await machine.host.offer(doc.offer(RAN))
+    await machine.ready()
+    before = machine.host.version("u")
+    await machine.down()
+    await machine.up(start=False)
+    assert machine.host.version("u") > before
+    machine.host.start()
+    await machine.finish()
+
+
 async def test_each_session_has_a_higher_number(machine, monkeypatch):
     """Also where the clock was set back."""
     first = machine.host.begin_session()

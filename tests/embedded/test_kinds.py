@@ -149,6 +149,7 @@ class TestOrders:
         unit = Unit(name="a", kind="webhook", webhook=Webhook(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
         assert records["isolation"] == b"user"
+        assert "private" not in records, "it is no script, and writes nothing"
 
 
 class TestSteps:

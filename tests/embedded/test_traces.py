@@ -3,9 +3,12 @@
 from types import SimpleNamespace
 
 from control.test_telling import report
+from dayfly.embedded.clock import now_ms
 from dayfly.embedded.traces import Traces
 from dayfly.execute.tracing import Tracer
 from dayfly.plan.reasons import Reason
+from embedded import documents as doc
+from embedded.machine import until
 from plan.test_trace import HISTORY, RUN
 
 
@@ -45,3 +48,16 @@ def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
     bench.tracer.close()
     assert bench.heard == [("changed", RUN.uid)]
     assert f"the trace of {RUN.uid} could not be made" in caplog.text
+
+
+async def test_a_host_with_a_tracer_has_its_runs_told(machine):
+    traces = []
+    tracer = Tracer(lambda spans: traces.append(spans) or True, now=now_ms)
+    await machine.down()
+    machine.options = {"tracer": tracer}
+    await machine.up()
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("make", "true")])))
+    await machine.ready()
+    await until(lambda: traces, "it is told once it is ready")
+    await machine.finish()
+    tracer.close()
