@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from dayfly.embedded import routing
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.envoy import TroubleError
 from dayfly.embedded.forks import Baselines
-from dayfly.embedded.route_executors import nowhere, unrouted
+from dayfly.embedded.route_executors import RouteExecutor, nowhere, unrouted
 from dayfly.embedded.routing import MISSING, Routing, Wished
 from dayfly.execute.route.envoy import Lead, Way
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
-from dayfly.spec.lifecycle import Baseline, Fork, Kind, Preview, Route, Unit
+from dayfly.spec.lifecycle import Baseline, Fork, Kind, Preview, Route, Target, Unit
+from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
 from embedded.machine import until
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 KEY = Key("u", "route:shop/web", 1)
+NOBODY = Target(kind="Sandbox", name="", uid="")
 PREVIEW = Key("u", "preview:site", 1)
 
 
@@ -294,3 +298,25 @@ async def test_of_a_fork_that_begins_the_proxy_knows_before_anything_leads_there
     asked = len(bench.proxy.asked)
     await until(lambda: len(bench.proxy.asked) > asked, "it is asked anew")
     assert not bench.proxy.asked[-1][1]
+
+
+async def test_a_route_that_is_wished_for_has_its_port_known_until_it_is_claimed_and_no_other_has(bench):
+    def live(state: State, of: Baseline = WEB):
+        unit = Unit(name=of.name, kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",)))
+        plan = SimpleNamespace(kept={KEY.unit: SimpleNamespace(unit=unit)})
+        run = Run(uid="u", target=NOBODY, plan="", units={KEY.unit: UnitRecord(state=state, attempt=1)})
+        return SimpleNamespace(run=run, plan=plan, kind=lambda _: Kind.FORK)
+
+    async def known(live) -> set[int]:
+        await executor.observe(live)
+        asked, change = len(bench.proxy.asked), bench.routing.touch()
+        await until(lambda: len(bench.proxy.asked) > asked and change <= bench.routing._applied, "it is asked")
+        return bench.proxy.asked[-1][1]
+
+    executor = RouteExecutor(bench.routing, SimpleNamespace(of=lambda _run, _fork: 4711))
+    bench.routing.start()
+    assert await known(live(State.NONE)) == {4711}
+    assert await known(live(State.CLAIMED)) == set()
+    portless = msgspec.structs.replace(WEB, name="batch")
+    bench.baselines.take(Workload(namespace="shop", name="batch", command=("x",)))
+    assert await known(live(State.NONE, portless)) == set()
