@@ -33,9 +33,11 @@ def _cluster() -> Iterable[Row | Table]:
 
 def _server() -> Iterator[Row | Table]:
     from bench import route  # likewise
+    from bench.cluster import route as in_cluster
     from bench.fleet import suite
 
     yield from route.measure()
+    yield from in_cluster.measure()
     yield from suite.measure()
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dayfly.cli.client import Client
 
+HOST = "127.0.0.1"
 ROUNDS = 15
 AIM = 1.2
 # How soon it is asked again after another has answered, or nobody has.
@@ -63,10 +64,10 @@ def _routed(client: Client, name: str, what: str, port: int) -> float:
     fork = {"forkOf": {"kind": "Deployment", "namespace": "default", "name": _name(what)}}
     began = time.perf_counter()
     made = client.put("sandboxes", name, body={"spec": {"cluster": "local", "forks": [fork]}})
-    _until(lambda: _said(port, made["routingKey"]) == name)
+    until(lambda: said(HOST, port, made["routingKey"]) == name)
     took = time.perf_counter() - began
     client.delete("sandboxes", name)
-    _until(lambda: name not in {each["name"] for each in client.get("sandboxes")})
+    until(lambda: name not in {each["name"] for each in client.get("sandboxes")})
     return took
 
 
@@ -76,7 +77,7 @@ def _bare(slow: float) -> float:
     # In a session of its own, as a fork is: Linux shares the processor among sessions.
     process = subprocess.Popen(COMMAND, env={"PORT": str(port), "SLOW": str(slow)}, start_new_session=True)
     try:
-        _until(lambda: _said(port) == "baseline")
+        until(lambda: said(HOST, port) == "baseline")
         return time.perf_counter() - began
     finally:
         process.kill()
@@ -104,17 +105,19 @@ def _name(what: str) -> str:
     return what.replace(" ", "-")
 
 
-def _said(port: int, key: str = "") -> str:
+def said(address: str, port: int, key: str = "", host: str = "") -> str:
     """Who answers there; empty if nobody does."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection(address, port, timeout=10)
+    headers = {"baggage": f"sd-routing-key={key}"} if key else {}
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", "/", headers={"baggage": f"sd-routing-key={key}"} if key else {})
+        connection.request("GET", "/", headers=headers | ({"Host": host} if host else {}))
         answer = connection.getresponse()
         return answer.read().decode() if answer.status == 200 else ""
     return ""
 
 
-def _until(so: Callable[[], bool]) -> None:
+def until(so: Callable[[], bool]) -> None:
+    """Wait for it, looking often."""
     deadline = time.monotonic() + 60
     while not so():
         if time.monotonic() > deadline:
@@ -124,7 +127,7 @@ def _until(so: Callable[[], bool]) -> None:
 
 def _free() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
