@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from dayfly.embedded import states
+from dayfly.embedded import state_door, states
 from dayfly.embedded.state_door import BODIES_AT_ONCE, StateDoor, _App, _body, _listen
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
@@ -146,7 +147,13 @@ class TestListening:
         with _listen(0) as other:
             port = other.getsockname()[1]
             with _listen(port) as found:
-                assert found.getsockname()[1] not in (0, port)
+                assert found.getsockname()[1] > 1023
+                assert found.getsockname()[1] != port
+
+    def test_where_none_can_be_had_that_is_said(self, monkeypatch):
+        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+        with pytest.raises(OSError, match="Cannot assign"):
+            _listen(0)
 
 
 class TestDoor:
@@ -198,6 +205,15 @@ class TestDoor:
         door.resume()
         assert await self.begun() == opened
         assert not opened or self.served[0][1] == [port]
+
+    async def test_it_ends_as_well_where_it_could_not_serve(self, tmp_path):
+        async def serve(_app, sockets, *, stop):
+            sockets[0].close()
+            raise OSError("no")
+
+        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door.variables(WHO)
+        await door.close()
 
     async def test_a_key_that_is_damaged_opens_nothing(self, door, tmp_path, caplog):
         (tmp_path / "states").mkdir()
@@ -263,8 +279,9 @@ class TestFiles:
     @pytest.mark.parametrize(("phase", "left"), [(Phase.CLEANED, 0), (Phase.ABANDONED, 1)])
     async def test_with_a_run_that_was_cleaned_up_they_go(self, files, tmp_path, phase, left):
         await files.swap(PLACE, Found(Head()), Head())
-        files.clear(SimpleNamespace(uid="u", phase=phase))
-        assert len(states.heads(tmp_path)) == left
+        for _ in range(2):
+            files.clear(SimpleNamespace(uid="u", phase=phase))
+            assert len(states.heads(tmp_path)) == left
 
     async def test_what_was_broken_off_is_written_anew(self, files, tmp_path):
         folder = tmp_path / "states" / "u" / "db"
@@ -273,3 +290,25 @@ class TestFiles:
         assert await files.swap(PLACE, Found(Head()), Head(sandbox="s"))
         assert [each.name for each in folder.iterdir()] == ["head"]
         assert (await files.find(PLACE)).head.sandbox == "s"
+
+    async def test_it_is_on_the_disk_before_it_has_its_name_and_nobody_else_reads_it(
+        self, files, tmp_path, monkeypatch
+    ):
+        folder, synced = tmp_path / "states" / "u" / "db", []
+
+        def opened(descriptor):
+            return Path(f"/proc/self/fd/{descriptor}")
+
+        def fsync(descriptor):
+            path = opened(descriptor).readlink()
+            synced.append((path.name, descriptor, (folder / "head").exists()))
+
+        monkeypatch.setattr(states.os, "fsync", fsync)
+        assert await files.swap(PLACE, Found(Head()), Head())
+        assert [(name, there) for name, _, there in synced] == [("head.tmp", False), ("db", True)]
+        assert not any(opened(descriptor).exists() for _, descriptor, _ in synced)
+        assert [each.stat().st_mode & 0o777 for each in (folder.parent, folder, folder / "head")] == [
+            0o700,
+            0o700,
+            0o600,
+        ]

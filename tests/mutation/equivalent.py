@@ -61,6 +61,16 @@ EQUIVALENT: dict[str, str] = {
     "embedded/envoy.py Envoy._until: clock() > end -> (clock() >= end)": (
         "no look at a clock of nanoseconds is at the very end of its time"
     ),
+    "embedded/state_door.py _App._answer: refusal is not None or who is None -> (refusal is not None)": (
+        "who is nobody is always refused"
+    ),
+    "embedded/state_door.py _body: 0 -> 1": "whoever asked is gone, and hears no answer",
+    "embedded/state_door.py _listen: 1 -> 2": "whatever is not 0 sets the option",
+    "embedded/state_door.py _listen: 128 -> 129": "so many never wait at once",
+    'embedded/state_door.py _listen: raise AssertionError("the kernel names a free port or refuses") -> pass': (
+        "nothing comes there: type checkers ask for it"
+    ),
+    "embedded/states.py keys: folder(home).mkdir(mode=0o700, exist_ok=True) -> pass": "it is made with the key as well",
     "embedded/envoy.py Envoy._next: 1 -> 2": "a version has to rise, and by how much nobody asks",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
     "embedded/beginning.py take: time.monotonic() > end -> (time.monotonic() >= end)": (
