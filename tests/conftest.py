@@ -111,8 +111,8 @@ def pytest_collection() -> Iterator[Any]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nothing of the proof, unless it is asked for. Long files, and those with many slow tests, begin first, so that at
-    the end no worker waits for another; those of clusters last, for a Kubernetes may be built while there is other work
-    (`Scopes` knows).
+    the end no worker waits for another; but after them those whose tools may have to be built meanwhile, and last those
+    of clusters, for a Kubernetes may (`Scopes` knows).
     """
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
@@ -126,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     ranks = {item.path: rank(item.nodeid.partition("::")[0]) for item in items}
-    items.sort(key=lambda item: (item.path in last, ranks[item.path], item.path in built, -slow[item.path]))
+    items.sort(key=lambda item: (item.path in last, item.path in built, ranks[item.path], -slow[item.path]))
 
 
 def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
