@@ -14,6 +14,7 @@ PATIENCE_S = 2.0
 # So long the kernel may take to end what was killed.
 LONGEST_S = 30.0
 _LOOK_AGAIN_S = 0.05
+_LOOKS = 3
 _PROC = Path("/proc")
 
 
@@ -25,10 +26,13 @@ def end(container: str, path: str) -> None:
     Raises:
         TimeoutError: they do not end.
     """
-    begun = time.monotonic()
-    while monitors := [pid for pid in _processes() if _watches(pid, container, path)]:
+    begun, unseen = time.monotonic(), 0
+    # One look is not enough: a monitor begins as one process and goes on as another, which may be in no list yet.
+    while unseen < _LOOKS:
+        monitors = [pid for pid in _processes() if _watches(pid, container, path)]
+        unseen = 0 if monitors else unseen + 1
         waited = time.monotonic() - begun
-        if waited > LONGEST_S:
+        if monitors and waited > LONGEST_S:
             raise TimeoutError(f"what watched the container {container} does not end: process {monitors[0]}")
         if waited > PATIENCE_S:
             for pid in monitors:
