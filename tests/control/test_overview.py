@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
+from dayfly.control.mute import Mute
 from dayfly.control.tables import ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import HistoryEntry, RefusedError, Value
+from dayfly.spec.wire import HistoryEntry, LogInfo, RefusedError, Value
 
 NOW = 1_000_000_000
 
@@ -149,6 +152,26 @@ def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
     assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "what has ended is not asked again"
     fails(2)
     assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
+
+
+async def test_who_sees_little_makes_nobody_else_ask_again():
+    bad = unit("db/make", "preStart", "failed", started_at=5, attempt=1)
+    runs = {uid: report(uid=uid, ready=False, units=(bad,)) for uid in "ab"}
+    asked = []
+
+    async def logs(uid):
+        asked.append(uid)
+        return [LogInfo(unit="db/make", attempt=1, size=0, sealed=True)]
+
+    mute = Mute()
+
+    async def look(uids):
+        return await mute.among("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
+
+    assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
+    assert await look("a") == {"a": {"db/make"}}, "and nothing of what it may not see"
+    assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
+    assert sorted(asked) == ["a", "b"]
 
 
 def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 # So many runs are asked about for one answer; the others with the next.
 AT_ONCE = 50
+# Of so many runs of an organisation it is remembered.
+KEPT = 1000
 
 
 class _Known(NamedTuple):
@@ -34,26 +36,27 @@ class _Known(NamedTuple):
 
 
 class Mute:
-    """What is known of the runs of each organisation that were asked about last."""
+    """What is known of the runs of each organisation, whoever of it has asked: their keys may see different ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, _Known]] = {}
 
     async def among(self, org: str, runs: Iterable[tuple[Report, Ask]]) -> dict[str, set[str]]:
         """By uid the units that have printed nothing, of all the runs of the organisation."""
-        last, known = self._known.get(org, {}), dict[str, _Known]()
+        known, ours = self._known.setdefault(org, {}), set[str]()
         asked = []
         for report, ask in runs:
             if not (attempts := ended_logs(report)):
                 continue
-            before = last.get(report.uid)
-            if before is not None and before.attempts == attempts:
-                known[report.uid] = before
-            else:
+            ours.add(report.uid)
+            if report.uid not in known or known[report.uid].attempts != attempts:
+                known.pop(report.uid, None)
                 asked.append((report.uid, ask, attempts))
-        self._known[org] = known
         await asyncio.gather(*(_learn(known, *each) for each in asked[:AT_ONCE]))
-        return {uid: each.mute for uid, each in known.items()}
+        found = {uid: known[uid].mute for uid in ours if uid in known}
+        for uid in list(known)[: max(len(known) - KEPT, 0)]:
+            del known[uid]
+        return found
 
 
 async def _learn(known: dict[str, _Known], uid: str, ask: Ask, attempts: dict[str, int]) -> None:
