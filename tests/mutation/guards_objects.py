@@ -7,6 +7,7 @@ from mutation.guard import Guard, guard
 EXECUTOR, OBSERVER = "operator/executors/object_executor.py", "operator/objects/object_observer.py"
 RUN, RENDER, READ = "execute/object/run.py", "execute/object/render.py", "execute/object/read.py"
 LIFE = "operator/test_objects.py::test_"
+RIGHTS = "operator/test_object_rights.py::test_"
 WHOLE = LIFE + "a_claim_lives_its_whole_life_between_steps"
 AT_REST = LIFE + "a_job_is_born_at_rest_and_let_go_by_its_uid"
 PURE = "object/test_render.py::test_"
@@ -120,7 +121,21 @@ OBJECTS: tuple[Guard, ...] = (
         EXECUTOR,
         "if said := await self._observer.ask(turn, step, key[1]):",
         "if said := None:",
-        LIFE + "without_the_right_it_says_the_line_to_type_and_goes_on",
+        RIGHTS + "without_the_right_it_says_the_line_to_type_and_goes_on",
+    ),
+    guard(
+        "an object that may not be looked at is asked for without end",
+        EXECUTOR,
+        "if found is None and isinstance(effect, Fence):",
+        "if found is None:",
+        RIGHTS + "what_may_not_be_looked_at_or_deleted_any_more_is_tried_now_and_then[get]",
+    ),
+    guard(
+        "an object that may not be deleted is deleted without end",
+        EXECUTOR,
+        "if found is None or read.ending(found) or memory.hindrance(self._cluster.now()):",
+        "if found is None or read.ending(found):",
+        RIGHTS + "what_may_not_be_looked_at_or_deleted_any_more_is_tried_now_and_then[delete]",
     ),
     guard(
         "what was made after its run had ended stays",

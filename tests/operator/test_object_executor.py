@@ -330,15 +330,23 @@ class TestEnding:
     @pytest.mark.parametrize("act", ["fence", "cancel"])
     @pytest.mark.parametrize(
         ("seen", "done"),
-        [(None, [("again", 0.0)]), ({"deleted": True}, []), ({}, [("delete", "o", "unchanged"), ("again", 0.0)])],
+        [({"deleted": True}, []), ({}, [("delete", "o", "unchanged"), ("again", 0.0)])],
     )
     async def test_what_is_not_ready_in_time_goes_at_once(self, act, seen, done):
-        bench = Bench(make=ALIVE)
-        if seen is not None:
-            bench.sees(**seen)
+        bench = Bench(make=ALIVE).sees(**seen)
         effect = {"fence": Fence, "cancel": Cancel}[act](**OF, reason="r", message="m")
         await getattr(bench.executor, act)(bench.sight, effect)
         assert bench.done == done
+
+    async def test_one_that_was_never_made_is_looked_for_at_once(self):
+        bench = Bench(make=ALIVE)
+        await bench.executor.fence(bench.sight, Fence(**OF, reason="r", message="m"))
+        assert bench.done == [("again", 0.0)]
+
+    async def test_one_that_cannot_be_looked_at_waits_for_its_time(self):
+        bench = Bench(make=ALIVE)
+        await bench.executor.cancel(bench.sight, Cancel(**OF, reason="r", message="m"))
+        assert bench.done == []
 
     async def test_that_it_could_not_be_deleted_is_remembered(self):
         bench = Bench(make=ALIVE).sees()

@@ -101,66 +101,6 @@ def test_its_removal_waits_for_the_delete_step_that_needs_it():
     play(story)
 
 
-def test_without_the_right_it_says_the_line_to_type_and_goes_on():
-    async def story(world: World) -> None:
-        world.sandbox(wish())
-        line = (
-            "kubectl create role dayfly-objects-claims.db.example.org --namespace shop --verb=get,create,patch,delete "
-            "--resource=claims.db.example.org && kubectl create rolebinding dayfly-objects-claims.db.example.org "
-            "--namespace shop --role=dayfly-objects-claims.db.example.org --serviceaccount=shop:dayfly-objects"
-        )
-        await world.until(lambda: said(world, "db/claim", line), "the line", 60)
-        found = unit(world, "db/claim")
-        assert (found["reason"], found["state"]) == ("ObjectsNotGranted", "waiting")
-        world.may("claims.db.example.org")
-        await world.until(lambda: said(world, "db/claim", "may not read Secret creds-db-claim-"), "the Secret's", 60)
-        assert "--verb=get --resource=secrets --resource-name=creds-db-claim-" in unit(world, "db/claim")["message"]
-        world.may("secrets", verbs="get")
-        await world.until(lambda: ready(world), "ready", 120)
-        world.delete()
-        await ended(world)
-
-    play(story, grants=False)
-
-
-def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
-    async def story(world: World) -> None:
-        world.sandbox(wish())
-        await world.until(lambda: ready(world), "ready", 120)
-        rights = set(world.cluster.rights)
-        world.cluster.rights.clear()
-        world.delete()
-        await world.until(lambda: said(world, "db/remove-claim", "may not get claims.db.example.org"), "the lack", 120)
-        await world.rest(1200)
-        world.cluster.rights |= rights
-        await ended(world)
-
-    play(story)
-
-
-def test_a_namespace_that_is_being_deleted_takes_the_rights_with_it():
-    """Its bindings go first, and none can be made there: the line is one for the whole cluster."""
-
-    async def story(world: World) -> None:
-        world.sandbox(wish())
-        await world.until(lambda: ready(world), "ready", 60)
-        rights = set(world.cluster.rights)
-        world.cluster.rights.clear()
-        world.ask("DELETE", "/api/v1/namespaces/shop")
-        line = (
-            "kubectl create clusterrole dayfly-objects-claims.db.example.org-shop --verb=get,create,patch,delete "
-            "--resource=claims.db.example.org && kubectl create clusterrolebinding "
-            "dayfly-objects-claims.db.example.org-shop --clusterrole=dayfly-objects-claims.db.example.org-shop "
-            "--serviceaccount=shop:dayfly-objects"
-        )
-        await world.until(lambda: said(world, "db/remove-claim", line), "the line", 120)
-        world.cluster.rights |= rights
-        await ended(world)
-        assert "shop" not in {item["metadata"]["name"] for item in world.cluster.objects("namespaces")}
-
-    play(story, alone(), {})
-
-
 def test_a_namespace_that_is_gone_is_proof():
     """With it the rights are gone, by which anybody could look."""
 

@@ -34,6 +34,7 @@ from rig.gateways import Gateways
 from rig.kubelet import EPOCH_MS, Kubelet, Script
 from rig.line import Line
 from rig.meshes import Meshes
+from rig.pace import Pace
 from rig.rules import Rules
 
 GROUP = "dayfly.dev"
@@ -92,6 +93,7 @@ class Process:
             now=clock.now,
             seed=seed,
         )
+        self.operator._take_turn = Pace(world.cluster).of(self.operator._take_turn)  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:

@@ -186,12 +186,15 @@ class ObjectExecutor:
         """
         key = effect.unit, effect.attempt
         found = sight.objects.get(key)
-        if found is None:  # once the ledger is closed nobody makes it any more, and that is seen
+        if found is None and isinstance(effect, Fence):
+            # Once the ledger is closed nobody makes it any more, and that is seen. One that is to be cancelled and cannot
+            # be looked at is looked at again when it is due: to ask at once would be to ask for ever.
             self._cluster.queue.add(sight.run.metadata.name)
-        if found is None or read.ending(found):
+        memory = sight.session.objects.setdefault(key, ObjectMemory())
+        if found is None or read.ending(found) or memory.hindrance(self._cluster.now()):
             return
         where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
-        with self._hearing(where, sight.session.objects.setdefault(key, ObjectMemory())):
+        with self._hearing(where, memory):
             kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
             await self._objects.delete(kind, found, unchanged=True)
         self._cluster.queue.add(sight.run.metadata.name)

@@ -1,0 +1,88 @@
+"""Objects whose namespace grants too little, or takes back what it has granted."""
+
+from __future__ import annotations
+
+import pytest
+from rig.scenes import ready, wish
+from rig.world import World
+
+from test_objects import alone, ended, play, said, unit
+
+
+def test_without_the_right_it_says_the_line_to_type_and_goes_on():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        line = (
+            "kubectl create role dayfly-objects-claims.db.example.org --namespace shop --verb=get,create,patch,delete "
+            "--resource=claims.db.example.org && kubectl create rolebinding dayfly-objects-claims.db.example.org "
+            "--namespace shop --role=dayfly-objects-claims.db.example.org --serviceaccount=shop:dayfly-objects"
+        )
+        await world.until(lambda: said(world, "db/claim", line), "the line", 60)
+        found = unit(world, "db/claim")
+        assert (found["reason"], found["state"]) == ("ObjectsNotGranted", "waiting")
+        world.may("claims.db.example.org")
+        await world.until(lambda: said(world, "db/claim", "may not read Secret creds-db-claim-"), "the Secret's", 60)
+        assert "--verb=get --resource=secrets --resource-name=creds-db-claim-" in unit(world, "db/claim")["message"]
+        world.may("secrets", verbs="get")
+        await world.until(lambda: ready(world), "ready", 120)
+        world.delete()
+        await ended(world)
+
+    play(story, grants=False)
+
+
+def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        rights = set(world.cluster.rights)
+        world.cluster.rights.clear()
+        world.delete()
+        await world.until(lambda: said(world, "db/remove-claim", "may not get claims.db.example.org"), "the lack", 120)
+        await world.rest(1200)
+        world.cluster.rights |= rights
+        await ended(world)
+
+    play(story)
+
+
+def test_a_namespace_that_is_being_deleted_takes_the_rights_with_it():
+    """Its bindings go first, and none can be made there: the line is one for the whole cluster."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        rights = set(world.cluster.rights)
+        world.cluster.rights.clear()
+        world.ask("DELETE", "/api/v1/namespaces/shop")
+        line = (
+            "kubectl create clusterrole dayfly-objects-claims.db.example.org-shop --verb=get,create,patch,delete "
+            "--resource=claims.db.example.org && kubectl create clusterrolebinding "
+            "dayfly-objects-claims.db.example.org-shop --clusterrole=dayfly-objects-claims.db.example.org-shop "
+            "--serviceaccount=shop:dayfly-objects"
+        )
+        await world.until(lambda: said(world, "db/remove-claim", line), "the line", 120)
+        world.cluster.rights |= rights
+        await ended(world)
+        assert "shop" not in {item["metadata"]["name"] for item in world.cluster.objects("namespaces")}
+
+    play(story, alone(), {})
+
+
+# Once with each of the two that its end needs.
+@pytest.mark.parametrize("verb", ["get", "delete"])
+def test_what_may_not_be_looked_at_or_deleted_any_more_is_tried_now_and_then(verb):
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.cluster.objects("claims"), "it is made", 60)
+        world.cluster.rights = {right for right in world.cluster.rights if right[1] != verb}
+        world.delete()
+        await world.until(lambda: said(world, "db/claim", f"may not {verb} claims.db.example.org"), "what it lacks", 60)
+        before = len(world.cluster.calls)
+        await world.rest(300)  # rig.pace looks at how often
+        asked = [call for call in world.cluster.calls[before:] if "/claims" in call.request.path]
+        assert 8 <= len(asked) <= 120
+        world.may("claims.db.example.org")
+        await ended(world)
+
+    play(story, alone(ready={"condition": "Never"}))
