@@ -17,6 +17,7 @@ import pytest
 
 from docs.conftest import ROOT
 from page.browser import chromium, visit
+from page.network import own_network
 
 SCRIPT = ROOT / "scripts" / "docs.py"
 DOCS = runpy.run_path(str(SCRIPT))
@@ -101,7 +102,7 @@ def test_the_site_asks_nobody_else_and_finds_what_one_searches(tmp_path: Path):
     """Built as one builds it, and looked at in a browser."""
     said = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=110).stdout
     (folder,) = re.findall(r"http\.server --directory (\S+)", said)
-    with serving(ROOT / folder) as url, chromium() as browser, visit(browser, url) as seen:
+    with own_network(), serving(ROOT / folder) as url, chromium() as browser, visit(browser, url) as seen:
         seen.open("/index.html", "text=Use sandboxes")
         seen.open("/search.html?q=routing+key", "ul.search li:has-text('Routing')")
         seen.open("/docs/plugins.html", "h1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from rig.scenes import ready, wish
 from rig.world import World
-
 from test_objects import alone, ended, play, said, unit
 
 

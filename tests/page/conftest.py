@@ -11,6 +11,7 @@ from control.client import serving
 from control.fake_host import FakeHost
 from dayfly.control.store import Store
 from page import browser as driven
+from page.network import own_network
 from page.worlds import told
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One for all tests of a file: while its driver is there, no other event loop can run in this process."""
-    with driven.chromium() as found:
+    with own_network(), driven.chromium() as found:
         yield found
 
 
