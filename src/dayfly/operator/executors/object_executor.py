@@ -187,8 +187,8 @@ class ObjectExecutor:
         key = effect.unit, effect.attempt
         found = sight.objects.get(key)
         if found is None and isinstance(effect, Fence):
-            # Once the ledger is closed nobody makes it any more, and that is seen. One that is to be cancelled and cannot
-            # be looked at is looked at again when it is due: to ask at once would be to ask for ever.
+            # Once the ledger is closed nobody makes it any more, and that is seen. One that is to be cancelled but
+            # cannot be looked at has its own time: to ask at once would be to ask for ever.
             self._cluster.queue.add(sight.run.metadata.name)
         memory = sight.session.objects.setdefault(key, ObjectMemory())
         if found is None or read.ending(found) or memory.hindrance(self._cluster.now()):
