@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutation.guard import Guard, guard
 
+HOSTILE, RESTLESS = "operator/test_hostile_routes.py::", "operator/test_restless.py::test_"
+
 ROUTES: tuple[Guard, ...] = (
     guard(
         "a group's address leads to a fork of another namespace's sandbox",
@@ -46,6 +48,76 @@ ROUTES: tuple[Guard, ...] = (
         "each.metadata.namespace == of.namespace and not each.is_left_alone]",
         "each.metadata.namespace == of.namespace]",
         "operator/test_istio.py::TestOfSomebody::test_what_cannot_be_is_said_and_nothing_is_taken_over",
+    ),
+    guard(
+        "a VirtualService that somebody keeps to their own namespace decides for others",
+        "execute/istio/read.py",
+        "    if not seen.is_for(service.namespace):",
+        "    if False:",
+        f"{HOSTILE}TestMeshes::test_one_that_is_for_its_own_namespace_alone_decides_for_nobody_else",
+    ),
+    guard(
+        "any number in a stranger's rule is turned into one",
+        "execute/istio/rules.py",
+        "not _BIRTH.fullmatch(parts[1])",
+        "not parts[1].isdecimal()",
+        f"{HOSTILE}TestMeshes::test_a_strangers_rule_with_a_name_like_ours_disturbs_nobody",
+    ),
+    guard(
+        "a run waits for rules that a stranger writes in its name",
+        "operator/routes/weaver.py",
+        "if within is None or each.metadata.namespace in within]",
+        "]",
+        f"{HOSTILE}TestMeshes::test_a_rule_under_a_run_of_somebody_else_does_not_hinder_that_one",
+    ),
+    guard(
+        "an endpoint tells which Services another namespace has",
+        "operator/routes/previews.py",
+        "if why := await self._not_granted(run, wished) or self._unable(wished):",
+        "if why := self._unable(wished):",
+        f"{HOSTILE}TestPreviews::test_what_another_namespace_has_is_not_told",
+    ),
+    guard(
+        "each route of another namespace is named",
+        "operator/routes/route_builder.py",
+        "for called in every[:NAMED]:",
+        "for called in every:",
+        f"{HOSTILE}TestGateways::test_thousands_of_strangers_routes_to_a_baseline_are_not_all_named",
+    ),
+    guard(
+        "what is refused in other words is tried again at once",
+        "operator/refusals.py",
+        "return 0.0 if waited and (",
+        "return 0.0 if (",
+        f"{RESTLESS}a_route_that_is_refused_in_other_words_each_time",
+    ),
+    guard(
+        "a route that may not be deleted is withdrawn anew",
+        "operator/routes/route_reconciler.py",
+        "                await self._routes.remove(kind, seen)\n                memory.withdrawn_at.pop(uid)",
+        "                memory.withdrawn_at.pop(uid)\n                await self._routes.remove(kind, seen)",
+        f"{RESTLESS}a_route_that_may_not_be_deleted",
+    ),
+    guard(
+        "a ledger that nobody has written was overtaken",
+        "operator/cluster/runs.py",
+        "if found is not None and found.metadata.resource_version == before.metadata.resource_version:",
+        "if False:",
+        f"{RESTLESS}a_ledger_that_the_server_cannot_write",
+    ),
+    guard(
+        "a group that was closed before it started is about to start",
+        "operator/targets/group_state.py",
+        "run.started_at or run.closed is not None:",
+        "run.started_at or run.ended_at:",
+        f"{RESTLESS}a_group_that_is_deleted_before_it_started",
+    ),
+    guard(
+        "each word on a hook that is removed is news to its runs",
+        "operator/hooks/wing.py",
+        "and (old is None or not old.metadata.deletion_timestamp)",
+        "",
+        f"{RESTLESS}a_hook_that_is_removed_while_its_runs_cannot_go_on",
     ),
     guard(
         "an endpoint opens a way into a namespace that does not let it",

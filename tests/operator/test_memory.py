@@ -17,7 +17,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import follow, input_pins, nodes
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.nodes import Nodes
-from dayfly.operator.refusals import AGAIN_S, Refusals
+from dayfly.operator.refusals import AGAIN_S, KEPT_AGAIN_S, Refusals, kept_again
 from dayfly.operator.session import Sessions
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import NeverRan, Objection
@@ -55,6 +55,22 @@ class TestRefusals:
             assert refusals.again_at() == again
             assert bool(refusals.of(ledger, now)[0]) is stands
             assert refusals.again_at() == (again if stands else 0)
+
+    @pytest.mark.parametrize(
+        ("before", "at", "message", "after"),
+        [
+            (None, 1_000, "m", 0.0),
+            (SAID, 1_000, "m", KEPT_AGAIN_S),
+            (SAID, 40_000, "m", KEPT_AGAIN_S),
+            (SAID, 30_999, "other words", KEPT_AGAIN_S),
+            (SAID, 31_000, "other words", 0.0),
+            (SAID, 999, "other words", 0.0),  # the clock was set back
+        ],
+    )
+    def test_what_keeps_something_from_its_form_is_said_at_once_and_not_for_every_word(
+        self, before, at, message, after
+    ):
+        assert kept_again(before, Objection(reason="Quota", message=message, since=at)) == after
 
     def test_what_will_never_be_stays_so(self):
         refusals = Refusals()

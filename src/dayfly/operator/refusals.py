@@ -6,6 +6,8 @@ from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
 
 AGAIN_S = 5.0
+# What keeps something that is there already from its form is tried again so often.
+KEPT_AGAIN_S = 30.0
 
 
 class Refusals:
@@ -44,6 +46,16 @@ class Refusals:
             else:
                 objections[name] = said
         return objections, facts
+
+
+def kept_again(before: Objection | None, said: Objection) -> float:
+    """Seconds until what is kept is looked at again, against which `said` stands now and `before` did the last time.
+
+    What is new is said at once. A server may have other words for each try (a webhook that numbers them, a quota that
+    counts), so that is not done again before its time, whatever they are.
+    """
+    waited = before is None or not before.since <= said.since < before.since + round(KEPT_AGAIN_S * 1000)
+    return 0.0 if waited and (before is None or before.message != said.message) else KEPT_AGAIN_S
 
 
 def _again(said: Objection) -> int:

@@ -71,6 +71,8 @@ class FakeCluster:
         """What users may do who are impersonated: user, verb and resource, as in `jobs.batch`."""
         self.denied: set[tuple[str, str]] = set()
         """What nobody may do who comes by a transport: verb and resource, as in `jobs.batch`."""
+        self.refuses: Callable[[Request], Refusal | None] = lambda _request: None
+        """What whoever comes by a transport is refused, be it by a webhook or for want of room."""
         self.judge: Callable[[Call], None] = lambda _call: None
         """Sees each change before it is made, and harms nothing: for rules of how a client is to write."""
         self._writer = Writer(self.store, self.time, random.Random(seed))
@@ -155,6 +157,8 @@ class FakeCluster:
 
     def refusal(self, request: Request, user: str) -> Answer | None:
         """What a client hears that may not do this; None if it may."""
+        if (refused := self.refuses(request)) is not None:
+            return refused.answer()
         if not self.denied or _is_discovery(request.path):
             return None
         try:

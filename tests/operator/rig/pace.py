@@ -1,12 +1,14 @@
-"""No run is looked at over and over while nothing changes: held in every test with an operator.
+"""Nothing is looked at over and over while nothing changes: held in every test with an operator.
 
 That would take a processor for itself and ask the API server without end, for as long as nobody mends what is waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Any
 
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.work.queue import WorkQueue
 from kube.fake import FakeCluster
 
 # In a second in which nothing is written. A turn that refuses, tells and looks again takes a handful.
@@ -14,20 +16,28 @@ TURNS, SECONDS = 60, 1.0
 
 
 class Pace:
-    """Counts the turns of each run, for one operator."""
+    """Counts how often each key of each queue is taken, for one operator."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
-        self._seen: dict[str, tuple[int, float, int]] = {}
+        self._seen: dict[tuple[str, Any], tuple[int, float, int]] = {}
 
-    def of(self, take_turn: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:
-        async def counted(run: str) -> None:
-            version, since, turns = self._seen.get(run, (-1, 0.0, 0))
+    def hold(self, operator: Cluster) -> None:
+        """Of runs, wishes, plugins, hooks, their objects, and route groups."""
+        for name in ("queue", "wishes", "published", "hooked", "pairs", "grouped"):
+            self._count(name, getattr(operator, name))
+
+    def _count(self, name: str, queue: WorkQueue[Any]) -> None:
+        take = queue.take
+
+        async def counted() -> Any:
+            key = await take()
+            version, since, turns = self._seen.get((name, key), (-1, 0.0, 0))
             now = self._cluster.time()
             if version != self._cluster.store.version or now >= since + SECONDS:
                 version, since, turns = self._cluster.store.version, now, 0
-            self._seen[run] = version, since, turns + 1
-            assert turns < TURNS, f"run {run} has had {turns} turns since {since:.1f}, and nothing was written"
-            await take_turn(run)
+            self._seen[name, key] = version, since, turns + 1
+            assert turns < TURNS, f"{key} of {name} was taken {turns} times since {since:.1f}, and nothing was written"
+            return key
 
-        return counted
+        queue.take = counted  # type: ignore[method-assign]

@@ -93,7 +93,7 @@ class Process:
             now=clock.now,
             seed=seed,
         )
-        self.operator._take_turn = Pace(world.cluster).of(self.operator._take_turn)  # type: ignore[method-assign]
+        Pace(world.cluster).hold(self.operator.cluster)
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:

@@ -51,6 +51,11 @@ class VirtualService(Slim, frozen=True):
         """Whether whoever owns it says so."""
         return (self.metadata.annotations or {}).get(IGNORE_ANNOTATION) == "ignore"
 
+    def is_for(self, namespace: str) -> bool:
+        """Whether callers in a namespace go by it: it may be kept to some. Without a word on it, all do."""
+        wanted = [str(each) for each in self.spec.get("exportTo") or ("*",)]
+        return "*" in wanted or namespace in wanted or ("." in wanted and namespace == self.metadata.namespace)
+
     @property
     def in_mesh(self) -> bool:
         """Whether it is for calls from workload to workload, and not for gateways alone."""
@@ -82,7 +87,12 @@ def renamed(host: str, names: Mapping[str, str]) -> str:
 
 
 def covers(seen: VirtualService, service: Place) -> bool:
-    """Whether calls to a Service go by this one, be it by a host with a wildcard."""
+    """Whether calls to a Service go by this one, be it by a host with a wildcard.
+
+    One that somebody keeps to another namespace is for that one's callers alone, and decides nothing for the Service's.
+    """
+    if not seen.is_for(service.namespace):
+        return False
     whole = f"{service.name}.{service.namespace}.svc.{DOMAIN}"
     for host in map(str, seen.spec.get("hosts") or ()):
         if place_of(host, seen.metadata.namespace) == service or (host.startswith("*") and whole.endswith(host[1:])):

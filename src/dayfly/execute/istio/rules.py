@@ -4,6 +4,7 @@ The name of a rule of ours says whose it is: `dayfly/<birth of its run>/<run>/<f
 in the order of their names, so of several keys in one request that of the oldest sandbox counts, at each hop alike.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ MOST_MATCHES = 960
 LONGEST = 1024
 """Of a pattern, as Istio checks it."""
 _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
+# Anybody may write such a name in a VirtualService of theirs: what is no moment of ours is not turned into one.
+_BIRTH = re.compile("[0-9]{13}")
 
 Rule = dict[str, Any]
 
@@ -51,7 +54,7 @@ class Woven(NamedTuple):
 def mark_of(rule: Mapping[str, Any]) -> Mark | None:
     """Whose rule it is; None if it is none of ours."""
     parts = str(rule.get("name", "")).split("/")
-    if len(parts) != 5 or f"{parts[0]}/" != PREFIX or not parts[1].isdecimal():
+    if len(parts) != 5 or f"{parts[0]}/" != PREFIX or not _BIRTH.fullmatch(parts[1]):
         return None
     return Mark(int(parts[1]), parts[2], parts[3])
 

@@ -127,7 +127,11 @@ class Runs:
         return True
 
     async def replace(self, before: RunObject, after: RunObject) -> bool:
-        """Put a new form in the place of the one seen; false if somebody else was first."""
+        """Put a new form in the place of the one seen; false if somebody else was first.
+
+        Raises:
+            errors.ApiError: the server says no, or did not write it for reasons of its own.
+        """
         name = before.metadata.name
         try:
             self._note(await self._client.update(RUNS, after, name))
@@ -136,8 +140,11 @@ class Runs:
             await self.fresh(name)
             return False
         except errors.OutcomeUnknown:
-            # It may have been written: only what lies there now can tell.
+            # It may have been written: only what lies there now can tell. Where nothing was, nobody was faster either,
+            # and to try again at once would add to whatever troubles the server.
             found = await self.fresh(name)
+            if found is not None and found.metadata.resource_version == before.metadata.resource_version:
+                raise
             return found is not None and (found.ledger, found.spec) == (after.ledger, after.spec)
         return True
 

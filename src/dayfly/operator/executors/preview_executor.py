@@ -39,7 +39,7 @@ class PreviewExecutor:
             record = run.ledger.unit(name)
             key = name, record.attempt
             if run.ledger.closed is None and name in wished:
-                fact, lack, url = self._previews.standing(run, wished[name], record.claimed_at, memory)
+                fact, lack, url = await self._previews.standing(run, wished[name], record.claimed_at, memory)
                 facts[key] = fact
                 if lack:
                     sight.unrouted += (f"{name} ({lack})",)

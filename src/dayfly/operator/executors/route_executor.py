@@ -1,7 +1,7 @@
 """Routes by key in a cluster, as the engine meets them; what is done to them is in the wing `routes`."""
 
 from dayfly.execute.executor import Known
-from dayfly.operator.routes.route_reconciler import RouteReconciler
+from dayfly.operator.routes.route_reconciler import RouteReconciler, namespaces_of
 from dayfly.operator.session import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.spec.lifecycle import Kind, Unit
@@ -49,7 +49,7 @@ class RouteExecutor:
         await self._routes.keep(sight.run, sight.plan, sight.session.routes)
 
     async def clear(self, sight: Sight) -> None:
-        await self._routes.clear(sight.run.metadata.name)
+        await self._routes.clear(sight.run.metadata.name, namespaces_of(sight.run))
 
     async def close(self) -> None:
         """Nothing of routes is under way between turns."""

@@ -20,7 +20,7 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import Refusals
+from dayfly.operator.refusals import Refusals, kept_again
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
@@ -227,9 +227,7 @@ class ForkReconciler:
             said = _objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = said
-            # Said at once, and then tried again now and then.
-            fresh = before is None or before.message != said.message
-            self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+            self._cluster.queue.add(run.metadata.name, after=kept_again(before, said))
 
     def _unstuck(self, memory: ForkMemory, fork: str, run: RunObject) -> None:
         """Nothing keeps the fork from its form, or its Service from being there: where something did, that is said."""

@@ -184,13 +184,9 @@ class Controller:
         return meant and not self._pairs.is_begun(seen, meta)
 
     async def _remove(self, seen: HookObject) -> None:
-        """It is on its way out: its runs close by themselves, and once all have ended it may go."""
+        """It is on its way out: its runs hear of that and close by themselves, and once all have ended it may go."""
         meta = seen.metadata
-        runs = self._status.runs_of(meta.uid)
-        left = [run for run in runs if self._owes(run)]
-        for run in left:
-            if run.ledger.closed is None:
-                self._cluster.queue.add(run.metadata.name)
+        left = [run for run in self._status.runs_of(meta.uid) if self._owes(run)]
         if not finalized(meta, HOOK_FINALIZER):
             return
         if not left:

@@ -64,7 +64,7 @@ class Hooks:
         if seen is None:
             return
         self._cluster.hooked.add(change.key.name)
-        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+        if _ends(change):
             for run in self._status.runs_of(seen.metadata.uid):
                 self._cluster.queue.add(run.metadata.name)
         if change.new is None:
@@ -92,3 +92,13 @@ class Hooks:
             await self._pairs.reconcile(pair)
         except SpecError as fault:
             log.warning("hook %s of %s: %s", pair.hook, pair.key, fault)  # its status says so
+
+
+def _ends(change: Change[HookObject]) -> bool:
+    """Whether that is the news. Its status says how its runs fare: if each word of it had them all try again, a hook
+    with a thousand objects would have a thousand turns for each object that is through, or that cannot go on.
+    """
+    old, new = change.old, change.new
+    return new is None or (
+        new.metadata.deletion_timestamp is not None and (old is None or not old.metadata.deletion_timestamp)
+    )

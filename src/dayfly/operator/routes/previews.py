@@ -12,6 +12,8 @@ from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.refusals import KEPT_AGAIN_S, kept_again
 from dayfly.operator.routes.led_keys import LedKeys
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -25,7 +27,6 @@ from dayfly.spec.lifecycle import Preview
 SETTLE_MS = 2_000
 # So long a Gateway is waited for that says nothing of a route.
 PATIENCE_MS = 10_000
-AGAIN_S = 30.0
 
 
 class Previews:
@@ -43,10 +44,14 @@ class Previews:
         every = belonging(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
         return [each for each in every if preview.PREVIEW_LABEL in (each.metadata.labels or {})]
 
-    def standing(self, run: RunObject, step: KeptStep, since: int, memory: RouteMemory) -> tuple[Fact, str, str]:
-        """How one stands: the fact; why it leads nowhere, for which nothing waits; its address, if it works."""
+    async def standing(self, run: RunObject, step: KeptStep, since: int, memory: RouteMemory) -> tuple[Fact, str, str]:
+        """How one stands: the fact; why it leads nowhere, for which nothing waits; its address, if it works.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
         wished = _preview(step)
-        if why := self._unable(wished):
+        if why := await self._not_granted(run, wished) or self._unable(wished):
             return Running(since=since), why, ""
         assert self._edge is not None, "it would be unable"
         if stuck := memory.stuck.get(step.id):
@@ -73,6 +78,17 @@ class Previews:
             message = "its Gateway has taken it, and its proxies are being told"
             return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
         return Running(since=since), "", self._edge.url(f"{name}.{self._edge.domain}")
+
+    async def _not_granted(self, run: RunObject, wished: Preview) -> str:
+        """Of another namespace it is not told which Services and ports there are, unless that one says it may be."""
+        namespace = _namespace(wished)
+        try:
+            if namespace != run.ledger.target.namespace:
+                await leave(self._cluster.client, run, namespace)
+        except NotGrantedError as error:
+            self._again(run, round(KEPT_AGAIN_S * 1000))  # nobody tells us when that changes
+            return str(error)
+        return ""
 
     def unable(self, step: KeptStep) -> bool:
         """Whether it leads nowhere as things stand, and so is not made."""
@@ -117,8 +133,7 @@ class Previews:
     def _stuck(self, run: RunObject, name: str, said: Objection, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
         memory.stuck[name] = said
-        fresh = before is None or before.message != said.message
-        self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+        self._cluster.queue.add(run.metadata.name, after=kept_again(before, said))
 
     async def _keep_one(self, run: RunObject, plan: Plan, step: KeptStep) -> None:
         assert self._edge is not None, "it would be unable"
@@ -159,8 +174,7 @@ class Previews:
 
     def _service(self, wished: Preview) -> Service | None:
         """The Service of that name and port; of a workload the one that is called like it."""
-        name, _, rest = wished.host.partition(".")
-        found = self._cluster.services.get(name, rest.partition(".")[0] or "default")
+        found = self._cluster.services.get(wished.host.partition(".")[0], _namespace(wished))
         has = found is not None and any(port.port == wished.port for port in found.spec.ports or ())
         return found if has else None
 
@@ -182,6 +196,10 @@ class Previews:
         for each in left:
             await self._routes.remove(HTTP_ROUTES, each)
         return not left
+
+
+def _namespace(wished: Preview) -> str:
+    return wished.host.partition(".")[2].partition(".")[0] or "default"
 
 
 def _preview(step: KeptStep) -> Preview:

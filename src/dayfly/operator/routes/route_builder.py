@@ -21,6 +21,8 @@ from dayfly.spec.lifecycle import Baseline, Kind, Route
 from dayfly.spec.routing import Forms
 
 KIND = "Deployment"
+NAMED = 3
+"""So many routes of other namespaces are named."""
 
 
 class Wanted(NamedTuple):
@@ -120,10 +122,16 @@ class RouteBuilder:
                 yield kind, each
 
     def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
-        for kind in self._cluster.gateway.kinds:
-            for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace):
-                called = f"{kind.kind} {Key.of(each)}"
-                yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"
+        """Whoever may write routes anywhere may have thousands lead here: what is said of them stays short."""
+        every = [
+            f"{kind.kind} {Key.of(each)}"
+            for kind in self._cluster.gateway.kinds
+            for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace)
+        ]
+        for called in every[:NAMED]:
+            yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"
+        if more := len(every[NAMED:]):
+            yield f"so {'does' if more == 1 else 'do'} {more} more"
 
     def _service(self, run: RunObject, of: Baseline, fork: Fork, like: str) -> str:
         """The fork's Service for one of its baseline's: the one that it has anyway, if that has the same ports."""

@@ -1,6 +1,6 @@
 """Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
@@ -17,6 +17,7 @@ from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.refusals import kept_again
 from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.standing import REFUSALS, Faults, Ours, is_off, lacking, new_services, objection, unrouted
@@ -30,8 +31,6 @@ from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route
 from dayfly.spec.routing import Forms
 from dayfly.spec.run import ALIVE, Result
 
-# After so long what could not be written is tried again, if no news comes first.
-AGAIN_S = 30.0
 CONFLICT_S = 1.0
 # So long after a Gateway has taken a route for the first time its proxies may not know yet.
 SETTLE_MS = 2_000
@@ -89,7 +88,7 @@ class RouteReconciler:
             sight.lacking += (unrouted(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
-        woven = self._weaver.of(run.metadata.name, fork_of(run, route.baseline).name)
+        woven = self._weaver.of(run.metadata.name, fork_of(run, route.baseline).name, route.baseline.namespace)
         made = [*(seen.metadata.uid for _, seen in ours.values()), *(seen.metadata.uid for seen in woven)]
         if made and not record.ref:
             sight.made[key] = min(made)
@@ -203,8 +202,9 @@ class RouteReconciler:
             due = min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
             after = (due - now) / 1000 + 0.001
             if now >= due:
-                memory.withdrawn_at.pop(uid)
+                # Remembered until it is done: one that may not be deleted is tried again, and not withdrawn anew.
                 await self._routes.remove(kind, seen)
+                memory.withdrawn_at.pop(uid)
                 return
         self._cluster.queue.add(run.metadata.name, after=after)
 
@@ -249,8 +249,7 @@ class RouteReconciler:
             said = objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
             memory.stuck[step.id] = said
-            fresh = before is None or before.message != said.message
-            self._cluster.queue.add(run.metadata.name, after=0.0 if fresh else AGAIN_S)
+            self._cluster.queue.add(run.metadata.name, after=kept_again(before, said))
 
     def _faults(self, run: RunObject, of: Baseline, picture: Picture, memory: RouteMemory) -> Faults:
         ours = dict(self._ours(run, of))
@@ -261,7 +260,7 @@ class RouteReconciler:
             changed=[each for place, each in wanted.items() if is_off(each, ours.get(place), memory)],
             extra=[found for place, found in ours.items() if place not in wanted],
             off=[each for each in picture.strands if each.is_off],
-            loose=self._weaver.unwanted(run, fork_of(run, of).name, picture.strands),
+            loose=self._weaver.unwanted(run, fork_of(run, of).name, of.namespace, picture.strands),
         )
 
     async def _mend(self, run: RunObject, of: Baseline, faults: Faults, memory: RouteMemory) -> bool:
@@ -329,16 +328,19 @@ class RouteReconciler:
             if _fork(seen.metadata) not in stays and PREVIEW_LABEL not in (seen.metadata.labels or {})
         ]
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
-        strays = self._weaver.has_strays(name, stays)
+        within = namespaces_of(run)
+        strays = self._weaver.has_strays(name, stays, within)
         if (routes or services or strays) and await self._is_newest(run):
-            await self._weaver.tidy(name, stays)
+            await self._weaver.tidy(name, stays, within)
             for kind, seen in routes:
                 await self._routes.remove(kind, seen)
             for each in services:
                 await self._services.remove_service(each)
 
-    async def clear(self, run: str) -> None:
+    async def clear(self, run: str, within: Collection[str] | None = None) -> None:
         """The run is over, or gone: take away what is left of its routes; Services go with the forks'.
+
+        `within` are the namespaces that it may have had any in, where that is known.
 
         Raises:
             errors.ApiError: not all is done.
@@ -346,7 +348,7 @@ class RouteReconciler:
         for kind in KINDS:
             for seen in belonging(self._cluster.gateway.routes[kind.plural], run):
                 await self._routes.remove(kind, seen)
-        await self._weaver.tidy(run, set())
+        await self._weaver.tidy(run, set(), within)
 
     def _unstuck(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         if memory.stuck.pop(name, None):
@@ -371,6 +373,11 @@ def _baseline(name: str) -> Baseline:
     """Whose requests a route leads away, by its name in the ledger."""
     namespace, _, workload = name.partition(":")[2].partition("/")
     return Baseline(kind="Deployment", namespace=namespace, name=workload)
+
+
+def namespaces_of(run: RunObject) -> set[str]:
+    """Where a run has, or had, routes."""
+    return {_baseline(name).namespace for name in run.ledger.units if run.ledger.kind(name) == Kind.ROUTE}
 
 
 def _fork(meta: ObjectMeta) -> str:

@@ -1,6 +1,7 @@
 """Rules for forks in VirtualServices: kept as they are to be, and taken out again."""
 
 import functools
+from collections.abc import Collection
 
 from dayfly.execute.gateway.read import Lack
 from dayfly.execute.istio.read import VirtualService, written_at
@@ -40,14 +41,15 @@ class Weaver:
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
         return Lack(words.route_settling_silently())
 
-    def unwanted(self, run: RunObject, fork: str, strands: tuple[Strand, ...]) -> list[VirtualService]:
+    def unwanted(self, run: RunObject, fork: str, namespace: str, strands: tuple[Strand, ...]) -> list[VirtualService]:
         """Those that have rules for a fork, and are not to."""
         keys = {each.key for each in strands}
-        return [each for each in self.of(run.metadata.name, fork) if Key.of(each) not in keys]
+        return [each for each in self.of(run.metadata.name, fork, namespace) if Key.of(each) not in keys]
 
-    def of(self, run: str, fork: str) -> list[VirtualService]:
+    def of(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Those with rules for a fork, as the cache knows them."""
-        return [each for each in self._cluster.woven.of(run) if fork in _forks(each, run)]
+        found = [each for each in self._cluster.woven.of(run) if each.metadata.namespace == namespace]
+        return [each for each in found if fork in _forks(each, run)]
 
     async def left(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Those by quorum reads."""
@@ -64,15 +66,23 @@ class Weaver:
         """Take the rules for a fork out of one, or all of a run; what is raised says why not (`VirtualServices`)."""
         await self._services.change(Key.of(seen), functools.partial(without, run=run, fork=fork))
 
-    async def tidy(self, run: str, stays: set[str]) -> None:
-        """Take out the rules for forks that no living route is for: a paused peer may have put them in."""
-        for seen in self._cluster.woven.of(run):
+    async def tidy(self, run: str, stays: set[str], within: Collection[str] | None = None) -> None:
+        """Take out the rules for forks that no living route is for: a paused peer may have put them in.
+
+        `within` are the namespaces that the run has routes in: elsewhere somebody else writes in its name, where the
+        operator may have no rights, and the run is not to wait for those.
+        """
+        for seen in self._strays(run, stays, within):
             for fork in sorted(_forks(seen, run) - stays):
                 await self.take_out(run, seen, fork)
 
-    def has_strays(self, run: str, stays: set[str]) -> bool:
+    def has_strays(self, run: str, stays: set[str], within: Collection[str] | None = None) -> bool:
         """Whether there are any."""
-        return any(_forks(seen, run) - stays for seen in self._cluster.woven.of(run))
+        return bool(self._strays(run, stays, within))
+
+    def _strays(self, run: str, stays: set[str], within: Collection[str] | None) -> list[VirtualService]:
+        found = [each for each in self._cluster.woven.of(run) if _forks(each, run) - stays]
+        return [each for each in found if within is None or each.metadata.namespace in within]
 
 
 def _forks(seen: VirtualService, run: str) -> set[str]:

@@ -24,8 +24,11 @@ async def group_state(cluster: Cluster, run: RunObject) -> TargetState:
 
 
 def group_begins(scene: Scene) -> bool:
-    """Whether what this turn has recorded was the last before its start: nobody else has news of that."""
+    """Whether what this turn has recorded was the last before its start: nobody else has news of that.
+
+    One that was closed before it started never will, and would be looked at again and again until its hooks have run.
+    """
     run = scene.world.run
-    if not scene.plan.documents or run.started_at or run.ended_at:
+    if not scene.plan.documents or run.started_at or run.closed is not None:
         return False
     return route_group.progress(run, scene.plan.documents).started

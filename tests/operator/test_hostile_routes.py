@@ -1,0 +1,104 @@
+"""What whoever may write routes, Services or Sandboxes in a namespace of theirs can do to others by it."""
+
+from __future__ import annotations
+
+import pytest
+from rig.forking import ended
+from rig.scenes import fork, gone, message, ready, wish
+from rig.world import World
+from test_istio import WEB, routed
+from test_istio import play as meshed
+from test_previews import EDGE, previewed
+from test_previews import play as play_previews
+from test_routes import play as play_routes
+from test_routes import routed as led
+
+from kube.fake import Refusal
+
+
+class TestMeshes:
+    @pytest.mark.parametrize("birth", ["9" * 5000, "٣" * 13, "-1", "1_0", ""])
+    def test_a_strangers_rule_with_a_name_like_ours_disturbs_nobody(self, birth):
+        async def story(world: World) -> None:
+            world.namespace("evil")
+            await routed(world)
+            rule = {**WEB, "name": f"dayfly/{birth}/nobodys/f-x/00"}
+            world.meshes.write("x", rule, namespace="evil", hosts=["x.example.org"])
+            key, name = await routed(world, "other")
+            assert world.meshes.leads(key) == name
+            assert [each for each in world.meshes.all() if each["metadata"]["namespace"] == "evil"]
+            world.meshes.delete("x", "evil")
+            world.delete("other")
+            await ended(world)
+
+        meshed(story)
+
+    def test_a_rule_under_a_run_of_somebody_else_does_not_hinder_that_one(self):
+        """In the stranger's namespace the operator has no rights, so it cannot take the rule out."""
+
+        async def story(world: World) -> None:
+            world.namespace("evil")
+            key, name = await routed(world)
+            [run] = world.cluster.objects("runs")
+            world.cluster.refuses = lambda request: (
+                Refusal(403, "virtualservices is forbidden")
+                if "/namespaces/evil/" in request.path and request.method != "GET"
+                else None
+            )
+            rules = [{**WEB, "name": f"dayfly/0000000000001/{run['metadata']['name']}/{of}/00"} for of in ("f-x", name)]
+            world.meshes.write("x", *rules, namespace="evil", hosts=["x.example.org"])
+            world.forks.edit({"spec": {"template": {"spec": {"containers": [{"name": "main", "args": ["new"]}]}}}})
+            await world.until(lambda: world.forks.main().get("args") == ["new"] and ready(world), "it to go on", 120)
+            assert world.meshes.leads(key) == name
+            world.delete()
+            await world.until(lambda: not world.forks.all() and world.box() is None, "its end", 300)
+            world.meshes.delete("x", "evil")
+            await gone(world)
+
+        meshed(story)
+
+    def test_one_that_is_for_its_own_namespace_alone_decides_for_nobody_else(self):
+        async def story(world: World) -> None:
+            world.namespace("evil")
+            host = "web.shop.svc.cluster.local"
+            world.meshes.write("x", WEB, namespace="evil", hosts=[host], exportTo=["."])
+            key, name = await routed(world)
+            assert world.meshes.leads(key) == name
+            await ended(world)
+
+        meshed(story)
+
+
+class TestPreviews:
+    def test_what_another_namespace_has_is_not_told(self):
+        """Whether there is a Service of that name, and which ports it has, is for those who may ask."""
+
+        async def story(world: World) -> None:
+            world.namespace("bank")
+            world.forks.baseline("vault", "bank")
+            targets = {"there": "http://vault.bank.svc:80", "none": "http://nothing.bank.svc:80"}
+            world.sandbox(wish(forks=[fork()], defaultRouteGroup=previewed(**targets)))
+            await world.until(lambda: ready(world) or "preview" in message(world), "a word", 120)
+            await world.rest(60)
+            assert "there is no Service" not in message(world)
+            said = message(world)
+            assert said.replace("there", "none").count("none") == 2, said
+            await ended(world)
+
+        play_previews(story, edge=EDGE)
+
+
+class TestGateways:
+    def test_thousands_of_strangers_routes_to_a_baseline_are_not_all_named(self):
+        async def story(world: World) -> None:
+            world.namespace("evil")
+            ref = {"group": "", "kind": "Service", "name": "web", "namespace": "shop", "port": 80, "weight": 1}
+            for number in range(300):
+                body = {"metadata": {"name": f"{'x' * 200}-{number}"}, "spec": {"rules": [{"backendRefs": [ref]}]}}
+                world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/evil/httproutes", body)
+            await led(world)
+            await world.rest(60)
+            assert len(message(world)) < 2000
+            await ended(world)
+
+        play_routes(story)

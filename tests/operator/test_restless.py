@@ -1,0 +1,151 @@
+"""What cannot be done is tried now and then: each of these once was tried without a pause, or at least once a second.
+
+`rig.pace` looks at whether any key of a queue is taken over and over; here it is counted what the API server is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from rig import hooking
+from rig.forking import ended
+from rig.kubelet import Script
+from rig.scenes import at_work, fork, gone, ready, wish
+from rig.world import World
+from test_previews import play as previews
+from test_previews import previewed
+from test_route_groups import GROUPS, HOOKS, apply, leftovers, status, tell
+from test_routes import play, routed
+
+from kube.fake import Refusal
+
+
+def refuse(world: World, method: str, part: str, code: int = 403) -> None:
+    """From now on, each time in other words."""
+    numbers = itertools.count(1)
+    world.cluster.refuses = lambda request: (
+        Refusal(code, f"denied, as request {next(numbers)} was")
+        if request.method == method and part in request.path
+        else None
+    )
+
+
+def admit(world: World) -> None:
+    world.cluster.refuses = lambda _request: None
+
+
+async def asked(world: World, seconds: float, of: Callable[[str], bool] = lambda _: True) -> int:
+    """How many requests there are in so long a time."""
+    before = len(world.cluster.calls)
+    await world.rest(seconds)
+    return sum(of(f"{call.request.method} {call.request.path}") for call in world.cluster.calls[before:])
+
+
+def test_a_ledger_that_the_server_cannot_write():
+    """A webhook for everything that does not answer, or etcd without a quorum: every run would add to its trouble."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step", 60)
+        refuse(world, "PUT", "/runs/", 500)
+        await world.rest(60)
+        assert await asked(world, 300) <= 60
+        admit(world)
+        await world.until(lambda: ready(world), "ready", 600)
+        world.delete()
+        await gone(world)
+
+    at_work(story)
+
+
+def test_a_route_that_may_not_be_deleted():
+    async def story(world: World) -> None:
+        await routed(world)
+        refuse(world, "DELETE", "/httproutes/")
+        world.delete()
+        await world.rest(60)
+        assert await asked(world, 300) <= 60
+        admit(world)
+        await gone(world)
+
+    play(story)
+
+
+@pytest.mark.parametrize(("method", "part"), [("PUT", "/httproutes/"), ("POST", "/httproutes")])
+def test_a_route_that_is_refused_in_other_words_each_time(method, part):
+    async def story(world: World) -> None:
+        await routed(world)
+        refuse(world, method, part)
+        world.gateways.change("web", {"spec": {"hostnames": ["shop.example.org", "b.example.org"]}})
+        world.gateways.route("second")
+        await world.rest(60)
+        assert await asked(world, 300) <= 400
+        admit(world)
+        await world.until(lambda: ready(world), "ready", 120)
+        await ended(world)
+
+    play(story)
+
+
+def test_an_address_that_is_refused_in_other_words_each_time():
+    async def story(world: World) -> None:
+        refuse(world, "POST", "/httproutes")
+        world.sandbox(wish(forks=[fork()], defaultRouteGroup=previewed(site="http://web.shop.svc:80")))
+        await world.rest(120)
+        assert await asked(world, 300) <= 400
+        admit(world)
+        await world.until(lambda: world.status().get("endpoints"), "its address", 120)
+        await ended(world)
+
+    previews(story)
+
+
+def test_a_fork_that_is_refused_its_new_form_in_other_words_each_time():
+    async def story(world: World) -> None:
+        await routed(world)
+        refuse(world, "PUT", "/deployments/")
+        world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
+        await world.rest(60)
+        assert await asked(world, 300) <= 400
+        admit(world)
+        await world.until(lambda: world.forks.main().get("image") == "web:2", "its form", 120)
+        await ended(world)
+
+    play(story)
+
+
+def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
+    """What is said of the hook is its change; that is no news to any of its runs."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hooking.hook(world)
+        await world.until(lambda: hooking.taken_up(world), "the hook", 60)
+        for number in range(5):
+            hooking.machine(world, f"m{number}")
+        await world.until(lambda: hooking.said(world).get("objects") == 5, "its objects", 60)
+        refuse(world, "PUT", "/runs/")
+        hooking.remove_hook(world)
+        await world.rest(120)
+        assert await asked(world, 300, lambda what: what.startswith("PUT") and "/runs/" in what) <= 60
+        admit(world)
+        await world.until(lambda: hooking.hook_of(world) is None, "the hook to go", 1200)
+
+    hooking.hooking(story)
+
+
+def test_a_group_that_is_deleted_before_it_started():
+    """It never starts, and is not looked at for that until its last hook has run."""
+
+    async def story(world: World) -> None:
+        world.start()
+        apply(world, **HOOKS)
+        await world.until(lambda: world.cloud.starts("before"), "its first hook", 60)
+        world.ask("DELETE", f"{GROUPS}/pay")
+        await world.until(lambda: not leftovers(world), "it to be gone", 600)
+        assert not status(world)
+
+    scripts = {name: Script(runs=10) for name in ("before", "warm", "drain", "report")}
+    tell(story, scripts=scripts)
