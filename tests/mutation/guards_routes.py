@@ -106,6 +106,13 @@ ROUTES: tuple[Guard, ...] = (
         f"{RESTLESS}a_ledger_that_the_server_cannot_write",
     ),
     guard(
+        "what is kept waits for a step's end to be recorded",
+        "operator/reconciler.py",
+        "                await self._keep_on(run)",
+        "                pass",
+        f"{RESTLESS}what_is_kept_is_kept_while_a_steps_end_cannot_be_recorded",
+    ),
+    guard(
         "a group that was closed before it started is about to start",
         "operator/targets/group_state.py",
         "run.started_at or run.closed is not None:",
@@ -122,8 +129,8 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "an endpoint opens a way into a namespace that does not let it",
         "operator/routes/previews.py",
-        "        await leave(self._cluster.client, run, namespace)\n",
-        "",
+        "            return\n        await leave(self._cluster.client, run, namespace)\n",
+        "            return\n",
         "operator/test_previews.py::test_one_into_a_namespace_that_does_not_let_it_is_refused",
     ),
 )

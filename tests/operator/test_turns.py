@@ -44,7 +44,6 @@ class Bench:
         self.found: RunObject | None = RUN
         self.failures = 0
         self.copies = True
-        monkeypatch.setattr(main, "turn", self._turn)
         monkeypatch.setattr(main, "decide", lambda *_: self.then)
         monkeypatch.setattr(main, "describe", lambda _plan, _world, decision, _now: ("report", decision))
         made = self.operator = Operator.__new__(Operator)
@@ -57,6 +56,7 @@ class Bench:
         made.cluster = SimpleNamespace(queue=queue, ledger=SimpleNamespace(get=lambda _run: self.found))
         session = SimpleNamespace(resources="of resources", logs="of logs")
         made._reconciler = SimpleNamespace(
+            turn=self._turn,
             keep=self._step("keep"),
             last=lambda _run: self.scene,
             again=lambda _run, wake_at: wake_at / 1000,
@@ -78,7 +78,7 @@ class Bench:
             turns=SimpleNamespace(labels=count), turn_seconds=SimpleNamespace(observe=self.took.append)
         )
 
-    async def _turn(self, _run, _host):
+    async def _turn(self, _run):
         if self.turn_fault:
             raise self.turn_fault
         return self.made

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly import __version__
-from dayfly.execute.turn import Scene, turn
+from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
@@ -190,7 +190,7 @@ class Operator:
     async def _take_turn(self, run: str) -> None:
         began, result, decision = time.perf_counter(), "error", None
         try:
-            decision = await turn(run, self._reconciler)
+            decision = await self._reconciler.turn(run)
             await self._reconciler.keep(run)
             scene, then = self._reconciler.last(run), None
             if scene is not None and decision is not None and decision.moves:

@@ -1,5 +1,6 @@
 """Turns over Run objects: observe by the caches, decide, commit by compare-and-swap, bring effects about by UID."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
 from dayfly.execute.pod.run import Pods
-from dayfly.execute.turn import Scene
+from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.route_kinds import Routing
@@ -27,7 +28,7 @@ from dayfly.operator.executors.webhook_executor import WebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
-from dayfly.operator.outputs.outputs import Outputs
+from dayfly.operator.outputs.outputs import ForeignSecretError, Outputs
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.follow import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
@@ -41,7 +42,7 @@ from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
-from dayfly.plan.actions import Dissolve, Effect, Move, Record
+from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record
 from dayfly.plan.closing import is_past_pre_stop
 from dayfly.plan.desk import lingers
 from dayfly.plan.reasons import Reason
@@ -149,6 +150,30 @@ class Reconciler:
             return
         scene = self.last(run)
         session.loosened = scene is not None and _may_stop(scene) and await self.targets.loosen(found)
+
+    async def turn(self, run: str) -> Decision | None:
+        """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that a step's end
+        cannot be recorded is no reason to lead requests to a fork that goes.
+
+        Raises:
+            errors.ApiError: the server cannot be asked, or says no.
+            ForeignSecretError: what is to be kept would take somebody else's place.
+        """
+        try:
+            return await turn(run, self)
+        except (errors.ApiError, ForeignSecretError):
+            with contextlib.suppress(errors.ApiError):
+                await self._keep_on(run)
+            raise
+
+    async def _keep_on(self, run: str) -> None:
+        """If the turn saw the run as it is now."""
+        found = self._cluster.ledger.get(run)
+        session = self.sessions.find(found)
+        sight = session.work.sight if session is not None else None
+        if found is not None and sight is not None:
+            if sight.run.metadata.resource_version == found.metadata.resource_version:
+                await self.executors.keep(sight)
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
