@@ -13,6 +13,13 @@ ROUTESERVER: tuple[Guard, ...] = (
         "routeserver/test_telling.py::test_who_calls_it_by_another_name_is_refused",
     ),
     guard(
+        "one address takes all streams there are",
+        "routeserver/grpc_server.py",
+        "or self._streams_of[whose] >= MOST_OF_ONE:",
+        "or self._streams_of[whose] < 0:",
+        "routeserver/test_telling.py::test_one_address_does_not_take_all_streams",
+    ),
+    guard(
         "what is not known counts as none",
         "routeserver/grpc_server.py",
         "            if not await _unless(closing, self._board.wait_known()):",

@@ -136,6 +136,54 @@ async def test_too_many_that_listen_are_told_so(board, dialled, monkeypatch):
     first.cancel()
 
 
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:10.0.0.7:4711", "ipv4:10.0.0.7"),
+        ("ipv6:%5Bfd00::7%5D:4711", "ipv6:[fd00::7]"),
+        ("ipv4:127.0.0.1:4711", ""),
+        ("ipv6:%5B::1%5D:4711", ""),
+        ("unix:", ""),
+    ],
+)
+def test_whose_a_stream_is(peer, address):
+    assert grpc_server.address_of(peer) == address
+
+
+async def test_one_address_does_not_take_all_streams(board, dialled, monkeypatch):
+    monkeypatch.setattr(grpc_server, "MOST_OF_ONE", 2)
+    board.replace([])
+    here = [dialled.watch(pb.WorkloadRoutingRulesRequest()) for _ in range(3)]
+    for stream in here:
+        assert await some(stream, 1) == [("SYNCED", "", "")]
+    addresses = iter(["one", "one", "one", "two"])
+    monkeypatch.setattr(grpc_server, "address_of", lambda _peer: next(addresses))
+    first, second, third = (dialled.watch(pb.WorkloadRoutingRulesRequest()) for _ in range(3))
+    for stream in (first, second):
+        assert await some(stream, 1) == [("SYNCED", "", "")]
+    with pytest.raises(grpc.aio.AioRpcError, match="2 of your address listen already"):
+        await some(third, 1)
+    other = dialled.watch(pb.WorkloadRoutingRulesRequest())
+    assert await some(other, 1) == [("SYNCED", "", "")]
+    for stream in (*here, first, second, other):
+        stream.cancel()
+
+
+async def test_one_that_never_reads_keeps_nobody_waiting(board, dialled):
+    """Far more than a connection holds is told, over and over; the other hears of the last of it."""
+    board.replace([])
+    deaf = dialled.watch(pb.WorkloadRoutingRulesRequest())
+    stream = dialled.watch(pb.WorkloadRoutingRulesRequest(routing_key="last"))
+    assert await some(deaf, 1) == await some(stream, 1) == [("SYNCED", "", "")]
+    for port in range(20):
+        board.replace([rule(f"k{number}", name="w" * 200, port=port + 1) for number in range(500)])
+        await asyncio.sleep(0)
+    board.replace([rule("last")])
+    assert await some(stream, 1) == [("ADD", "last", "one")]
+    deaf.cancel()
+    stream.cancel()
+
+
 async def test_a_port_that_is_taken_is_said(board):
     async with grpc_server.serving(board, "127.0.0.1", 0) as port:
         with pytest.raises(OSError, match=str(port)):

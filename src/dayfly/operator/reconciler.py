@@ -152,8 +152,8 @@ class Reconciler:
         session.loosened = scene is not None and _may_stop(scene) and await self.targets.loosen(found)
 
     async def turn(self, run: str) -> Decision | None:
-        """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that a step's end
-        cannot be recorded is no reason to lead requests to a fork that goes.
+        """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that the end of
+        a step cannot be recorded is no reason to lead requests to a fork that goes.
 
         Raises:
             errors.ApiError: the server cannot be asked, or says no.
@@ -171,9 +171,10 @@ class Reconciler:
         found = self._cluster.ledger.get(run)
         session = self.sessions.find(found)
         sight = session.work.sight if session is not None else None
-        if found is not None and sight is not None:
-            if sight.run.metadata.resource_version == found.metadata.resource_version:
-                await self.executors.keep(sight)
+        if found is None or sight is None:
+            return
+        if sight.run.metadata.resource_version == found.metadata.resource_version:
+            await self.executors.keep(sight)
 
     def rest(self, run: str) -> None:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from dayfly.spec.routing_rules import RoutingRule
 
 MOST_STREAMS = 1000
+MOST_OF_ONE = 100
+"""Streams of one address: no single pod takes all there are. On one machine all have the same, so it is not counted."""
 # Clients ask every few seconds whether we are there; without these, gRPC takes that for an attack.
 _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
@@ -37,6 +41,7 @@ class _Routes:
     def __init__(self, board: Board, closing: asyncio.Event) -> None:
         self._board, self._closing = board, closing
         self._streams = 0
+        self._streams_of: collections.Counter[str] = collections.Counter()
 
     def handler(self) -> grpc.GenericRpcHandler:
         asked, found = pb.WorkloadRoutingRulesRequest, pb.GetWorkloadRoutingRulesResponse
@@ -54,10 +59,13 @@ class _Routes:
         return pb.GetWorkloadRoutingRulesResponse(routingRules=[_rule(each) for each in found])
 
     async def watch(self, asked: Any, context: Any) -> AsyncIterator[Any]:
-        if self._streams >= MOST_STREAMS:
-            sentence = f"{MOST_STREAMS} listen already; ask again later"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence)
+        whose = address_of(context.peer())
+        if self._streams >= MOST_STREAMS or self._streams_of[whose] >= MOST_OF_ONE:
+            whole = self._streams >= MOST_STREAMS
+            said = f"{MOST_STREAMS} listen already" if whole else f"{MOST_OF_ONE} of your address listen already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{said}; ask again later")
         self._streams += 1
+        self._streams_of[whose] += bool(whose)
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             if not await _unless(closing, self._board.wait_known()):
@@ -72,6 +80,8 @@ class _Routes:
         finally:
             closing.cancel()
             self._streams -= 1
+            self._streams_of[whose] -= bool(whose)
+            self._streams_of += collections.Counter()  # of those that have any
 
 
 @contextlib.asynccontextmanager
@@ -105,6 +115,12 @@ async def _unless(closing: asyncio.Future[Any], what: Any) -> bool:
     finally:
         waiting.cancel()
     return not closing.done()
+
+
+def address_of(peer: str) -> str:
+    """Whose a stream is, of gRPC's name of whom it speaks to; empty on the machine itself."""
+    address = unquote(peer).rpartition(":")[0]
+    return "" if address.startswith(("ipv4:127.", "ipv6:[::1]", "unix")) else address
 
 
 def _query(asked: Any) -> Query:
