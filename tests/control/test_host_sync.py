@@ -121,7 +121,7 @@ async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_on
     orders: list[list[str]] = []
 
     class Mortal(host_sync.HostSync):
-        async def tell(self, record, _compiled=None):
+        async def tell(self, record, _meant=None):
             orders[-1].append(record.name)
 
     for _ in range(2):

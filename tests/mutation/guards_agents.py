@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 
 SYNC, MAILBOX, SERVED = "control/host_sync.py", "control/agents/mailbox.py", "operator/agent/served.py"
+CONFIRMED, SETTLED, TOLD = "control/confirmed.py", "operator/agent/settled.py", "operator/test_agent_told.py::test_"
 ADMISSION, OFFERS = "operator/agent/admission.py", "operator/test_agent_offers.py::test_"
 ROUTES, GROUPS = "operator/test_agent_routes.py::test_", "operator/test_agent_groups.py::test_"
 LED = OFFERS + "requests_that_are_not_its_own_are_not_led_to_it"
@@ -12,9 +13,9 @@ LED = OFFERS + "requests_that_are_not_its_own_are_not_led_to_it"
 AGENTS: tuple[Guard, ...] = (
     guard(
         "what was compiled for a cluster that led nothing is left so",
-        SYNC,
-        "self._confirmed.get(uid) == (link.session, link.place())",
-        "self._confirmed.get(uid, (0,))[0] == link.session",
+        CONFIRMED,
+        "_short(repr((version, *place)))",
+        "_short(version)",
         ROUTES + "what_leads_requests_may_come_later_and_go_again",
     ),
     guard(
@@ -58,6 +59,97 @@ AGENTS: tuple[Guard, ...] = (
         "return [each.uid for each in found if not 0 < each.expires_at <= now]",
         "return [each.uid for each in found]",
         "control/test_agents.py::test_what_is_over_by_this_servers_clock_does_not_begin",
+    ),
+    guard(
+        "what was confirmed of an older wish is taken for the newest",
+        CONFIRMED,
+        'return f"{revision}.',
+        'return f"',
+        TOLD + "what_a_server_has_stored_and_told_nobody_the_next_one_tells",
+    ),
+    guard(
+        "a key that leads nowhere any more is not taken away",
+        CONFIRMED,
+        "if keys and place.routes else",
+        "if not keys else",
+        TOLD + "which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same",
+    ),
+    guard(
+        "what another release has compiled is left so",
+        CONFIRMED,
+        "_of_place(__version__, place)",
+        "_of_place(str(), place)",
+        TOLD + "another_release_of_the_server_tells_once_again",
+    ),
+    guard(
+        "of two confirmations the one that is written last counts",
+        CONFIRMED,
+        "told[uid] > before.get(uid, NOTHING)",
+        "told[uid] != before.get(uid, NOTHING)",
+        "control/test_confirmed.py::test_of_two_orders_the_later_one_counts_whoever_hears_of_it_first",
+    ),
+    guard(
+        "what was confirmed before a session is there in it",
+        MAILBOX,
+        "    confirmed.void(rows, cluster)\n",
+        "",
+        "control/test_confirmed.py::test_a_session_that_begins_knows_of_nothing",
+    ),
+    guard(
+        "a server that begins tells its clusters everything again",
+        "control/host_sync.py",
+        "                if self._is_settled(each):\n                    continue\n",
+        "",
+        TOLD + "a_server_that_begins_tells_no_cluster_what_it_has_confirmed",
+    ),
+    guard(
+        "a cluster that was put back is taken for what it was",
+        "operator/agent/agent.py",
+        "self.served.lost = self.dial.begin_anew",
+        "pass",
+        TOLD + "a_cluster_that_has_less_than_it_confirmed_says_so_and_begins_nothing",
+    ),
+    guard(
+        "a cluster that knows an older wish again is taken for what it was",
+        SETTLED,
+        "return new is not None and (",
+        "return new is None and (",
+        TOLD + "a_cluster_that_knows_an_older_wish_than_it_confirmed_is_told_again",
+    ),
+    guard(
+        "an offer is carried out that changes nothing",
+        SETTLED,
+        "return known == (",
+        "return known is (",
+        TOLD + "an_offer_that_is_carried_out_already_asks_the_api_server_nothing",
+    ),
+    guard(
+        "an offer of the same wish with other keys is passed over",
+        SETTLED,
+        "run.spec.forks\n",
+        "offer.forks\n",
+        TOLD + "which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same",
+    ),
+    guard(
+        "what we wrote is believed though the watch has not brought it",
+        SETTLED,
+        " or cluster.ledger.get(name) is not run:",
+        ":",
+        "operator/test_agent_settled.py::test_what_the_watch_has_not_brought_is_asked_for",
+    ),
+    guard(
+        "who begins together waits for one request each",
+        "operator/agent/births.py",
+        "if self._next.is_asked or",
+        "if self._next.uids or",
+        TOLD + "of_many_that_begin_at_once_it_is_asked_together_and_of_each_after_it_came",
+    ),
+    guard(
+        "it is asked of more at once than a server looks at",
+        "operator/agent/births.py",
+        " or len(self._next.uids) >= MOST_AT_ONCE:",
+        ":",
+        TOLD + "of_many_that_begin_at_once_it_is_asked_together_and_of_each_after_it_came",
     ),
     guard(
         "an agent comes back a minute after its control plane",

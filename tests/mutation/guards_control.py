@@ -282,9 +282,9 @@ CONTROL: tuple[Guard, ...] = (
     ),
     guard(
         "what an earlier session was told counts in the next",
-        "control/host_sync.py",
-        "self._confirmed.get(uid) == (link.session, link.place())",
-        "uid in self._confirmed",
+        "control/marks.py",
+        "return last.session == link.session and last.form",
+        "return last.form",
         "control/test_host_sync.py::test_a_host_that_has_begun_anew_is_told_everything_again",
     ),
     guard(

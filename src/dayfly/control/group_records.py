@@ -116,9 +116,14 @@ def these(rows: Rows, uids: Sequence[str]) -> list[GroupRecord]:
 
 def roll(rows: Rows) -> list[Entry]:
     """All living route groups, by name."""
-    query = rows.select(route_groups.c.org, route_groups.c.uid, route_groups.c.name, route_groups.c.cluster)
-    found = rows.execute(query.order_by(route_groups.c.name))
-    return [Entry(row.org, row.uid, row.name, row.cluster) for row in found]
+    what = (
+        route_groups.c.org,
+        route_groups.c.uid,
+        route_groups.c.name,
+        route_groups.c.cluster,
+        route_groups.c.revision,
+    )
+    return [Entry._make((*row, False)) for row in rows.execute(rows.select(*what).order_by(route_groups.c.name))]
 
 
 def trace(rows: Rows, name: str, uid: str = "") -> Trace | None:

@@ -5,23 +5,26 @@ new session everything, and the sweep pays. So a start, a crash at any point, lo
 one case; a host that begins to lead requests, or ceases to, is another, for what it was told means other things since.
 A sandbox whose run is over leaves the store here.
 
-What this process remembers may be lost with it, and other servers do not know it: what a host has confirmed in its
-session, since when leases run, why a host does not know a wish, and the picture of what it has said. Each belongs to a
-link of this process. So a host has one server alone for such a link; who shares it among several keeps these in tables.
+What a host has confirmed is in the store where several servers share its session (`confirmed`); else it ends with this
+process, as the session does. What else this process remembers other servers do not know: since when leases run, why a
+host does not know a wish, and the picture of what it has said. Each of them finds that out by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from dayfly.control import shelves
+from dayfly.control import confirmed, shelves
 from dayfly.control.baseline_sync import BaselineSync
+from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.link import HostFailedError
+from dayfly.control.marks import Marks
 from dayfly.control.store import StoreError
 from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
@@ -31,13 +34,14 @@ from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from dayfly.compile import Compiled
     from dayfly.control.link import Link, Links
     from dayfly.control.port import Place
     from dayfly.control.records import Entry
-    from dayfly.control.shelves import Kept
+    from dayfly.control.rows import Rows
+    from dayfly.control.shelves import Kept, Meant
     from dayfly.control.store import Store
     from dayfly.spec.wire import Order
 
@@ -48,8 +52,6 @@ LONGEST_PAUSE_S = 30.0
 MOST_AT_ONCE = 128
 # Of very many, others have their turn after so many.
 AT_A_TIME = 500
-# So many that hosts have taken over are noted while others are still told.
-MOST_UNMARKED = 64
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
     "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
@@ -60,6 +62,12 @@ EXPIRED = "its time to live was over before any host took it up"
 log = logging.getLogger(__name__)
 
 
+class _Owed(NamedTuple):
+    entry: Entry
+    link: Link | None
+    told: Confirmation
+
+
 class HostSync:
     """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key."""
 
@@ -67,11 +75,7 @@ class HostSync:
         self._store = store
         self._links = links
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        # By uid the session in which the host has taken what the store says, and for what place that was compiled.
-        self._confirmed: dict[str, tuple[int, Place]] = {}
-        self._unmarked: set[str] = set()
-        # Whom a host has taken over since this process began. A record may be older than its mark in the store.
-        self._taken: set[str] = set()
+        self._marks = Marks(store)
         self._archived: set[str] = set()
         # Seconds of this thread that rounds took in tasks of their own.
         self._worked_beside = 0.0
@@ -103,22 +107,21 @@ class HostSync:
         """The link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
 
-    async def tell(self, record: Kept, compiled: Compiled | None = None, place: Place | None = None) -> None:
+    async def tell(self, record: Kept, meant: Meant | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
 
         Args:
             record: As it is stored.
-            compiled: What it means, if the caller has it.
-            place: To which it means that. The host may have said since that it is another one.
+            meant: What it comes to, if the caller has it. Place and keys may be others since.
         """
-        self._confirmed.pop(record.uid, None)
+        self._marks.doubt(record.uid)
         self.told.set()
         try:
             link = self.link(record)
             if link is None:
                 self._note(record, f"no host serves the cluster {record.cluster} now; it waits until one does")
             else:
-                await self._give(record, link, compiled, place)
+                await self._give(record, link, meant)
         except (HostUnavailableError, StoreError) as fault:
             self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
         except RefusedError as fault:
@@ -172,6 +175,14 @@ class HostSync:
 
     async def run(self) -> None:
         """Pay what is owed and archive what has ended, until cancelled."""
+        marking = asyncio.create_task(self._marks.run())
+        try:
+            await self._rounds()
+        finally:
+            marking.cancel()
+            await asyncio.gather(marking, return_exceptions=True)
+
+    async def _rounds(self) -> None:
         while True:
             # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
             round_ = Worked(self.sweep())
@@ -193,35 +204,39 @@ class HostSync:
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         ended = {each: each.picture.ended for each in links}
-        roll = await self._store.everywhere().read(shelves.roll)
-        await self._pay(await self._owed(roll))
-        await self._mark()
+        roll, told = await self._store.everywhere().read(lambda rows: (shelves.roll(rows), confirmed.known(rows)))
+        await self._pay(await self._owed(roll, told))
+        await self._marks.write()
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
         for each, over in ended.items():
             each.acknowledge(over - living)
 
-    async def _owed(self, roll: list[Entry]) -> list[tuple[Entry, Link | None]]:
+    async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
         """Of whom a host does not know what the store says, or has said that it is over."""
-        found: list[tuple[Entry, Link | None]] = []
+        found: list[_Owed] = []
         for start in range(0, len(roll), AT_A_TIME):
-            found += [
-                (entry, link)
+            part = [
+                _Owed(entry, self._links.of(entry.org, entry.cluster), told.get(entry.uid, NOTHING))
                 for entry in roll[start : start + AT_A_TIME]
-                if not self._is_confirmed(entry.uid, link := self._links.of(entry.org, entry.cluster))
-                or (link is not None and link.picture.has_ended(entry.uid))
             ]
+            found += [each for each in part if not self._is_settled(each)]
             await asyncio.sleep(0)
         return found
 
-    async def _pay(self, owed: list[tuple[Entry, Link | None]]) -> None:
+    def _is_settled(self, owed: _Owed) -> bool:
+        entry, link, told = owed
+        over = link is not None and link.picture.has_ended(entry.uid)
+        return not over and self._is_confirmed(entry, link, told)
+
+    async def _pay(self, owed: list[_Owed]) -> None:
         """What is owed, several at once: a host that is far away answers each of them late.
 
         First what its host may never have heard of. The rest in any order: a server that does not live long enough for
         all of it must not leave the same ones to the next, which would not either.
         """
         random.shuffle(owed)
-        left = iter(sorted(owed, key=lambda each: not each[0].waits))
+        left = iter(sorted(owed, key=lambda each: not each.entry.waits))
         works = [Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
         try:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
@@ -233,50 +248,59 @@ class HostSync:
             if fault is not None:
                 raise fault
 
-    async def _pay_each(self, left: Iterator[tuple[Entry, Link | None]]) -> None:
-        for entry, link in left:
+    async def _pay_each(self, left: Iterator[_Owed]) -> None:
+        for each in left:
+            entry, link, _ = each
             async with self.lock(entry.org, entry.name):
-                record = await self._find(entry)
-                if record is not None and not await self.is_over(record) and not self._is_confirmed(entry.uid, link):
+                # Before a host has said who it is nobody knows what it has confirmed.
+                await self._meet(entry.org, link)
+                if self._is_settled(each):
+                    continue
+                record, told = await self._find(entry)
+                if record is not None and not await self.is_over(record) and not self._is_confirmed(record, link, told):
                     await self.tell(record)
-            if len(self._unmarked) >= MOST_UNMARKED:
-                await self._mark()
+            await self._marks.write_if_many()
 
-    async def _mark(self) -> None:
-        """Note whom hosts have taken over."""
-        uids, self._unmarked = self._unmarked, set()
-        if not uids:
-            return
-        try:
-            await self._store.everywhere().write(lambda rows: shelves.mark_taken_over(rows, sorted(uids)))
-        except BaseException:
-            self._unmarked |= uids
-            raise
+    async def _meet(self, org: str, link: Link | None) -> None:
+        if link is not None:
+            with contextlib.suppress(HostUnavailableError):
+                _, place = await link.meet()
+                if place.routes:
+                    await self.grouped(org)
 
-    async def _find(self, entry: Entry) -> Kept | None:
-        record = await self._store.of(entry.org).read(lambda rows: shelves.find(rows, entry.name))
-        return record if record is not None and record.uid == entry.uid else None
+    async def _find(self, entry: Entry) -> tuple[Kept | None, Confirmation]:
+        """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
 
-    async def _give(self, record: Kept, link: Link, compiled: Compiled | None, of: Place | None) -> None:
+        def read(rows: Rows) -> tuple[Kept | None, Confirmation]:
+            return shelves.find(rows, entry.name), confirmed.known(rows, [entry.uid]).get(entry.uid, NOTHING)
+
+        record, told = await self._store.of(entry.org).read(read)
+        return (record if record is not None and record.uid == entry.uid else None), told
+
+    async def _give(self, record: Kept, link: Link, meant: Meant | None) -> None:
         """Order what the store says of a sandbox, all of it.
 
         First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
         """
         session, place = await link.meet()
-        answer = await link.order(await self._order(record, place, compiled if of == place else None))
+        if place.routes:
+            await self.grouped(record.org)
+        keys = self.routed(record.org, record.uid)
+        same = meant is not None and (meant.place, meant.keys) == (place, keys)
+        answer = await link.order(await self._order(record, place, keys, meant.compiled if meant and same else None))
         if isinstance(answer, Ended):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            self._confirmed[record.uid] = session, place
+            form = confirmed.form(record.revision, place, keys)
+            self._marks.take(record, link, Confirmation(session, answer.number, form))
             self._no_trouble(record.uid)
-            self._taken.add(record.uid)
-            if not record.taken_over:
-                self._unmarked.add(record.uid)
         else:
             self._note(record, LOST)
 
-    async def _order(self, record: Kept, place: Place, compiled: Compiled | None) -> Order:
-        known = record.taken_over or record.uid in self._taken
+    async def _order(
+        self, record: Kept, place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
+    ) -> Order:
+        known = self._marks.has_taken(record)
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
         if record.stop is not None:
@@ -285,10 +309,7 @@ class HostSync:
             # No host is known to have heard of it. Should one have, it ends; else it never begins.
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
-        if place.routes:
-            await self.grouped(record.org)
         if compiled is None:
-            keys = self.routed(record.org, record.uid)
             compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, keys))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
@@ -306,8 +327,8 @@ class HostSync:
             lease_until=self._leases.get(record.uid, 0),
         )
 
-    def _is_confirmed(self, uid: str, link: Link | None) -> bool:
-        return link is not None and self._confirmed.get(uid) == (link.session, link.place())
+    def _is_confirmed(self, record: Entry | Kept, link: Link | None, told: Confirmation) -> bool:
+        return self._marks.is_confirmed(record, link, told, self.routed(record.org, record.uid))
 
     async def _archive(self, record: Kept) -> None:
         link = self.link(record)
@@ -317,9 +338,7 @@ class HostSync:
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now(), given_up=given_up))
         self._archived.add(record.uid)
-        self._confirmed.pop(record.uid, None)
-        self._unmarked.discard(record.uid)
-        self._taken.discard(record.uid)
+        self._marks.forget(record.uid)
         self._leases.pop(record.uid, None)
         self._no_trouble(record.uid)
 

@@ -45,8 +45,18 @@ class HostFailedError(Exception):
 class Link:
     """One for each host, whatever the names of the clusters that it serves. They are of one organisation."""
 
-    def __init__(self, host: Host, org: str = LOCAL, place: Callable[[], Place] = lambda: HERE) -> None:
+    def __init__(
+        self,
+        host: Host,
+        org: str = LOCAL,
+        place: Callable[[], Place] = lambda: HERE,
+        numbered: Callable[[int], int] | None = None,
+    ) -> None:
+        """`numbered` says under which number the host knows a message of ours, where other processes send some, too."""
         self.org = org
+        self.shared = numbered is not None
+        """Whether its sessions outlive this process: they are others' as well."""
+        self._numbered = numbered or (lambda number: number)
         self._place = place
         self.picture = Picture()
         self.wants_baselines = False
@@ -158,7 +168,7 @@ class Link:
         return self._number
 
     async def order(self, order: wire.Order) -> wire.Reply | wire.Ended:
-        """Give an order; what comes back is durable there.
+        """Give an order; what comes back is durable there. A reply has the order's number in the host's session.
 
         Raises:
             RefusedError: the host cannot do it, ever.
@@ -171,7 +181,7 @@ class Link:
         reply = _reply(answer)
         if reply.verdict is Verdict.TAKEN and reply.seq and not isinstance(order, wire.Baseline):
             self.picture.stands(wire.Standing(uid=order.uid, seq=reply.seq))
-        return reply
+        return msgspec.structs.replace(reply, number=self._numbered(reply.number))
 
     async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
         """Ask something, and wait for the answer at most so long.

@@ -96,6 +96,7 @@ class Entry(NamedTuple):
     uid: str
     name: str
     cluster: str
+    revision: int
     waits: bool = False
 
 
@@ -155,14 +156,10 @@ def these(rows: Rows, uids: Collection[str]) -> list[Record]:
 def roll(rows: Rows) -> list[Entry]:
     """All living sandboxes, by name; it is cheap enough to be read again and again."""
     waits = (~sandboxes.c.taken_over | sandboxes.c.stop.is_not(None)).label("waits")
-    query = rows.select(sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, waits)
+    query = rows.select(
+        sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, sandboxes.c.revision, waits
+    )
     return [Entry._make(row) for row in rows.execute(query.order_by(sandboxes.c.name))]
-
-
-def revisions(rows: Rows) -> list[tuple[Entry, int]]:
-    """The roll with each sandbox's revision."""
-    what = (sandboxes.c.org, sandboxes.c.uid, sandboxes.c.name, sandboxes.c.cluster, sandboxes.c.revision)
-    return [(Entry(row.org, row.uid, row.name, row.cluster), row.revision) for row in rows.execute(rows.select(*what))]
 
 
 def forms(rows: Rows, before: set[Form]) -> tuple[set[Form], set[Form], set[Form]]:

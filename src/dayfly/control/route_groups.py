@@ -283,7 +283,7 @@ class RouteGroups:
         if link is not None:
             await link.admit(compiled.documents, compiled.forks)
         stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
-        await self._sync.tell(stored, compiled, place)
+        await self._sync.tell(stored, shelves.Meant(compiled, place, {}))
         return await self._shown(who, stored)
 
     def _first_of(self, org: str, known: list[str]) -> str:

@@ -16,6 +16,7 @@ from dayfly.control.lives import Told
 from dayfly.control.port import HERE, Place
 from dayfly.control.records import Record
 from dayfly.control.scopes import WHOLE
+from dayfly.control.shelves import Meant
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
@@ -198,9 +199,8 @@ class Sandboxes:
         return found
 
     def _told(self, record: Record, standing: Standing | None, silent: str) -> Told:
-        trouble = self._sync.trouble(record.uid)
-        if silent and not trouble:
-            trouble = f"the cluster cannot be asked at the moment: {silent}"
+        asked_in_vain = silent and f"the cluster cannot be asked at the moment: {silent}"
+        trouble = self._sync.trouble(record.uid) or asked_in_vain
         report = standing.report if standing else None
         link = self._sync.link(record)
         place = link.place() if link is not None else HERE
@@ -259,17 +259,17 @@ class Sandboxes:
 
         record, compiled = await self._store.of(org).read(understand)
 
-        def save(rows: Rows) -> None:
+        def save(rows: Rows) -> Record:
             if link is None:
                 self._check_cluster(rows, who, cluster)  # it may have been removed meanwhile
-            records.save(rows, record, declares=place.declares)
             _note(rows, who, "create", record)
+            return records.save(rows, record, declares=place.declares)
 
         async with self._vaults.kept(record, compiled, given):
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
-            await self._store.of(org).write(save)
-        await self._sync.tell(record, compiled, place)
+            record = await self._store.of(org).write(save)
+        await self._sync.tell(record, Meant(compiled, place, {}))
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
     def _check_cluster(self, rows: Rows, who: Who, cluster: str) -> None:
@@ -287,22 +287,22 @@ class Sandboxes:
         if spec != record.spec:
             # It rises also where the clock does not: of two forms of a wish it says which is newer.
             changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
-
             link = self._sync.link(record)
             place = link.place() if link is not None else HERE
             if place.routes:
                 await self._sync.grouped(record.org)
+            keys = self._sync.routed(changed.org, changed.uid)
 
             def understand(rows: Rows) -> Compiled:
                 if self._declares(rows, changed):
                     wishes.check_baselines(rows, spec)
-                return wishes.compiled(rows, changed, place, self._sync.routed(changed.org, changed.uid))
+                return wishes.compiled(rows, changed, place, keys)
 
             compiled = await self._store.of(record.org).read(understand)
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
             record = await self._store.of(changed.org).write(lambda rows: self._save(rows, who, changed))
-            await self._sync.tell(record, compiled, place)
+            await self._sync.tell(record, Meant(compiled, place, keys))
             warnings = compiled.warnings
         if lease:
             await self._renew(who, record, lease)
@@ -331,9 +331,10 @@ class Sandboxes:
                 return
             stop = record.stop or lives.end_request(Reason.DELETED, "deleted", who.words)
             marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
-            if marked == record or await self._store.of(org).write(lambda rows: self._mark(rows, who, marked)):
-                return
-            await self._sync.tell(marked)
+            if marked != record and (
+                stored := await self._store.of(org).write(lambda rows: self._mark(rows, who, marked))
+            ):
+                await self._sync.tell(stored)
 
     def _save(self, rows: Rows, who: Who, record: Record) -> Record:
         _note(rows, who, "change", record)
@@ -344,14 +345,14 @@ class Sandboxes:
         link = self._sync.link(record)
         return link.place().declares if link is not None else record.cluster not in clusters.names(rows)
 
-    def _mark(self, rows: Rows, who: Who, marked: Record) -> bool:
-        """Write down an end that is asked for. Returns whether it is over already: nobody has ever heard of it."""
-        records.save(rows, marked, declares=self._declares(rows, marked))
+    def _mark(self, rows: Rows, who: Who, marked: Record) -> Record | None:
+        """Write down an end that is asked for. Nothing is left to tell of one that nobody has ever heard of."""
+        stored = records.save(rows, marked, declares=self._declares(rows, marked))
         _note(rows, who, "abandon" if marked.abandon else "delete", marked)
-        over = clusters.is_unheard(rows, marked.cluster)
-        if over:
-            records.archive(rows, marked, _now())
-        return over
+        if not clusters.is_unheard(rows, marked.cluster):
+            return stored
+        records.archive(rows, marked, _now())
+        return None
 
     async def _refuse_if_ending(self, record: Record) -> None:
         report = (await self.told([record]))[record.uid].report

@@ -5,10 +5,10 @@ Whoever holds a key (`key_of`) is alone with what it names: a sandbox's is its n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dayfly.compile import Compiled, compile_group, group_previews
-from dayfly.control import group_records, records, wishes
+from dayfly.control import confirmed, group_records, records, wishes
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
 from dayfly.spec import names
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 Kept: TypeAlias = Record | GroupRecord
 
 GROUP = names.GROUP
+
+
+class Meant(NamedTuple):
+    """What a record comes to at a place, where those keys of route groups lead to its forks."""
+
+    compiled: Compiled
+    place: Place
+    keys: Mapping[str, Sequence[str]]
 
 
 def key_of(record: Kept) -> str:
@@ -57,6 +65,7 @@ def mark_taken_over(rows: Rows, uids: list[str]) -> None:
 
 def archive(rows: Rows, record: Kept, now: int, *, given_up: bool | None = False) -> None:
     """Replace what has ended by its trace; `given_up`: whether its cleanup was; None if nobody knows."""
+    confirmed.forget(rows, record.uid)
     if isinstance(record, GroupRecord):
         group_records.archive(rows, record, now, given_up=given_up)
     else:

@@ -292,6 +292,21 @@ agent_inbox = Table(
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
 )
 
+# Of a run in a cluster that dials in: the last order that its host has carried out, by session and number of the
+# mailbox, and what it said. See `confirmed` for what it is worth.
+confirmed = Table(
+    "confirmed",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("session", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("form", String(64), nullable=False),
+    ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
+    Index("confirmed_by_cluster", "org", "cluster"),
+)
+
 # What is worth an event to other programs and was not answered yet; with an empty body what was, or was dropped: it is
 # not told again as long as its sandbox lives.
 cloud_events = Table(

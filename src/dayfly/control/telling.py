@@ -107,15 +107,15 @@ class Telling:
         due = min(self._again.values(), default=now + 1) <= now
         if stamp is not None and stamp == self._stamp and not (due or self._looks):
             return
-        found = await self._store.everywhere().read(records.revisions)
-        if gone := self._seen.keys() - {entry.uid for entry, _ in found}:
+        found = await self._store.everywhere().read(records.roll)
+        if gone := self._seen.keys() - {entry.uid for entry in found}:
             for uid in gone:
                 del self._seen[uid]
                 self._again.pop(uid, None)
             await self._store.everywhere().write(event_rows.tidy)
         changed: dict[tuple[str, str], dict[str, tuple[int, int]]] = collections.defaultdict(dict)
-        for entry, revision in found:
-            seen = revision, self._version(entry)
+        for entry in found:
+            seen = entry.revision, self._version(entry)
             if self._seen.get(entry.uid) != seen or self._again.get(entry.uid, now + 1) <= now:
                 changed[entry.org, entry.cluster][entry.uid] = seen
         for key in changed.keys() - self._looks.keys():

@@ -197,7 +197,7 @@ class Agents:
 
     def _meet(self, standing: Standing) -> AgentHost:
         host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
-        self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place))
+        self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, host.number_of))
         return host
 
     async def _hear(self, host: AgentHost) -> None:

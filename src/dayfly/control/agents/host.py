@@ -46,6 +46,7 @@ class AgentHost:
         self._session = 0
         # By a number in the mailbox that of our Link.
         self._ours: OrderedDict[int, int] = OrderedDict()
+        self._theirs: dict[int, int] = {}
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
         """Have what the host says heard."""
@@ -86,11 +87,17 @@ class AgentHost:
         if session != self._session:
             self._session = session
             self._ours.clear()
+            self._theirs.clear()
         for ours, number in pairs:
             if number:
-                self._ours[number] = ours
+                self._ours[number], self._theirs[ours] = ours, number
         while len(self._ours) > _REMEMBERED:
-            self._ours.popitem(last=False)
+            _, ours = self._ours.popitem(last=False)
+            self._theirs.pop(ours, None)
+
+    def number_of(self, ours: int) -> int:
+        """Under which number a message of our Link's lies in the mailbox; 0 if nobody knows any more."""
+        return self._theirs.get(ours, 0)
 
     def heard(self, session: int, body: str) -> None:
         """The host has said this, in that session."""

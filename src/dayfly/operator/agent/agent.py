@@ -10,6 +10,7 @@ from dayfly.execute.host_end import REMIND_S
 from dayfly.kube import errors
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.agent import objects
+from dayfly.operator.agent.births import Births
 from dayfly.operator.agent.cursor import Cursor
 from dayfly.operator.agent.dial import Dial
 from dayfly.operator.agent.served import Admit, Served
@@ -56,6 +57,8 @@ class Agent:
         self._uid = ""
         self.served = Served(cluster, bound, admit)
         self.dial = Dial(way, Cursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed)
+        self.served.lost = self.dial.begin_anew
+        self._births = Births(self.dial.living)
 
     async def run(self) -> None:
         """Talk to the control plane, until cancelled."""
@@ -89,11 +92,9 @@ class Agent:
         """
         offered, target = run.spec.offered, run.ledger.target
         assert offered is not None, "asked of those that were offered"
-        living = await self.dial.living((offered.uid,))
-        if living is None:
-            return None
-        if offered.uid in living:
-            return True
+        wanted = await self._births.may_begin(offered.uid)
+        if wanted is not False:
+            return wanted
         log.warning("sandbox %s (%s) is not wanted any more: nothing of it begins", offered.name, offered.uid)
         seen = await self._cluster.client.find(SANDBOXES, target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:

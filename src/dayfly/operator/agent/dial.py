@@ -152,6 +152,14 @@ class Dial:
             return None
         return found if found <= set(uids) else None
 
+    def begin_anew(self) -> None:
+        """In another session, which takes nothing for known; if there is one now."""
+        if self.session is not None:
+            log.warning(
+                "this cluster has less than it had, as after a restore: the control plane tells everything again"
+            )
+            self._void()
+
     # --- a session ----------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
@@ -188,6 +196,12 @@ class Dial:
             log.warning("the control plane: %s. What was received goes on; it is tried again", why)
         if said:
             self.trouble = why
+
+    def _void(self) -> None:
+        """Have this session end at once."""
+        self._forget()
+        self.session = None
+        self._says.set()
 
     def _forget(self) -> None:
         self._unheard.clear()
@@ -233,9 +247,7 @@ class Dial:
         text = wire.encode(message).decode()
         if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
             log.warning("%d messages were not heard: everything is said anew in another session", len(self._unheard))
-            self._forget()
-            self.session = None
-            self._says.set()
+            self._void()
             return
         self._unheard.append(text)
         self._unheard_bytes += len(text)

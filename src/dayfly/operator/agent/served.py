@@ -13,7 +13,7 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.operator.agent import admission, objects
+from dayfly.operator.agent import admission, objects, settled
 from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.agent.spoken import Spoken
@@ -74,6 +74,8 @@ class Served:
         self._foreign = ForeignKeys(cluster)
         self._keys: dict[str, Key] = {}
         self._over: set[str] = set()
+        # Called where the cluster has less than the control plane was told.
+        self.lost: Callable[[], None] = lambda: None
         self.end = ServedEnd(self, cluster, self.seen_run)
         cluster.sandboxes.listen(self._heard)
         cluster.runs.listen(self._run_heard)
@@ -148,6 +150,8 @@ class Served:
 
     @unless_troubled
     async def offer(self, offer: wire.Offer) -> Verdict:
+        if settled.is_carried_out(self._cluster, self._seen(offer.uid), offer):
+            return Verdict.TAKEN
         seen = await self._find(offer.uid)
         if seen is None:
             if not offer.birth:
@@ -259,6 +263,8 @@ class Served:
             self._keys[uid] = change.key
             self._may_be_over(change.new, uid)
         elif change.new is None and change.old is not None and (uid := is_served(change.old.metadata)):
+            if settled.is_lost(change.old, run=self._run(change.old) is not None):
+                self.lost()
             self._keys.pop(uid, None)
             self._spoken.forget(uid)
             self._over.discard(uid)
@@ -268,6 +274,8 @@ class Served:
             seen = self._seen(offered.uid)
             if seen is not None:
                 self._may_be_over(seen, offered.uid)
+        if settled.went_back(change):
+            self.lost()
 
     def _may_be_over(self, seen: SandboxObject, uid: str) -> None:
         if not self._is_over(seen):

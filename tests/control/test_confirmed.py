@@ -1,0 +1,132 @@
+"""What hosts have confirmed, as rows: of the session there is, of the later of two orders, and of what lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.control import confirmed, group_records, records, shelves
+from dayfly.control.agents import mailbox
+from dayfly.control.confirmed import Confirmation
+from dayfly.control.group_records import GroupRecord
+from dayfly.control.link import Link
+from dayfly.control.marks import Marks
+from dayfly.control.port import Place
+from dayfly.control.store import Store
+from dayfly.control.tables import clusters
+from dayfly.spec.mailbox import Opening
+from dayfly.spec.route_group import RouteGroupSpec
+from dayfly.spec.sandbox import SandboxSpec
+
+ORG = "acme"
+PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
+FORM = confirmed.form(1, PLACE, {})
+
+
+@pytest.fixture
+async def store(place):
+    found = Store.open(place)
+    await found.of(ORG).write(_fill)
+    yield found
+    found.close()
+
+
+def _fill(rows):
+    rows.insert(clusters, [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")])
+    common = {"org": ORG, "created_at": 1, "updated_at": 1}
+    for uid, cluster in (("s1", "east"), ("s2", "west")):
+        spec = SandboxSpec(cluster=cluster)
+        records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
+    spec = RouteGroupSpec(cluster="east", match={"label": {"key": "a", "value": "b"}})
+    kept = GroupRecord(uid="g1", name="g1", routing_key="g1", cluster="east", spec=spec, unmatched_since=0, **common)
+    group_records.save(rows, kept)
+    for cluster in ("east", "west"):
+        mailbox.open_session(rows, cluster, Opening(cluster_uid=cluster), 1)
+
+
+async def note(store, **told):
+    """As the sync does, which knows all organisations."""
+    await store.everywhere().write(lambda rows: confirmed.note(rows, told))
+
+
+async def known(store):
+    return await store.of(ORG).read(confirmed.known)
+
+
+async def test_what_was_confirmed_of_sandboxes_and_groups_is_there_for_all_servers(store):
+    told = {"s1": Confirmation(1, 3, FORM), "g1": Confirmation(1, 4, FORM), "s2": Confirmation(1, 1, FORM)}
+    await note(store, **told)
+    assert await known(store) == told
+    assert await store.everywhere().read(lambda rows: confirmed.known(rows, ["s2"])) == {"s2": told["s2"]}
+    assert await store.of("other").read(confirmed.known) == {}
+
+
+async def test_of_two_orders_the_later_one_counts_whoever_hears_of_it_first(store):
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmed.form(2, PLACE, {}))
+    await note(store, s1=later)
+    await note(store, s1=earlier)
+    assert await known(store) == {"s1": later}
+
+
+async def test_what_has_ended_or_is_of_another_session_is_not_noted(store):
+    record = await store.of(ORG).read(lambda rows: records.find(rows, "s1"))
+    await note(store, s1=Confirmation(1, 1, FORM))
+    await store.of(ORG).write(lambda rows: shelves.archive(rows, record, 2))
+    assert await known(store) == {}
+    told = Confirmation(1, 2, FORM)
+    await note(store, s1=told, g1=Confirmation(2, 1, FORM), s2=told)
+    assert await known(store) == {"s2": told}
+
+
+async def test_a_session_that_begins_knows_of_nothing(store):
+    await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
+    asks = Opening(cluster_uid="east", previous=1)
+    await store.of(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
+    assert set(await known(store)) == {"s2"}
+
+
+async def test_of_a_cluster_that_was_removed_nothing_is_known_should_it_be_added_again(store):
+    await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
+    await store.of(ORG).write(lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east")))
+    assert set(await known(store)) == {"s2"}
+
+
+class Silent:
+    """A way on which nothing comes."""
+
+    def attach(self, _hear):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        (Confirmation(5, 1, FORM), True),
+        (Confirmation(4, 1, FORM), False),
+        (Confirmation(6, 1, FORM), False),
+        (Confirmation(5, 1, confirmed.form(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmed.form(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmed.form(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmed.form(1, PLACE._replace(namespace="another"), {})), False),
+    ],
+)
+def test_what_holds_is_of_this_session_wish_and_place(told, holds):
+    link = Link(Silent(), ORG, lambda: PLACE, lambda number: number)
+    link._routes, link.picture.session = True, 5
+    entry = records.Entry(ORG, "s1", "s1", "east", 1)
+    assert Marks(None).is_confirmed(entry, link, told, {}) is holds
+    assert not Marks(None).is_confirmed(entry, None, told, {})
+
+
+def test_a_server_that_told_it_earlier_believes_who_told_it_later():
+    """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
+    marks, link = Marks(None), Link(Silent(), ORG, lambda: PLACE, lambda number: number)
+    link._routes, link.picture.session = True, 5
+    record = records.Record(
+        org=ORG, uid="s1", name="s1", routing_key="k", spec=SandboxSpec(cluster="east"), created_at=1, updated_at=1
+    )
+    entry = records.Entry(ORG, "s1", "s1", "east", 0)
+    marks.take(record, link, Confirmation(5, 7, confirmed.form(0, PLACE, {})))
+    assert marks.is_confirmed(entry, link, confirmed.NOTHING, {})
+    other = confirmed.form(0, PLACE, {"shop/web": ("k",)})
+    assert marks.is_confirmed(entry, link, Confirmation(5, 6, other), {})
+    assert not marks.is_confirmed(entry, link, Confirmation(5, 8, other), {})

@@ -1,0 +1,258 @@
+"""What a cluster has confirmed it is not told again, unless it, or the control plane, is not what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+from rig import led
+from rig.kubelet import Script
+from rig.plane import ORG, Plane, wish
+from rig.served import begin, box, gone, ready, true, until
+from rig.world import World
+
+from dayfly.control import records
+from dayfly.control.host_sync import HostSync
+from dayfly.operator.agent.births import MOST_AT_ONCE, Births
+
+CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
+RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"
+
+
+def fetched(plane: Plane) -> Counter[str]:
+    """Messages that are fetched from now on, by type."""
+    found: Counter[str] = Counter()
+    reach = plane.reach
+
+    async def count(token, method, path, query, body):
+        status, headers, answer = await reach(token, method, path, query, body)
+        if (status, method, path) == (200, "GET", "messages"):
+            found.update(json.loads(each["body"])["type"] for each in json.loads(answer)["messages"])
+        return status, headers, answer
+
+    plane.reach = count
+    return found
+
+
+async def loses(plane: Plane, name: str = "shop") -> bool:
+    message = (await plane.must("GET", f"sandboxes/{name}"))["status"]["message"]
+    return "no longer knows this sandbox" in message
+
+
+def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
+    """The cluster is as it was before the one sandbox of the control plane was offered, as after a restore of etcd."""
+    world.cloud.forgiven = True
+    name = box(world)["metadata"]["name"]
+    if run:
+        [found] = world.cluster.objects("runs")
+        world.take_away(f"{RUNS}/{found['metadata']['name']}")
+    if sandbox:
+        world.take_away(f"{SANDBOXES}/{name}")
+
+
+def test_a_server_that_begins_tells_no_cluster_what_it_has_confirmed(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await begin(world, plane, "cart")
+        await world.rest(40)
+        told = fetched(plane)
+        await plane.restart()
+        await world.rest(120)
+        assert (told["Hello"], told["Offer"]) == (1, 0)
+        await plane.must("PUT", "sandboxes/cart", wish(labels={"a": "b"}))
+        await world.rest(120)
+        assert told["Offer"] == 1
+        await ready(world, plane, "cart")
+
+    story(tell)
+
+
+def test_what_a_server_has_stored_and_told_nobody_the_next_one_tells(story, monkeypatch):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await world.rest(40)
+
+        async def dies(_sync, _record, _meant=None):
+            pass
+
+        with monkeypatch.context() as dying:
+            dying.setattr(HostSync, "tell", dies)
+            await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "9h", "offsetFrom": "createdAt"}))
+            await plane.kill()
+        await plane.start()
+        expires = lambda: world.cluster.objects("runs")[0]["spec"]["offered"].get("expiresAt")  # noqa: E731
+        await until(world, lambda: true(expires()), "it is told")
+        with monkeypatch.context() as dying:
+            dying.setattr(HostSync, "tell", dies)
+            await plane.must("DELETE", "sandboxes/shop")
+            await plane.kill()
+        await plane.start()
+        await gone(world, plane)
+
+    story(tell)
+
+
+def test_another_release_of_the_server_tells_once_again(story, monkeypatch):
+    """It may compile what is kept there otherwise."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await world.rest(40)
+        told = fetched(plane)
+        monkeypatch.setattr("dayfly.control.confirmed.__version__", "99.0")
+        for _ in range(2):
+            await plane.restart()
+            await world.rest(120)
+        assert told["Offer"] == 1
+
+    story(tell)
+
+
+def test_which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same(story, monkeypatch):
+    """Nobody was there when it left its group."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await plane.must("PUT", "sandboxes/shop", led.forking(labels={"team": "a"}))
+        await ready(world, plane)
+        match = {"match": {"label": {"key": "team", "value": "a"}}}
+        await plane.must("PUT", "routegroups/all", {"spec": {"cluster": "east", **match}})
+        key = (await plane.must("GET", "routegroups/all"))["routingKey"]
+        await until(world, lambda: true(world.gateways.leads(key) != "web"), "its key leads to the fork")
+        await world.rest(60)
+
+        async def dies(_sync, _record, _meant=None):
+            pass
+
+        with monkeypatch.context() as dying:
+            dying.setattr(HostSync, "tell", dies)
+            await plane.must("DELETE", "routegroups/all?force=true")
+            await world.rest(60)
+            await plane.kill()
+        await plane.start()
+        await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key leads there no more")
+
+    story(tell, born=led.world)
+
+
+@pytest.mark.parametrize("what", [{"run": False}, {"sandbox": False}, {}], ids=["sandbox", "run", "both"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["server goes on", "server begins anew"])
+def test_a_cluster_that_has_less_than_it_confirmed_says_so_and_begins_nothing(story, what, replaced):
+    """Put back to before, under an operator that goes on: nobody may take what it once confirmed for what is there."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await world.rest(40)
+        put_back(world, **what)
+        if replaced:
+            await plane.restart()
+        await until(world, lambda: loses(plane), "its loss is said")
+        await world.rest(600)
+        assert await loses(plane)
+        assert world.cloud.starts("db/make") == 1
+
+    story(tell)
+
+
+@pytest.mark.parametrize("what", ["generation", "stop"])
+def test_a_cluster_that_knows_an_older_wish_than_it_confirmed_is_told_again(story, what):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        path = f"{RUNS}/{world.cluster.objects('runs')[0]['metadata']['name']}"
+        before = world.cluster.objects("runs")[0]["spec"]["offered"]
+        if what == "stop":
+            # Its delete step is not over, so its run is still there.
+            world.kubelet.scripts["db/drop"] = Script(runs=3600)
+            await plane.must("DELETE", "sandboxes/shop")
+        else:
+            await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "9h", "offsetFrom": "createdAt"}))
+        offered = lambda: world.cluster.objects("runs")[0]["spec"]["offered"]  # noqa: E731
+        await until(world, lambda: true(offered() != before), "it is told")
+        newest = offered()
+        await world.rest(60)
+        world.ask("PATCH", path, {"spec": {"offered": {"stop": None, **before}}}, "application/merge-patch+json")
+        if what == "generation":
+            world.ask("PATCH", path, {"spec": {"offered": {"expiresAt": None}}}, "application/merge-patch+json")
+        assert offered() != newest
+        await until(world, lambda: true(offered() == newest), "it is told again")
+
+    story(tell)
+
+
+def test_an_offer_that_is_carried_out_already_asks_the_api_server_nothing(story):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        await world.rest(60)
+        [record] = await plane.store.of(ORG).read(records.living)
+        told = fetched(plane)
+        await world.rest(60)
+        [process] = world.processes
+        asked: list[str] = []
+
+        def note(request) -> float:
+            asked.append(f"{request.method} {request.path}")
+            return 0.0
+
+        process.transport.pause = note
+        await plane.app.state.sync.tell(record)
+        await world.rest(5)
+        assert told["Offer"] == 1
+        # It notes that the message was seen, and leaves it at that.
+        assert {each for each in asked if "watch" not in each} == {CURSOR}
+
+    story(tell)
+
+
+class Asked:
+    """A control plane by whose word all live whose names begin with "l"; it answers as often as it is let."""
+
+    def __init__(self) -> None:
+        self.questions: list[tuple[str, ...]] = []
+        self.let = asyncio.Semaphore(0)
+        self.silent = False
+
+    async def ask(self, uids: tuple[str, ...]) -> frozenset[str] | None:
+        self.questions.append(uids)
+        await self.let.acquire()
+        return None if self.silent else frozenset(uid for uid in uids if uid.startswith("l"))
+
+
+async def test_of_many_that_begin_at_once_it_is_asked_together_and_of_each_after_it_came():
+    asked = Asked()
+    births = Births(asked.ask)
+    first = asyncio.create_task(births.may_begin("l0"))
+    await asyncio.sleep(0)
+    many = [f"{'ld'[number % 2]}{number}" for number in range(1, MOST_AT_ONCE + 3)]
+    others = [asyncio.create_task(births.may_begin(uid)) for uid in many]
+    await asyncio.sleep(0)
+    assert asked.questions == [("l0",)], "one question at a time"
+    for _ in range(3):
+        asked.let.release()
+    assert await first is True
+    assert await asyncio.gather(*others) == [uid.startswith("l") for uid in many]
+    assert [len(each) for each in asked.questions] == [1, MOST_AT_ONCE, 2], "a server passes over what is beyond"
+    assert set().union(*asked.questions) == {"l0", *many}
+
+
+@pytest.mark.parametrize("how", ["silent", "cancelled"])
+async def test_of_whom_nobody_says_so_nothing_begins(how):
+    asked = Asked()
+    births = Births(asked.ask)
+    before, *both = (asyncio.create_task(births.may_begin(uid)) for uid in ("l0", "l1", "l2"))
+    await asyncio.sleep(0)
+    asked.let.release()
+    assert await before is True
+    while len(asked.questions) < 2:  # noqa: ASYNC110 - whose turn it is, is asked next
+        await asyncio.sleep(0)
+    assert asked.questions[1] == ("l1", "l2")
+    if how == "silent":
+        asked.silent = True
+        asked.let.release()
+        assert await asyncio.gather(*both) == [None, None]
+        asked.silent = False
+    else:
+        both[0].cancel()
+        assert await both[1] is None
+    asked.let.release()
+    assert await births.may_begin("l2") is True
