@@ -70,8 +70,8 @@ AGENTS: tuple[Guard, ...] = (
     guard(
         "a key that leads nowhere any more is not taken away",
         CONFIRMED,
-        "if keys and place.routes else",
-        "if not keys else",
+        '{led}"',
+        '"',
         TOLD + "which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same",
     ),
     guard(
@@ -97,9 +97,9 @@ AGENTS: tuple[Guard, ...] = (
     ),
     guard(
         "a server that begins tells its clusters everything again",
-        "control/host_sync.py",
-        "                if self._is_settled(each):\n                    continue\n",
-        "",
+        "control/marks.py",
+        "last = max(told, self._confirmed.get(record.uid, NOTHING))",
+        "last = self._confirmed.get(record.uid, NOTHING)",
         TOLD + "a_server_that_begins_tells_no_cluster_what_it_has_confirmed",
     ),
     guard(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import re
@@ -90,8 +91,13 @@ def command(
         receiver = events_out.told(events_to, options.webhook_servers(webhooks))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     wish = _Wish(certificate, rate, _is_loopback(host), receiver)
-    with _opened(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
-        asyncio.run(_serve(store, sock, wish))
+    # What a start makes stays: to look through it again and again for what is garbage is a seventh of its work.
+    gc.disable()
+    try:
+        with _opened(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
+            asyncio.run(_serve(store, sock, wish))
+    finally:
+        gc.enable()
 
 
 @command.command("init")
@@ -153,6 +159,8 @@ async def _serve(store: Store, sock: socket.socket, wish: _Wish) -> None:
         rate=wish.rate,
         receiver=wish.receiver,
     )
+    gc.freeze()
+    gc.enable()
     serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=wish.certificate))
     host, port = sock.getsockname()[:2]
     show.talk(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
