@@ -97,7 +97,7 @@ class TestPods:
         assert archive.stat().st_size == again.stat().st_size
 
 
-@pytest.mark.rotates(3, "clusters of their own")
+@pytest.mark.rotates(5, "clusters of their own")
 class TestLife:
     @pytest.fixture(autouse=True)
     def _machine(self, machine):

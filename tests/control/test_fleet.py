@@ -10,7 +10,7 @@ from bench.fleet import servers, suite
 from bench.rows import Row
 
 
-@pytest.mark.rotates(4, "a server and a fleet of its own")
+@pytest.mark.rotates(4, "servers of their own")
 @pytest.mark.parametrize(
     "database",
     [servers.sqlite, pytest.param(servers.postgresql, marks=pytest.mark.proof)],
