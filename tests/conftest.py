@@ -56,6 +56,10 @@ HEAVY = (
 CLUSTERS = "tests/cluster/"
 # The real command line, somebody who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
+# Stories that start programs, most of them a server too: of each folder's a commit tells one in so many, if they are not
+# marked otherwise. They are told by who asks for one of these fixtures.
+STORIES = {"tests/cli/": 3, "tests/examples/": 2, "tests/docs/": 2, "tests/page/": 2}
+STORY_FIXTURES = HEAVY_FIXTURES | {"home", "typist"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,19 +118,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     the end no worker waits for another; but after them those whose tools may have to be built meanwhile, and last those
     of clusters, for a Kubernetes may (`Scopes` knows).
     """
+    for item in items:
+        _mark_stories(item)
     if not SHARE.everything and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
         _leave_out(config, items, proof)
         _leave_out(config, items, _for_another_commit(config, items))
     for item in items if SHARE.everything else []:
         item.add_marker(_at_leisure(config, item), append=False)
-    for item in items:
-        if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker("heavy")
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     ranks = {item.path: rank(item.nodeid.partition("::")[0]) for item in items}
     items.sort(key=lambda item: (item.path in last, item.path in built, ranks[item.path], -slow[item.path]))
+
+
+def _mark_stories(item: pytest.Item) -> None:
+    """What is heavy, and what rotates with its whole folder."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
+        item.add_marker("heavy")
+    folder = next((each for each in STORIES if item.nodeid.startswith(each)), None)
+    if folder and not STORY_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("rotates"):
+        item.add_marker(pytest.mark.rotates(STORIES[folder], f"stories of {folder}"))
 
 
 def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
