@@ -41,6 +41,11 @@ async def test_the_revisions_lead_to_todays_tables(store):
     assert await store.read(differences) == []
 
 
+def test_the_tables_name_no_dialect_that_a_server_on_a_file_would_load_for_nothing():
+    named = {key for table in metadata.sorted_tables for index in table.indexes for key in index.dialect_kwargs}
+    assert named == {"sqlite_where"}
+
+
 def test_the_known_revisions_are_those_on_disk():
     scripts = ScriptDirectory(migrations.__path__[0])
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(migrations.REVISIONS)

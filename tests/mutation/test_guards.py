@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from mutation.plant import ROOT, Edit, StaleError, edited
 from share import SHARE, VARIABLE, commit
 
 # The edits and tests that there are; each of the share costs about three seconds.
-PARTS = 32
+PARTS = 64
 ROOMS = ("plan", "execute", "operator", "embedded")
 SAMPLE = 400
 
@@ -68,11 +69,17 @@ def test_a_stale_entry_is_refused():
         edited([Edit("plan/decide.py", "no such text", "")])
 
 
+@functools.cache
+def parsed(file: str) -> ast.Module:
+    """Most files of tests hold several guards."""
+    return ast.parse((ROOT / file).read_text())
+
+
 def test_each_is_told_by_its_name_and_held_by_a_test_that_is_there():
     assert max(Counter(guard.name for guard in GUARDS).values()) == 1
     for guard in GUARDS:
         file, *names = guard.test.split("::")
-        tree: ast.Module | ast.ClassDef = ast.parse((ROOT / file).read_text())
+        tree: ast.Module | ast.ClassDef = parsed(file)
         for name in names:
             plain = name.partition("[")[0]  # without the parameters that choose one of several
             [tree] = [node for node in tree.body if getattr(node, "name", "") == plain]
