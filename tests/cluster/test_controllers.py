@@ -243,7 +243,7 @@ def a_step(operator: Installed) -> None:
 STORIES = {"a deployment": a_deployment, "machines": machines, "a machine as a step": a_step}
 
 
-@pytest.mark.parametrize("story", SHARE.of(STORIES, 3, "example controllers on a real cluster"))
+@pytest.mark.parametrize("story", SHARE.of(STORIES, 6, "example controllers on a real cluster"))
 def test_the_controllers_of_an_example_really_work(operator: Installed, played, story: str):
     played("example controllers on a real cluster", 1)
     STORIES[story](operator)

@@ -64,7 +64,7 @@ EXAMPLES = {
         },
     ),
 }
-PARTS = 2
+PARTS = 4
 
 
 @pytest.mark.parametrize("name", SHARE.of(EXAMPLES, PARTS, "examples of objects that others carry out"))

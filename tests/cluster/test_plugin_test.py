@@ -78,7 +78,6 @@ def from_outside(life: str) -> str:
     return re.sub(r"deleted before (\w+)", r"deleted while \1 is at its start", life)
 
 
-@pytest.mark.rotates(4, "plugins tested on a cluster")
 def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world):
     """The plugin is published for the test alone, and so has what was granted to its name."""
     name = "another name with each attempt"
@@ -94,7 +93,6 @@ def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world
     assert "-1" in told[1]["message"]
 
 
-@pytest.mark.rotates(4, "plugins tested on a cluster")
 def test_after_ctrl_c_nothing_is_left(operator, admin, world):
     written(admin, plugin())
     running = admin.start(*words({}, "--publish"))

@@ -26,7 +26,7 @@ from share import SHARE
 
 ORG = "/api/v2/orgs/local"
 NAMES = ("sb1", "sb2")
-SEEDS = SHARE.of(range(64), 16, "lossy links")
+SEEDS = SHARE.of(range(64), 32, "lossy links")
 OPS = 32
 CREATE = {"name": "make", "script": '#!/bin/sh\necho "made $DAYFLY_SANDBOX_ROUTING_KEY" >> "$JOURNAL"\n'}
 

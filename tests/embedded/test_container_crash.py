@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.usefixtures("store"),
-    pytest.mark.rotates(5, "crashes of containers"),
+    pytest.mark.rotates(10, "crashes of containers"),
 ]
 
 

@@ -50,7 +50,7 @@ __all__ = [
     "test_with_the_work_folder_gone_nothing_is_known_until_the_deadline",
 ]
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.rotates(4, "promises of containers")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.rotates(8, "promises of containers")]
 
 
 @pytest_asyncio.fixture

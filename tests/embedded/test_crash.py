@@ -1,6 +1,6 @@
 """The server, the runners, or both are killed at every write and at any moment; what ran is in the scripts' journal.
 
-`make test` kills at a fifth of the writes and of the moments, others with each commit. `test_container_crash.py` does
+`make test` kills at a tenth of the writes and of the moments, others with each commit. `test_container_crash.py` does
 the same to containers.
 """
 
@@ -11,7 +11,7 @@ from share import SHARE
 
 MOST_WRITES = 400
 TRIES = 50
-PARTS = 5
+PARTS = 10
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -20,7 +20,7 @@ EACH_STEP = [
 
 def each_step(test: Callable[..., None]) -> Callable[..., None]:
     """Played with each step of each example: together they take their time."""
-    test = pytest.mark.rotates(6)(test)
+    test = pytest.mark.rotates(12)(test)
     return pytest.mark.slow(pytest.mark.parametrize(("example", "step"), EACH_STEP, indirect=["example"])(test))
 
 

@@ -141,7 +141,7 @@ def test_two_machines_on_two_infrastructures():
 def test_a_crash_or_loss_at_any_write_makes_nothing_twice_and_leaves_nothing(harm):
     writes = len(played(life).writes)
     assert writes > 12
-    for number in SHARE.of(range(1, writes + 1), 6, f"writes of machine with {harm.name}"):
+    for number in SHARE.of(range(1, writes + 1), 12, f"writes of machine with {harm.name}"):
         stage = played(life, hook=lambda count, _call, at=number: Fault(harm) if count == at else None)
         assert len(stage.made("pods")) == len(stage.service.begun) == 1, f"{harm} at write {number}\n{stage.story()}"
 

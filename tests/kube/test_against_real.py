@@ -34,7 +34,7 @@ from kube.fake import FakeCluster
 from kube.fake.deployments import Deployments
 from share import SHARE
 
-PARTS = 5
+PARTS = 10
 Played = Callable[[str, int], None]
 
 

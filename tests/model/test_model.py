@@ -1,6 +1,6 @@
 """The protocol holds in every state that can be reached, and each of its guards is needed.
 
-`make test` makes an eighth of the long searches, others with each commit, and `make proof` all.
+`make test` makes a sixteenth of the long searches, others with each commit, and `make proof` all.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from model.prose import EFFECTS, VIOLATIONS, WHAT
 from model.searches import search
 from share import SHARE
 
-PARTS = 8
+PARTS = 16
 SEARCHES = "searches of the model to its fixpoint"
 
 

@@ -52,7 +52,7 @@ def test_each_kind_of_change_is_made_in_its_place():
 def test_every_mutant_of_the_product_can_be_read_and_has_a_name(room):
     found = list(of([room]))
     assert len({mutant.name for mutant in found}) == len(found) > 500
-    for mutant in SHARE.of(found, 40, f"mutants of {room}"):
+    for mutant in SHARE.of(found, 80, f"mutants of {room}"):
         ast.parse(mutant.text)
 
 

@@ -77,7 +77,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
 
     others = ("drain", "report", "tidy")
     hooking(life, others=others)
-    share = SHARE.of(range(1, sent + 1), 12, f"a hook that is removed, {harm}")
+    share = SHARE.of(range(1, sent + 1), 24, f"a hook that is removed, {harm}")
     played(f"changes of a hook that is removed with {harm}", len(share))
     for number in share:
 

@@ -62,7 +62,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
         sent = len(world.writes)
 
     hooking(life)
-    share = SHARE.of(range(1, sent + 1), 12, f"a hook's life, {harm}")
+    share = SHARE.of(range(1, sent + 1), 24, f"a hook's life, {harm}")
     played(f"changes of a hook's life with {harm}", len(share))
     for number in share:
 

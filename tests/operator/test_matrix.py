@@ -2,7 +2,7 @@
 
 A life is played once undisturbed, which numbers its changes. Then it is played again for each change and each harm: the
 end must be the same. Nothing may run twice, be left over or come out of order, and once all is done nobody writes.
-`make test` meets a fortieth of the changes in each life with every fourth harm, others with each commit.
+`make test` meets an eightieth of the changes in each life with every fourth harm, others with each commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from share import SHARE
 
 LONG = 700.0  # a pause longer than any back-off
 LATE = 120.0
-PARTS = 40
+PARTS = 80
 FIRST = "operator-1"
 
 

@@ -304,7 +304,7 @@ def test_an_operator_that_dies_at_any_write_loses_nothing(harm):
 
     count = len(tell(whole).writes)
     assert count > 20
-    for number in SHARE.of(range(1, count + 1), 6, f"route group: {harm.name} at a write"):
+    for number in SHARE.of(range(1, count + 1), 12, f"route group: {harm.name} at a write"):
 
         def dying(number=number):
             world = born()

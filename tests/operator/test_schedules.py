@@ -1,7 +1,7 @@
 """Random schedules: two or three operators at once, late views, every harm at any change, and a world that interferes.
 
 A seed names a schedule, and the same seed plays the same schedule: `DAYFLY_SEEDS=17-17` repeats one that failed.
-Without it `make test` plays sixteen of 1,600 of each kind, others with each commit, and `make proof` all.
+Without it `make test` plays eight of 1,600 of each kind, others with each commit, and `make proof` all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kube.fake import WRITE_HARMS, Fault
 from kube.fake.deployments import Rollout
 from share import SHARE
 
-MOST, PARTS = 1_600, 100
+MOST, PARTS = 1_600, 200
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
 
 

@@ -185,7 +185,7 @@ def test_a_crash_at_any_of_its_changes(harm, played):
         sent = len(world.writes)
 
     tell(life)
-    share = SHARE.of(range(1, sent + 1), 8, f"a target of another kind, {harm.name}")
+    share = SHARE.of(range(1, sent + 1), 16, f"a target of another kind, {harm.name}")
     played("changes for a target of another kind, each with a crash", len(share))
     for number in share:
 

@@ -14,7 +14,7 @@ from policy.apiserver import eventually
 from policy.overlays import Source, merged, terms
 from share import SHARE
 
-BLOCKS, PARTS = 20, 10
+BLOCKS, PARTS = 20, 20
 TOTAL = 5_000  # pods of a block
 CASES = {"restricted": 270, "baseline": 45}  # overlays of a block that the server is asked about
 
