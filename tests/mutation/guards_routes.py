@@ -85,6 +85,20 @@ ROUTES: tuple[Guard, ...] = (
         f"{HOSTILE}TestGateways::test_thousands_of_strangers_routes_to_a_baseline_are_not_all_named",
     ),
     guard(
+        "each of thousands of routes to a baseline has one of ours beside it",
+        "operator/routes/route_builder.py",
+        "found = every[:MOST_ROUTES]",
+        "found = every[:]",
+        f"{HOSTILE}TestGateways::test_each_fork_has_so_many_routes_and_no_more",
+    ),
+    guard(
+        "rules are woven into any number of VirtualServices",
+        "operator/routes/strands.py",
+        "    found = found[:MOST_WOVEN]",
+        "    found = found[:]",
+        f"{HOSTILE}TestMeshes::test_rules_are_woven_into_so_many_and_no_more",
+    ),
+    guard(
         "what is refused in other words is tried again at once",
         "operator/refusals.py",
         "return 0.0 if waited and (",
@@ -97,6 +111,13 @@ ROUTES: tuple[Guard, ...] = (
         "                await self._routes.remove(kind, seen)\n                memory.withdrawn_at.pop(uid)",
         "                memory.withdrawn_at.pop(uid)\n                await self._routes.remove(kind, seen)",
         f"{RESTLESS}a_route_that_may_not_be_deleted",
+    ),
+    guard(
+        "who has failed is asked again at once, since it had asked for that",
+        "work/queue.py",
+        "            self._own.pop(key, None)",
+        "            pass",
+        f"{RESTLESS}an_object_that_is_due_once_something_is_recorded_that_cannot_be",
     ),
     guard(
         "a ledger that nobody has written was overtaken",

@@ -13,6 +13,10 @@ from test_previews import play as play_previews
 from test_routes import play as play_routes
 from test_routes import routed as led
 
+from dayfly.execute.istio.read import VirtualService, WrittenMeta
+from dayfly.operator.routes.route_builder import MOST_ROUTES
+from dayfly.operator.routes.strands import MOST_WOVEN, concerned
+from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
 
 
@@ -68,6 +72,18 @@ class TestMeshes:
 
         meshed(story)
 
+    def test_rules_are_woven_into_so_many_and_no_more(self):
+        every = [
+            VirtualService(
+                metadata=WrittenMeta(name=f"w{number:03}", namespace="shop", creation_timestamp=f"{number:04}"),
+                spec={"hosts": [f"{number}.example.org"], "http": [WEB]},
+            )
+            for number in reversed(range(MOST_WOVEN + 1))
+        ]
+        found = concerned(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
+        assert [each.metadata.name for each in found.found] == [f"w{number:03}" for number in range(MOST_WOVEN)]
+        assert found.remarks[0].startswith("1 more route leads to the baseline")
+
 
 class TestPreviews:
     def test_what_another_namespace_has_is_not_told(self):
@@ -89,6 +105,21 @@ class TestPreviews:
 
 
 class TestGateways:
+    def test_each_fork_has_so_many_routes_and_no_more(self):
+        """Whoever may write routes to a baseline may write thousands; each sandbox would add as many again."""
+
+        async def story(world: World) -> None:
+            await led(world)
+            for number in range(MOST_ROUTES + 5):
+                world.gateways.route(f"w{number:03}")
+            await world.until(lambda: "6 more routes lead to the baseline" in message(world), "it to be said", 300)
+            await world.until(lambda: ready(world), "ready", 300)
+            assert len(world.gateways.ours()) == MOST_ROUTES
+            world.delete()
+            await gone(world)
+
+        play_routes(story)
+
     def test_thousands_of_strangers_routes_to_a_baseline_are_not_all_named(self):
         async def story(world: World) -> None:
             world.namespace("evil")

@@ -22,7 +22,7 @@ from test_routes import play, routed
 
 from kube.fake import Refusal
 
-GROUP = LIVES["group"]
+GROUP, MIXED = LIVES["group"], LIVES["mixed"]
 
 
 def refuse(world: World, method: str, part: str, code: int = 403) -> None:
@@ -61,6 +61,27 @@ def test_a_ledger_that_the_server_cannot_write():
         await gone(world)
 
     at_work(story)
+
+
+def test_an_object_that_is_due_once_something_is_recorded_that_cannot_be():
+    """Each turn asks for the next at once, to make the object from what this one records, and fails."""
+
+    async def story(world: World) -> None:
+        MIXED.begin(world)
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step", 60)
+        refuse(world, "POST", "/secrets", 500)
+        await world.rest(5)
+        assert await asked(world, 20) <= 40
+        admit(world)
+        await world.until(lambda: ready(world), "ready", 600)
+        MIXED.end(world)
+        await gone(world)
+
+    async def begin(world: World) -> None:
+        world.start()
+        await story(world)
+
+    live(MIXED.world, begin)
 
 
 def test_a_route_that_may_not_be_deleted():

@@ -29,6 +29,33 @@ class TestQueue:
 
         run(main())
 
+    def test_what_a_worker_asks_for_waits_if_its_work_fails_then(self):
+        """It meant to go on at once, and what it meant to go on from has not come about; what others ask is news."""
+
+        async def main():
+            queue = WorkQueue(Backoff(first=10.0), seed=1)
+            taken = []
+
+            async def handle(key):
+                taken.append((key, now()))
+                queue.add(key)
+                if len(taken) == 2:
+                    asyncio.get_running_loop().call_soon(queue.add, key)
+                    await asyncio.sleep(0)
+                if len(taken) == 4:
+                    queue.close()
+                if len(taken) in (1, 2):
+                    queue.retry(key)
+
+            queue.add("a")
+            await work(queue, handle)
+            begun = [at for _, at in taken]
+            assert 5 <= begun[1] <= 10, "its own wish waits for the back-off"
+            assert begun[2] == begun[1], "somebody else's does not"
+            assert begun[3] == begun[2], "nor does its own where nothing failed"
+
+        run(main())
+
     def test_owners_take_turns(self):
         """Whoever has a thousand keys waiting takes one turn in two beside somebody with one."""
 

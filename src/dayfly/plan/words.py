@@ -222,6 +222,12 @@ def route_settling() -> str:
     return "its Gateways have accepted its routes and are telling their proxies"
 
 
+def routes_left_out(count: int) -> str:
+    """More routes lead to a baseline than ours are made beside."""
+    more = "1 more route leads" if count == 1 else f"{count} more routes lead"
+    return f"{more} to the baseline than are followed, the newest: requests by them reach that one alone"
+
+
 def route_leaving() -> str:
     return "a route that is no longer wanted is being removed"
 

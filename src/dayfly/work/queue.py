@@ -138,6 +138,14 @@ def _nobody(_: object) -> None:
     return None
 
 
+def _task() -> asyncio.Task[object] | None:
+    """Who asks: None for a timer or a callback."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 class WorkQueue(Generic[K]):
     """De-duplicating, serial for each key, fair, with urgencies.
 
@@ -167,6 +175,9 @@ class WorkQueue(Generic[K]):
         self._shares = _Shares(workers)
         self._working: dict[K, Hashable] = {}
         self._again: dict[K, Urgency] = {}
+        # Whoever works on a key, and what they have asked for it themselves.
+        self._tasks: dict[K, asyncio.Task[object] | None] = {}
+        self._own: dict[K, Urgency] = {}
         self._failures: collections.Counter[K] = collections.Counter()
         self._later: list[tuple[float, int, K, Urgency]] = []
         self._due: dict[K, tuple[float, int]] = {}
@@ -188,7 +199,8 @@ class WorkQueue(Generic[K]):
         if after > 0:
             self._appoint(key, urgency, asyncio.get_running_loop().time() + after)
         elif key in self._working:
-            self._again[key] = min(urgency, self._again.get(key, urgency))
+            asked = self._own if _task() is self._tasks[key] else self._again
+            asked[key] = min(urgency, asked.get(key, urgency))
         else:
             self._line_up(key, urgency)
 
@@ -219,12 +231,20 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The work on a taken key has ended; if it was added meanwhile, it waits again."""
         self._shares.release(self._working.pop(key))
-        if key in self._again:
-            self._line_up(key, self._again.pop(key))
+        del self._tasks[key]
+        for asked in (self._own, self._again):
+            if key in asked:
+                self._line_up(key, asked.pop(key))
         self._wake()
 
     def retry(self, key: K, *, urgency: Urgency = Urgency.NORMAL) -> float:
-        """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`."""
+        """Have a key tried again after its own back-off; the seconds until then. Ends with `forget`.
+
+        Whoever worked on it may have asked for it to be looked at again at once, before that failed: now it waits. What
+        others ask meanwhile is news, and does not.
+        """
+        if _task() is self._tasks.get(key, self):
+            self._own.pop(key, None)
         ceiling = min(self._backoff.most, self._backoff.first * 2.0 ** min(self._failures[key], 60))
         self._failures[key] += 1
         wait = ceiling * self._random.uniform(0.5, 1.0)
@@ -291,6 +311,7 @@ class WorkQueue(Generic[K]):
             if line and urgency > chosen:
                 self._passed_by[urgency] += 1
         owner = self._working[key] = self._lines[chosen].take(key)
+        self._tasks[key] = _task()
         self._shares.keep(owner)
         return key
 

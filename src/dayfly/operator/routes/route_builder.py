@@ -16,13 +16,18 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.strands import Concerned, Strand, concerned, leads_of, strands
+from dayfly.plan import words
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Kind, Route
 from dayfly.spec.routing import Forms
 
 KIND = "Deployment"
-NAMED = 3
-"""So many routes of other namespaces are named."""
+MOST_ROUTES = 64
+"""Of a baseline, beside which ours stand for one fork, the oldest first: whoever may write one writes as many as they
+like, and each sandbox would have as many again.
+"""
+NAMED, MOST_REMARKS = 3, 8
+"""So many routes of other namespaces are named, and so much is said of one fork at all."""
 
 
 class Wanted(NamedTuple):
@@ -71,18 +76,19 @@ class RouteBuilder:
         if not names:
             return Picture((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
         others = await self._others(plan, route, local)
-        fork, found = fork_of(run, of), list(self._concerned(names, of.namespace))
+        fork, every = fork_of(run, of), list(self._concerned(names, of.namespace))
+        found = every[:MOST_ROUTES]
         meshed = concerned(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
         if not self._cluster.by_istio:
             meshed = meshed._replace(shared=(), services=frozenset())
         foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
-            return Picture((), (), "; ".join((*meshed.remarks, *foreign)) or self._nothing(of))
+            return Picture((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
         asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
         wanted: list[Wanted] = []
-        remarks: list[str] = []
+        remarks = [words.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
             made = render.beside(kind, each, fork, Leads(leads, others), ways)
             wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
@@ -90,7 +96,7 @@ class RouteBuilder:
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
         woven = tuple(self._strands(run, route, meshed, leads))
         remarks += [*meshed.remarks, *foreign, *(remark for each in woven for remark in each.remarks)]
-        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), "; ".join(remarks), woven)
+        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), woven)
 
     def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
         """What is to be woven into VirtualServices."""
@@ -145,6 +151,11 @@ def fork_of(run: RunObject, of: Baseline) -> Fork:
     """The fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
     return Fork(name, run.metadata.name, owner(run))
+
+
+def _brief(remarks: list[str]) -> str:
+    more = len(remarks) - MOST_REMARKS
+    return "; ".join((*remarks[:MOST_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
 
 
 def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.Beside) -> Iterator[str]:

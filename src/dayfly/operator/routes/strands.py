@@ -7,7 +7,11 @@ from dayfly.execute.istio.read import Place, VirtualService, covers, in_order
 from dayfly.execute.istio.rules import Rule, Thread, leads_to, marks, others, woven
 from dayfly.execute.istio.run import shared, shared_name
 from dayfly.kube.objects import Key
+from dayfly.plan import words
 from dayfly.spec.lifecycle import Baseline
+
+MOST_WOVEN = 64
+"""VirtualServices into which rules are woven for one fork, the oldest first: anybody may write as many as they like."""
 
 
 class Strand(NamedTuple):
@@ -65,6 +69,9 @@ def concerned(every: Iterable[VirtualService], of: Baseline, services: Sequence[
         if not covering:
             alone.append(service)
         remarks += (f"{why} where calls to Service {of.namespace}/{service} go" for why in _refused(covering, found))
+    if len(found) > MOST_WOVEN:
+        remarks.insert(0, words.routes_left_out(len(found) - MOST_WOVEN))
+    found = found[:MOST_WOVEN]
     asked = {name for each in found for name in _named(each, services)} | set(alone)
     return Concerned(tuple(found), tuple(alone), frozenset(asked), tuple(dict.fromkeys(remarks)))
 
