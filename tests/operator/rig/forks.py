@@ -130,12 +130,16 @@ class Forks:
 
     def _cleanup(self, run: str, unit: str) -> None:
         """Cleanup of a sandbox begins when nothing is left of its forks but what leads to them."""
-        names = {item["metadata"]["name"] for item in self._cluster.objects("runs") if item["ledger"]["uid"] == run}
+        runs = [item for item in self._cluster.objects("runs") if item["ledger"]["uid"] == run]
+        names = {item["metadata"]["name"] for item in runs}
+        claimed = {record.get("ref") for item in runs for record in item["ledger"].get("units", {}).values()}
         left = [
             f"{plural}/{item['metadata']['name']}"
             for plural in ("deployments", "pods")
             for item in self.all(plural)
             if item["metadata"]["labels"].get(RUN_LABEL) in names
+            # One that was prepared, and that nobody can claim any more, never has a pod.
+            and (plural == "pods" or item["spec"].get("replicas") != 0 or item["metadata"]["uid"] in claimed)
         ]
         if left:
             self._cloud.broken(f"order: {unit} of {run} starts while {left} are there")

@@ -1,0 +1,52 @@
+"""Rights, definitions, room and webhooks' leave taken away at each moment of a life, and given back when it is to end.
+
+Meanwhile the operator waits: no key of a queue is taken over and over (`rig.pace`), and the API server is asked now and
+then. Afterwards all ends, and nothing is left. `make test` plays a three-thousandth of it, others with each commit: of each life a few.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from rig.takings import LIVES, Asked, Taking, play, takings
+from rig.world import World, live
+
+from share import SHARE
+
+PARTS = 3000
+
+
+def lived(name: str, taking: Taking | None, number: int = 0, after: float = 0.0) -> tuple[World, list[Asked]]:
+    """One life to its end, and what operators asked in it."""
+    asked: list[Asked] = []
+
+    async def story(world: World) -> None:
+        asked.extend(await play(world, LIVES[name], taking, number, after))
+
+    return live(LIVES[name].world, story), asked
+
+
+@functools.cache
+def whole(name: str) -> tuple[int, list[Taking]]:
+    """How many changes a life has that nothing is taken from, and what could be."""
+    world, asked = lived(name, None)
+    return len(world.writes), takings(name, asked)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(12 * 3600, func_only=True)
+@pytest.mark.parametrize("name", LIVES)
+def test_what_is_taken_away_is_waited_for(name, played):
+    count, every = whole(name)
+    assert count > 40
+    assert len(every) > 50
+    cells = [(taking, number) for taking in every for number in range(1, count + 1)]
+    share = SHARE.of(cells, PARTS, f"what is taken from {name}")
+    played("lives of which something is taken away", len(share))
+    for taking, number in share:
+        try:
+            lived(name, taking, number, 30.0 * (number % 3))
+        except BaseException as fault:
+            fault.add_note(f"{taking.name}, taken at change {number} of {count}")
+            raise
