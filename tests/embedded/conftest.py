@@ -1,12 +1,15 @@
 """A machine of the test's own, and proof that nothing of it is left."""
 
+import collections
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from dayfly.work.queue import WorkQueue
 from embedded.machine import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -45,3 +48,28 @@ def processes(mark: str) -> list[int]:
         except OSError:
             continue  # it ended, or is none of ours
     return found
+
+
+# No run has so many turns in a second, whatever becomes of it: a loop without a pause takes some hundreds.
+TURNS, SECONDS = 100, 1.0
+
+
+@pytest.fixture(autouse=True)
+def pace(monkeypatch: pytest.MonkeyPatch):
+    """No run of any host of this process is looked at over and over."""
+    taken: dict[tuple[int, object], collections.deque[float]] = {}
+    found: list[str] = []
+    take = WorkQueue.take
+
+    async def counted(queue):
+        key = await take(queue)
+        times = taken.setdefault((id(queue), key), collections.deque(maxlen=TURNS))
+        times.append(time.monotonic())
+        if len(times) == TURNS and times[-1] < times[0] + SECONDS:
+            found.append(f"{key} has had {TURNS} turns within {times[-1] - times[0]:.2f} s")
+            times.clear()
+        return key
+
+    monkeypatch.setattr(WorkQueue, "take", counted)
+    yield
+    assert not found, found[:3]

@@ -1,6 +1,7 @@
 """Requests that carry a key reach the fork, with a real Envoy; all others reach the baseline, whatever comes and goes."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
@@ -195,6 +196,48 @@ async def test_what_is_hostile_is_answered_and_harms_nobody(ways):
     # What a request may ask of a proxy it may not ask of this one.
     for name in ("x-envoy-retry-on", "x-envoy-original-dst-host", "x-envoy-upstream-alt-stat-name", "x-dayfly-probe"):
         assert await ways.who((name, "127.0.0.1:1")) == "app"
+    assert await ways.who(key(KEY)) == "u"
+
+
+async def test_a_key_that_another_begins_with_is_another_and_of_several_the_older_counts(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    await ways.offer("v", KEY[:-1])
+    await ways.machine.ready("v")
+    assert [await ways.who(key(each)) for each in (KEY, KEY[:-1], KEY[:-2], f"{KEY}x")] == ["u", "v", "app", "app"]
+    # Whichever of the two comes first, and wherever they stand.
+    for own, others in ((KEY, KEY[:-1]), (KEY[:-1], KEY)):
+        assert await ways.who(key(own), path=f"/?sd-key={others}") == "u"
+        assert await ways.who(key(own), ("tracestate", f"sd-sandbox={others}")) == "u"
+        assert await ways.who(("baggage", f"sd-routing-key={own},sd-sandbox={others}")) == "u"
+
+
+async def test_who_speaks_slowly_or_wrongly_keeps_nobody_waiting(ways):
+    await ways.offer("u", KEY)
+    await ways.machine.ready("u")
+    begun = b"GET / HTTP/1.1\r\nhost: x\r\nbaggage: sd-routing-key="
+    with contextlib.ExitStack() as held:
+        for number in range(400):
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", ways.port), timeout=20))
+            slow.sendall(begun[: number % len(begun)])
+        async with asyncio.timeout(10):
+            assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
+    carried = f"sd-routing-key={KEY}".encode()
+    for line in (
+        b"baggage: a\0" + carried,
+        b"baggage : " + carried,
+        b" baggage: " + carried,
+        b"content-length: 5\r\ntransfer-encoding: chunked\r\nbaggage: " + carried,
+    ):
+        with socket.create_connection(("127.0.0.1", ways.port), timeout=20) as wrong:
+            wrong.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n" + line + b"\r\n\r\n")
+            assert wrong.recv(12) == b"HTTP/1.1 400", line
+    with socket.create_connection(("127.0.0.1", ways.port), timeout=20) as torn:
+        torn.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nbaggage: a\rbaggage: " + carried + b"\r\nconnection: close\r\n\r\n")
+        answer = torn.makefile("rb").read()
+    # The return alone is taken out, so that it ends no header for whoever is asked either.
+    assert b'"who": "app"' in answer
+    assert b'["baggage", "abaggage: ' in answer
     assert await ways.who(key(KEY)) == "u"
 
 
