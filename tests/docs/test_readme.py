@@ -43,8 +43,9 @@ def lines() -> Iterator[tuple[str, str]]:
     for path in TRACKED:
         if path.name == "LICENSE" or path.suffix == ".png":
             continue
+        name = relative(path)
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            yield f"{relative(path)}:{number}", line
+            yield f"{name}:{number}", line
 
 
 def typed(person: Person, script: str) -> str:

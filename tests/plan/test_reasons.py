@@ -16,7 +16,7 @@ from dayfly.plan.reasons import Reason
 
 SOURCE = Path(dayfly.__file__).parent
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name not in ("reasons.py", "catalogue.py")]
-TEXT = "\n".join(path.read_text() for path in FILES)
+SAID = {name for path in FILES for name in re.findall(r"\bReason\.(\w+)", path.read_text())}
 # Kubernetes says these; nobody here has to.
 NOT_OURS = {*SECTIONS[Of.IMAGE]}
 
@@ -44,7 +44,7 @@ def test_each_reason_has_one_row():
 @pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_OURS))
 def test_each_reason_can_be_said(reason):
     """A row that nothing says is dead."""
-    assert re.search(rf"\bReason\.{Reason(reason).name}\b", TEXT)
+    assert Reason(reason).name in SAID
 
 
 def test_nobody_says_a_reason_of_their_own():

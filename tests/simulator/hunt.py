@@ -20,16 +20,25 @@ class StaleError(AssertionError):
 
 def plant(bug: Bug, home: Path) -> None:
     """Copy the package into a folder and seed the bug there."""
+    texts = edited(bug)
     package = home / "dayfly"
     package.mkdir(parents=True)
     shutil.copy(SOURCE / "__init__.py", package)
     for room in ROOMS:
         shutil.copytree(SOURCE / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, text in texts.items():
+        (package / file).write_text(text)
+
+
+def edited(bug: Bug) -> dict[str, str]:
+    """The files that the bug is in, with it."""
+    texts: dict[str, str] = {}
     for file, old, new in bug.edits:
-        text = (package / file).read_text()
+        text = texts.get(file) or (SOURCE / file).read_text()
         if text.count(old) != 1:
             raise StaleError(f"{bug.name}: {old!r} occurs {text.count(old)} times in {file}")
-        (package / file).write_text(text.replace(old, new))
+        texts[file] = text.replace(old, new)
+    return texts
 
 
 def hunt(bug: Bug, home: Path) -> str:

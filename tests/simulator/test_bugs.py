@@ -7,7 +7,7 @@ import pytest
 
 from share import SHARE
 from simulator.bugs import BUGS
-from simulator.hunt import StaleError, hunt, plant
+from simulator.hunt import StaleError, edited, hunt, plant
 
 
 @pytest.mark.slow
@@ -37,9 +37,9 @@ def test_there_is_a_bug_for_every_guard():
     }
 
 
-def test_the_list_is_not_stale(tmp_path):
-    for number, bug in enumerate(BUGS):
-        plant(bug, tmp_path / str(number))
+def test_the_list_is_not_stale():
+    for bug in BUGS:
+        assert edited(bug)
 
 
 def test_a_stale_entry_is_refused(tmp_path):
