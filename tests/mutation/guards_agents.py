@@ -138,6 +138,13 @@ AGENTS: tuple[Guard, ...] = (
         "operator/test_agent_settled.py::test_what_the_watch_has_not_brought_is_asked_for",
     ),
     guard(
+        "an end that was let go long ago is looked for with each word of it",
+        SERVED,
+        "[uid for uid in uids if uid in self._keys]",
+        "uids",
+        TOLD + "an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_noted_again",
+    ),
+    guard(
         "who begins together waits for one request each",
         "operator/agent/births.py",
         "if self._next.is_asked or",

@@ -256,3 +256,26 @@ async def test_of_whom_nobody_says_so_nothing_begins(how):
         assert await both[1] is None
     asked.let.release()
     assert await births.may_begin("l2") is True
+
+
+def test_an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_noted_again(story):
+    """Each server notes it, and each that begins hears of it anew."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        uid = await begin(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        await world.rest(60)
+        [process] = world.processes
+        asked: list[str] = []
+
+        def note(request) -> float:
+            asked.append(f"{request.method} {request.path}")
+            return 0.0
+
+        process.transport.pause = note
+        plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
+        await world.rest(5)
+        assert {each for each in asked if "watch" not in each} == {CURSOR}
+
+    story(tell)

@@ -235,7 +235,7 @@ class Served:
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         # From here on a birth that was sent before cannot be told from one of these.
         self.end.forgets()
-        for uid in uids:
+        for uid in [uid for uid in uids if uid in self._keys]:  # what is there and not seen yet says its end again
             seen = await self._find(uid)
             if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None):
                 await self._let_go(seen)
