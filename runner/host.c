@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -42,12 +41,34 @@ struct host {
     int log_writer, control_peer;
     bool isolated; /* then we are the first process of a PID namespace from `enter` on */
     struct inside inside;
+    struct ahead ahead;
     struct step step;
     pid_t pid; /* as our caller sees us */
     int teller; /* -1 if nobody wants to be told */
     int draft;  /* of the receipt; -1 until it is opened */
     char image_folder[4096]; /* empty if there is none */
 };
+
+/* Keeps what we have opened, as 3 and on, and nothing else that is open. A caller without standard streams may have made
+ * it one of them, and each may stand where another is to be. */
+static int keep_descriptors(struct host *host) {
+    enum { FIRST = 3, COUNT = 3 };
+    int *const kept[COUNT] = {&host->dir, &host->teller, &host->proc};
+    for (int i = 0; i < COUNT; i++) {
+        if (*kept[i] >= 0 && (*kept[i] = fcntl(*kept[i], F_DUPFD_CLOEXEC, FIRST + COUNT)) < 0) return -1;
+    }
+    int next = FIRST;
+    for (int i = 0; i < COUNT; i++) {
+        if (*kept[i] < 0) continue;
+        if (dup3(*kept[i], next, O_CLOEXEC) < 0) return -1;
+        *kept[i] = next++;
+    }
+    int null = open("/dev/null", O_RDWR);
+    if (null < 0) return -1;
+    for (int fd = 0; fd < 3; fd++) dup2(null, fd);
+    close_from(next);
+    return 0;
+}
 
 /* Becomes the leader of a session of its own without terminal or inherited descriptors. A caller that made us a
  * group leader (a shell) gets a parent that waits and passes the exit code on. */
@@ -62,17 +83,7 @@ static int detach(struct host *host) {
         }
         setsid();
     }
-    /* The directory stays, as descriptor 3: a caller without standard streams made it one of them. So does the teller,
-     * as 4; each may stand where the other is to be. */
-    int teller = host->teller < 0 ? -1 : fcntl(host->teller, F_DUPFD_CLOEXEC, 5);
-    if (host->dir != 3 && dup2(host->dir, 3) < 0) return -1;
-    host->dir = 3;
-    host->teller = teller < 0 ? -1 : dup3(teller, 4, O_CLOEXEC);
-    int null = open("/dev/null", O_RDWR);
-    if (null < 0) return -1;
-    for (int fd = 0; fd < 3; fd++) dup2(null, fd);
-    close_from(host->teller < 0 ? 4 : 5);
-    fcntl(host->dir, F_SETFD, FD_CLOEXEC);
+    if (keep_descriptors(host) < 0) return -1;
     umask(022);
     return 0;
 }
@@ -211,10 +222,9 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {
-        if (spaces_make_private(&host->spaces, &host->order, fault) < 0) return -1;
+        if (ahead_furnish(&host->ahead, &host->spaces, &host->order, fault) < 0) return -1;
         if (inputs_place(&host->order, &host->spaces, fault) < 0) return -1;
-        /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+        ahead_mount_proc(&host->ahead);
         return step_enter_folder(&host->order, fault);
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
@@ -385,9 +395,9 @@ static void tell(const struct host *host) {
     if (host->teller >= 0 && pid > 0) send(host->teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-int host_main(const char *attempt_dir, const struct inside *inside, int teller) {
-    struct host host = {
-        .dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .inside = *inside, .teller = teller, .draft = -1};
+int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead, int teller) {
+    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                        .inside = *inside, .ahead = *ahead, .proc = ahead->proc, .teller = teller, .draft = -1};
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;
@@ -398,7 +408,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, int teller) 
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
     if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;
-    host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host.proc < 0) host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};
     host.receipt.outcome = "refused";
     int code = attempt(&host);

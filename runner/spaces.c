@@ -34,7 +34,7 @@ static int map_ids(uid_t uid, gid_t gid) {
 }
 
 struct inside spaces_outside(void) {
-    return (struct inside){ISOLATION_NONE, geteuid(), getegid()};
+    return (struct inside){ISOLATION_NONE, geteuid(), getegid(), false};
 }
 
 pid_t spaces_fork(enum isolation isolation, unsigned long flags) {
@@ -46,13 +46,15 @@ pid_t spaces_fork(enum isolation isolation, unsigned long flags) {
     return unshare((int)own) < 0 ? -1 : fork();
 }
 
-static int settle(const struct inside *inside, struct fault *fault) {
+int spaces_settle(struct inside *inside, struct fault *fault) {
+    if (inside->settled) return 0;
     if (inside->isolation == ISOLATION_USER && map_ids(inside->uid, inside->gid) < 0) {
         return fail(fault, "The kernel refuses the step's user mapping: %s.", strerror(errno));
     }
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         return fail(fault, "The step's mounts cannot be made private: %s.", strerror(errno));
     }
+    inside->settled = true;
     return 0;
 }
 
@@ -73,7 +75,7 @@ static _Noreturn void stand_by(pid_t child) {
 }
 
 int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault) {
-    if (inside->isolation == wanted) return settle(inside, fault);
+    if (inside->isolation == wanted) return spaces_settle(inside, fault);
     if (inside->isolation != ISOLATION_NONE) {
         return fail(fault, "The work order asks for another isolation than the launcher was started in.");
     }
@@ -91,7 +93,7 @@ int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fau
     if (poll(&parent, 1, 0) != 0) _exit(1);
     close(alive[0]);
     inside->isolation = wanted;
-    return settle(inside, fault);
+    return spaces_settle(inside, fault);
 }
 
 /* One directory on its way to being private: the host's own, and the fresh one laid over it. */
@@ -162,7 +164,7 @@ static int show_entries(const struct layer *layer, const struct order *order, st
     for (struct dirent *entry; result == 0 && (entry = readdir(list)) != NULL;) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         snprintf(path, sizeof path, "%s/%s", layer->path[1] == '\0' ? "" : layer->path, entry->d_name);
-        if (!order_declares(order, path)) result = show_entry(layer, entry, fault);
+        if (order == NULL || !order_declares(order, path)) result = show_entry(layer, entry, fault);
     }
     closedir(list);
     return result;
@@ -187,11 +189,15 @@ static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault
     return 0;
 }
 
-static int make_private(struct spaces *spaces, const struct order *order, const char *path, struct fault *fault) {
+int spaces_make_private(struct spaces *spaces, const struct order *order, const char *path, enum isolation isolation,
+                        struct fault *fault) {
     bool whole = path[1] == '\0';
     /* A mount over `/` does not move us: "/" is still the host's root, and "/.." steps up into what lies over it. */
-    struct layer layer = {path, whole ? "/.." : path, -1, -1, order->isolation == ISOLATION_ROOT};
+    struct layer layer = {path, whole ? "/.." : path, -1, -1, isolation == ISOLATION_ROOT};
     struct stat fresh;
+    if (spaces->count == PRIVATE_LIMIT) {
+        return fail(fault, "The work order names more than %d private directories.", PRIVATE_LIMIT);
+    }
     layer.host = openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (layer.host < 0) {
         return fail(fault, "The private directory %s cannot be opened: %s.", path, strerror(errno));
@@ -210,17 +216,6 @@ static int make_private(struct spaces *spaces, const struct order *order, const 
     return chdir("/") < 0 ? fail(fault, "The root directory cannot be entered: %s.", strerror(errno)) : result;
 }
 
-int spaces_make_private(struct spaces *spaces, const struct order *order, struct fault *fault) {
-    if (order->private_count > PRIVATE_LIMIT) {
-        return fail(fault, "The work order names %zu private directories; %d are the limit.", order->private_count,
-                    PRIVATE_LIMIT);
-    }
-    for (size_t i = 0; i < order->private_count; i++) {
-        if (make_private(spaces, order, order->privates[i], fault) < 0) return -1;
-    }
-    return 0;
-}
-
 bool spaces_owns(const struct spaces *spaces, const struct stat *status) {
     for (size_t i = 0; i < spaces->count; i++) {
         if (spaces->devices[i] == status->st_dev) return true;
@@ -234,7 +229,7 @@ static bool grants(enum isolation isolation) {
     pid_t child = spaces_fork(isolation, 0);
     if (child == 0) {
         struct fault fault;
-        if (settle(&inside, &fault) < 0) _exit(1);
+        if (spaces_settle(&inside, &fault) < 0) _exit(1);
         /* Some kernels grant the namespace and then refuse every mount in it, or any child. */
         if (mount("dayfly", "/", "tmpfs", 0, NULL) < 0) _exit(1);
         pid_t other = fork();

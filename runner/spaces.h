@@ -21,6 +21,7 @@ struct inside {
     enum isolation isolation; /* ISOLATION_NONE: in its caller's */
     uid_t uid;
     gid_t gid;
+    bool settled; /* ids and mounts are as a step needs them */
 };
 
 /* A process in the namespaces of its caller. */
@@ -30,13 +31,17 @@ struct inside spaces_outside(void);
  * them before it mounts anything. */
 pid_t spaces_fork(enum isolation isolation, unsigned long flags);
 
+/* Makes ids and mounts in our own namespaces what a step needs; what is done is not done again. */
+int spaces_settle(struct inside *inside, struct fault *fault);
+
 /* Returns as the first process of the namespaces WANTED. Whoever has forked us into them has spared us a process; else
  * a child returns, and dies with us. SIGTERM, SIGINT and SIGCHLD are blocked. */
 int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault);
 
-/* Gives each private directory of the order a memory file system that shows the host's entries as they are,
- * except the order's own inputs and outputs, and keeps whatever is new. */
-int spaces_make_private(struct spaces *spaces, const struct order *order, struct fault *fault);
+/* Gives the directory a memory file system that shows the host's entries as they are, except the inputs and outputs of
+ * an order (or NULL), and keeps whatever is new. */
+int spaces_make_private(struct spaces *spaces, const struct order *order, const char *path, enum isolation isolation,
+                        struct fault *fault);
 
 bool spaces_owns(const struct spaces *spaces, const struct stat *status);
 

@@ -13,10 +13,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from dayfly.execute.process.paths import usual_folders
+
 # A runner that a careless parent made deaf to these would never hear of an end.
 DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 # As many requests and as many answers surely fit into the socket, so that neither side ever waits for the other.
 _MOST_AT_ONCE = 64
+# How long one that was forked ahead may wait for its folder. It holds a copy of this machine's mounts: what is
+# unmounted meanwhile is still in use there.
+_AHEAD_S = 1.0
+_REAP_S = 0.02
+# So many are not forked ahead after one that was of no use, since mounts or the usual folders had changed meanwhile:
+# where that goes on, each would be made twice.
+_PAUSE = 16
 
 
 class UnansweredError(Exception):
@@ -26,19 +35,29 @@ class UnansweredError(Exception):
 class Resident:
     """Begins the resident runner when it is first needed, and again should it have ended.
 
-    Steps inherit the environment that it is given. `sealed` is called with the process id of a launcher whose receipt
-    is there, usually a moment before its end; that can be lost.
+    Steps inherit the environment that it is given. `folders` are the private ones that most of them have. `sealed` is
+    called with the process id of a launcher whose receipt is there, usually a moment before its end; that can be lost.
     """
 
-    def __init__(self, runner: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, runner: str, environment: Mapping[str, str], folders: Callable[[], tuple[str, ...]] = usual_folders
+    ) -> None:
         self._runner = runner
         self._environment = environment
+        self._folders = folders
         self.sealed: Callable[[int], None] = _nobody
         self._socket: socket.socket | None = None
         # Not the same one: launchers that live on hold it, and its end would never be seen.
         self._ears: socket.socket | None = None
         self._child = 0
-        self._answers: deque[asyncio.Future[int]] = deque()
+        # None: of who is forked ahead.
+        self._answers: deque[asyncio.Future[int] | None] = deque()
+        self._ahead = 0
+        self._asked_at = 0.0
+        self._pause = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._dismissed: set[int] = set()
+        self._reaper: asyncio.TimerHandle | None = None
 
     async def fork(self, folder: str, isolation: str) -> int:
         """Fork a launcher for the folder, at once into the namespaces of the order's isolation; returns our new child's
@@ -49,26 +68,85 @@ class Resident:
             UnansweredError: it may have been forked.
         """
         while len(self._answers) >= _MOST_AT_ONCE:
-            await asyncio.wait([self._answers[-1]])
+            await asyncio.wait([next(each for each in reversed(self._answers) if each is not None)])
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
+        if isolation == "none" or len(self._answers) > 1:
+            pass  # where others begin at the same moment no processor is free to prepare anything
+        elif self._pause:
+            self._pause -= 1
+        else:
+            self._fork_ahead(isolation)
         return await answer
+
+    def _fork_ahead(self, isolation: str) -> None:
+        """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
+
+        The steps of a chain follow each other: the next one is spared what takes the kernel longest.
+        """
+        folders = "\0".join(self._folders())
+        with contextlib.suppress(UnansweredError):
+            self._send(os.fsencode(f"ahead {isolation} {folders}"))
+            self._answers.append(None)
+        loop = asyncio.get_running_loop()
+        self._asked_at = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(_AHEAD_S, self._grow_old)
+
+    def _grow_old(self) -> None:
+        """Let go who has waited too long. As long as an answer is due it may have become a launcher."""
+        loop = asyncio.get_running_loop()
+        due = self._asked_at + _AHEAD_S
+        self._timer = None
+        if self._answers or loop.time() < due:
+            self._timer = loop.call_later(max(due - loop.time(), _AHEAD_S / 10), self._grow_old)
+        else:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        """End who was forked ahead and never had a folder. The kernel takes its time to take the mounts apart."""
+        if self._ahead:
+            os.kill(self._ahead, signal.SIGKILL)
+            self._dismissed.add(self._ahead)
+            self._ahead = 0
+            self._reap()
+
+    def _reap(self) -> None:
+        for process in list(self._dismissed):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                self._dismissed.discard(process)
+        if self._dismissed and self._reaper is None:
+            self._reaper = asyncio.get_running_loop().call_later(_REAP_S, self._reap_again)
+
+    def _reap_again(self) -> None:
+        self._reaper = None
+        self._reap()
 
     def close(self) -> None:
         """Let the resident runner end. What it has forked lives on."""
         if self._socket is None or self._ears is None:
             return
+        # It may be stopped, and has nothing that it could lose.
+        os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
+        while self._hear():
+            pass  # what it has said is still to be heard
         for each in (self._socket, self._ears):
             asyncio.get_running_loop().remove_reader(each)
             each.close()
         self._socket = self._ears = None
-        # It may be stopped, and has nothing that it could lose.
-        os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
+        if not self._answers:
+            self._dismiss()
+        self._ahead = 0  # else it may be a launcher by now; if not it ends by itself
+        for timer in filter(None, (self._timer, self._reaper)):
+            timer.cancel()
+        self._timer = self._reaper = None
+        while self._dismissed:
+            os.waitpid(self._dismissed.pop(), 0)
         while self._answers:
             answer = self._answers.popleft()
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
     def _tell(self, packet: bytes) -> None:
@@ -123,23 +201,37 @@ class Resident:
             self.sealed(int.from_bytes(word, sys.byteorder))
 
     def _answered(self) -> None:
-        """Answers come in the order of the requests."""
+        if not self._hear():
+            self.close()
+
+    def _hear(self) -> bool:
+        """One answer; they come in the order of the requests. False if there is none, and never will be."""
         assert self._socket is not None, "nobody else is listened to"
         try:
             word = self._socket.recv(4)
-        except ConnectionResetError:
+        except (ConnectionResetError, BlockingIOError):
             word = b""
-        if not word:
-            self.close()
-            return
+        if not word or not self._answers:
+            return False
         number = int.from_bytes(word, sys.byteorder, signed=True)
         answer = self._answers.popleft()
+        if answer is None:
+            self._dismiss()  # whom the resident runner has let go for this one
+            self._ahead = max(number, 0)
+            self._pause = self._pause if self._ahead else _PAUSE
+            return True
+        if number == self._ahead:
+            self._ahead = 0
+        elif self._ahead:
+            self._dismiss()
+            self._pause = _PAUSE
         if answer.done():
-            return
+            return True
         if number > 0:
             answer.set_result(number)
         else:
             answer.set_exception(OSError(-number, os.strerror(-number), self._runner))
+        return True
 
 
 def _pair(failed: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:

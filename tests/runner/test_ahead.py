@@ -1,0 +1,243 @@
+"""What a resident runner forks before there is an order: whatever happens meanwhile, a step finds what it would find."""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.attempts import Attempt, wait_until
+
+# The calls, by their numbers on the processors that we have, in which one waits for a message.
+RECEIVING = ("45", "207")
+# Other tests mount things at any moment.
+QUIET = ("unshare", "--mount") if os.geteuid() == 0 else ()
+
+
+class Asked:
+    """A resident runner that is asked for one to wait, and for launchers."""
+
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], isolation: str, here: Path) -> None:
+        self.ours, self.process, self.isolation = ours, process, isolation
+        self.waiting: list[int] = []
+        self.folders = [here / "one", here / "two"]
+        for each in self.folders:
+            each.mkdir()
+            each.chmod(0o777)
+            each.joinpath("old").write_text("old")
+
+    def _ask(self, packet: bytes) -> int:
+        self.ours.send(packet)
+        return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
+
+    def answer(self, *folders: Path) -> int:
+        return self._ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
+
+    def ahead(self, *folders: Path) -> int:
+        """The process id of one that waits. Right after a folder was changed there is none."""
+        while (pid := self.answer(*folders)) == -errno.EAGAIN:
+            pass
+        assert pid > 0, os.strerror(-pid)
+        self.waiting.append(pid)
+        wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in RECEIVING, 30)
+        return pid
+
+    def launch(self, one: Attempt) -> int:
+        """The process id of its launcher, which has ended."""
+        pid = self._ask(f"{self.isolation} {one.dir}".encode())
+        os.waitpid(pid, 0)
+        if pid in self.waiting:
+            self.waiting.remove(pid)
+        return pid
+
+
+@pytest.fixture
+def asked(runner: Path, isolated: str, here: Path) -> Iterator[Asked]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen([*QUIET, runner, "serve"], stdin=theirs)
+    ours.settimeout(30)
+    found = Asked(ours, process, isolated, here)
+    with ours:
+        yield found
+    process.wait(30)
+    for pid in found.waiting:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def here() -> Iterator[Path]:
+    """A folder in /var/tmp, as a step would find it."""
+    with tempfile.TemporaryDirectory(prefix="dayfly-ahead-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o755)  # noqa: PTH101 - the path is a string here
+        yield Path(name)
+
+
+def order(attempt, asked: Asked, script: str, **keys: object) -> Attempt:
+    private = keys.pop("private", asked.folders)
+    return attempt().write(f"#!/bin/sh\n{script}\n", isolation=asked.isolation, private=private, **keys)
+
+
+def test_it_becomes_the_launcher_and_the_step_is_as_any_other(attempt, asked: Asked):
+    script = f"ls -a {asked.folders[0]}; cat {asked.folders[1]}/old; set -- /proc/[0-9]*; echo $#; echo $$ $PPID"
+    plain, early = (order(attempt, asked, script) for _ in range(2))
+    assert asked.launch(plain) > 0
+    first = asked.ahead()
+    assert asked.launch(early) == first
+    assert early.receipt().outcome == plain.receipt().outcome == "exited"
+    assert early.log == plain.log
+    assert early.marker[1:3] == [str(first)] * 2
+
+
+def test_what_it_makes_is_its_own(attempt, asked: Asked):
+    path = asked.folders[0] / "new"
+    first = asked.ahead()
+    one = order(attempt, asked, f"echo x > {path}; cat {path}", output=f"it\0{path}")
+    assert asked.launch(one) == first
+    assert (one.log, one.receipt().outputs["it"][0]) == ("x\n", "present")
+    assert not path.exists()
+
+
+def test_what_the_host_has_is_the_hosts(attempt, asked: Asked):
+    path = asked.folders[0] / "old"
+    path.chmod(0o666)
+    first = asked.ahead()
+    assert asked.launch(order(attempt, asked, f"echo x > {path}")) == first
+    assert path.read_text() == "x\n"
+
+
+CHANGES = {
+    "comes": lambda path: path.with_name("another").touch(),
+    "goes": lambda path: path.unlink(),
+    "is replaced": lambda path: (path.unlink(), path.write_text("new")),  # often with the same inode
+    "is renamed over": lambda path: (path.with_name("n").write_text("new"), path.with_name("n").rename(path)),
+    "is closed to others": lambda path: path.parent.chmod(0o711),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_meanwhile_is_seen(attempt, asked: Asked, change: str):
+    folder = asked.folders[1]
+    script = f"ls {folder} 2>&1; cat {folder}/old 2>&1; stat -c %a {folder}"
+    first = asked.ahead()
+    CHANGES[change](folder / "old")
+    early, plain = (order(attempt, asked, script) for _ in range(2))
+    assert asked.launch(early) != first
+    assert os.waitpid(first, 0) == (first, 0), "nobody needs it any more"
+    asked.waiting.remove(first)
+    asked.launch(plain)
+    assert early.log == plain.log
+
+
+def test_right_after_a_change_there_is_none(asked: Asked):
+    """Another one in the same tick of the clock could not be told from it."""
+    answers = set()
+    for number in range(100):
+        asked.folders[0].joinpath(str(number)).touch()
+        if (answer := asked.answer()) > 0:
+            asked.waiting.append(answer)
+        answers.add(min(answer, 0))
+    assert -errno.EAGAIN in answers
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
+def test_what_lies_at_an_outputs_place_is_left_out(attempt, asked: Asked, kind: str):
+    path = asked.folders[0] / "it"
+    make = {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("/etc")}
+    make.get(kind, lambda: os.mkfifo(path))()
+    before = path.lstat()
+    first = asked.ahead()
+    one = order(attempt, asked, f"ls -d {path} 2>/dev/null || echo own > {path}", output=f"it\0{path}")
+    assert asked.launch(one) == first
+    assert path.lstat() == before, "the host's own is as it was"
+    assert (one.log, one.receipt().outputs["it"][:2]) == ("", ("present", 4))
+
+
+def test_a_step_without_private_folders_writes_into_the_hosts(attempt, asked: Asked):
+    path = asked.folders[0] / "it"
+    first = asked.ahead()
+    assert asked.launch(order(attempt, asked, f"echo x > {path}", private=[])) == first
+    assert path.read_text() == "x\n"
+
+
+@pytest.mark.parametrize("wanted", ["/", "above", "one", "one and below"])
+def test_an_order_that_wants_other_folders_has_those(attempt, asked: Asked, here: Path, wanted: str):
+    one, two = asked.folders
+    one.joinpath("in").mkdir()
+    one.joinpath("in").chmod(0o777)
+    private = {"/": ["/"], "above": [here, one, two], "one": [one], "one and below": [one, one / "in", two]}[wanted]
+    script = f"ls {one} {two}; echo x > {one}/x; echo x > {one}/in/x; echo x > {two}/x; set -- /proc/[0-9]*; echo $#"
+    seen = []
+    for early in (False, True):
+        first = asked.ahead() if early else 0
+        run = order(attempt, asked, script, private=private)
+        assert (asked.launch(run) == first) == early
+        seen.append((run.log, run.receipt().outcome, [each.exists() for each in (one / "x", one / "in/x", two / "x")]))
+        for each in (one / "x", one / "in/x", two / "x"):
+            each.unlink(missing_ok=True)
+    assert seen[0] == seen[1]
+
+
+def test_what_was_mounted_meanwhile_is_seen(attempt, asked: Asked, here: Path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    place = here / "mounted"
+    place.mkdir()
+    first = asked.ahead()
+    there = ["nsenter", f"--mount=/proc/{asked.process.pid}/ns/mnt"]
+    subprocess.run([*there, "mount", "-t", "tmpfs", "none", place], check=True)
+    subprocess.run([*there, "touch", place / "inside"], check=True)
+    one = order(attempt, asked, f"ls {place}")
+    assert asked.launch(one) != first
+    assert one.log == "inside\n"
+
+
+def test_only_one_waits(asked: Asked):
+    first, second = asked.ahead(), asked.ahead()
+    assert os.waitpid(first, 0) == (first, 0)
+    asked.waiting.remove(first)
+    assert os.waitpid(second, os.WNOHANG) == (0, 0)
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_one_that_was_killed_is_replaced(attempt, asked: Asked, reaped: bool):
+    first = asked.ahead()
+    os.kill(first, signal.SIGKILL)
+    if reaped:
+        os.waitpid(first, 0)
+        asked.waiting.remove(first)
+    else:
+        wait_until(lambda: Path(f"/proc/{first}/stat").read_text().split()[2] == "Z", 30)
+    one = order(attempt, asked, "echo x")
+    assert asked.launch(one) != first
+    assert one.log == "x\n"
+
+
+def test_a_request_to_end_is_heard_before_it_has_its_folder(attempt, asked: Asked):
+    first = asked.ahead()
+    os.kill(first, signal.SIGTERM)
+    one = order(attempt, asked, "echo x")
+    assert asked.launch(one) == first
+    assert one.receipt().outcome == "void"
+
+
+def test_it_ends_with_the_resident_runner(asked: Asked):
+    first = asked.ahead()
+    asked.process.kill()
+    asked.process.wait(30)
+    assert asked.ours.recv(4) == b""
+    assert os.waitpid(first, 0) == (first, 0)
+    asked.waiting.remove(first)
+
+
+def test_a_folder_that_is_not_there_or_one_too_many_makes_none(asked: Asked, here: Path):
+    assert asked.answer(here / "nowhere") == -errno.ENOENT
+    assert asked.answer(*[Path("/usr")] * 5) == -errno.E2BIG
