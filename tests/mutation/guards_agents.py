@@ -28,7 +28,7 @@ AGENTS: tuple[Guard, ...] = (
     guard(
         "a server that begins takes the keys of groups away",
         SYNC,
-        "await self.grouped(record.org)",
+        "await self.grouped(org)",
         "pass",
         GROUPS + "a_server_that_begins_knows_whom_keys_lead_to_before_it_tells_any_cluster",
     ),

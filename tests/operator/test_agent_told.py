@@ -36,6 +36,19 @@ def fetched(plane: Plane) -> Counter[str]:
     return found
 
 
+def noted(world: World) -> list[str]:
+    """What the one operator asks of the API server from now on."""
+    [process] = world.processes
+    found: list[str] = []
+
+    def note(request) -> float:
+        found.append(f"{request.method} {request.path}")
+        return 0.0
+
+    process.transport.pause = note
+    return found
+
+
 async def loses(plane: Plane, name: str = "shop") -> bool:
     message = (await plane.must("GET", f"sandboxes/{name}"))["status"]["message"]
     return "no longer knows this sandbox" in message
@@ -187,14 +200,7 @@ def test_an_offer_that_is_carried_out_already_asks_the_api_server_nothing(story)
         [record] = await plane.store.of(ORG).read(records.living)
         told = fetched(plane)
         await world.rest(60)
-        [process] = world.processes
-        asked: list[str] = []
-
-        def note(request) -> float:
-            asked.append(f"{request.method} {request.path}")
-            return 0.0
-
-        process.transport.pause = note
+        asked = noted(world)
         await plane.app.state.sync.tell(record)
         await world.rest(5)
         assert told["Offer"] == 1
@@ -266,14 +272,7 @@ def test_an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_not
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
         await world.rest(60)
-        [process] = world.processes
-        asked: list[str] = []
-
-        def note(request) -> float:
-            asked.append(f"{request.method} {request.path}")
-            return 0.0
-
-        process.transport.pause = note
+        asked = noted(world)
         plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
         await world.rest(5)
         assert {each for each in asked if "watch" not in each} == {CURSOR}

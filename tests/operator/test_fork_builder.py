@@ -17,7 +17,8 @@ from dayfly.kube import errors
 from dayfly.kube.objects import ContainerState, ContainerStatus, Key, ObjectMeta, Pod, PodStatus, StateWaiting
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
-from dayfly.operator.forks.fork_reconciler import AGAIN_S, _objection
+from dayfly.operator.forks.fork_reconciler import _objection
+from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec import lifecycle
@@ -142,7 +143,7 @@ def test_a_baseline_that_is_out_of_reach_is_looked_at_again():
 
     objections, again = run(story())
     assert objections == {"fork:away/web": Reason.NAMESPACE_NOT_GRANTED}
-    assert again == [("box", AGAIN_S)]
+    assert again == [("box", KEPT_AGAIN_S)]
 
 
 @pytest.mark.parametrize(

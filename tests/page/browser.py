@@ -71,8 +71,6 @@ class Visit:
         self.errors: list[str] = []
         self.expected = re.compile(
             r"status of 401|status of 403|status of 404|status of 400|ERR_INCOMPLETE_CHUNKED_ENCODING"
-            # Beside a real cluster's page containers come and go, each with an address: the page asks again.
-            r"|ERR_NETWORK_CHANGED"
         )
         context.on("request", self._asks)
         self.page.on("pageerror", lambda fault: self.errors.append(str(fault)))

@@ -252,8 +252,10 @@ class HostSync:
         for each in left:
             entry, link, _ = each
             async with self.lock(entry.org, entry.name):
-                # Before a host has said who it is nobody knows what it has confirmed.
-                await self._meet(entry.org, link)
+                if link is not None:
+                    # Before a host has said who it is nobody knows what it has confirmed.
+                    with contextlib.suppress(HostUnavailableError):
+                        await self._meet(entry.org, link)
                 if self._is_settled(each):
                     continue
                 record, told = await self._find(entry)
@@ -261,12 +263,12 @@ class HostSync:
                     await self.tell(record)
             await self._marks.write_if_many()
 
-    async def _meet(self, org: str, link: Link | None) -> None:
-        if link is not None:
-            with contextlib.suppress(HostUnavailableError):
-                _, place = await link.meet()
-                if place.routes:
-                    await self.grouped(org)
+    async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
+        """The host's session and place, with the keys of groups at hand where it leads requests."""
+        session, place = await link.meet()
+        if place.routes:
+            await self.grouped(org)
+        return session, place
 
     async def _find(self, entry: Entry) -> tuple[Kept | None, Confirmation]:
         """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
@@ -282,9 +284,7 @@ class HostSync:
 
         First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
         """
-        session, place = await link.meet()
-        if place.routes:
-            await self.grouped(record.org)
+        session, place = await self._meet(record.org, link)
         keys = self.routed(record.org, record.uid)
         same = meant is not None and (meant.place, meant.keys) == (place, keys)
         answer = await link.order(await self._order(record, place, keys, meant.compiled if meant and same else None))

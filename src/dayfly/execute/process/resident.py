@@ -72,11 +72,8 @@ class Resident:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
-        if isolation == "none" or len(self._answers) > 1:
-            pass  # where others begin at the same moment no processor is free to prepare anything
-        elif self._pause:
-            self._pause -= 1
-        else:
+        # Where others begin at the same moment no processor is free to prepare anything.
+        if isolation != "none" and len(self._answers) == 1:
             self._fork_ahead(isolation)
         return await answer
 
@@ -85,6 +82,9 @@ class Resident:
 
         The steps of a chain follow each other: the next one is spared what takes the kernel longest.
         """
+        if self._pause:
+            self._pause -= 1
+            return
         folders = "\0".join(self._folders())
         with contextlib.suppress(UnansweredError):
             self._send(os.fsencode(f"ahead {isolation} {folders}"))
@@ -218,7 +218,8 @@ class Resident:
         if answer is None:
             self._dismiss()  # whom the resident runner has let go for this one
             self._ahead = max(number, 0)
-            self._pause = self._pause if self._ahead else _PAUSE
+            if not self._ahead:
+                self._pause = _PAUSE
             return True
         if number == self._ahead:
             self._ahead = 0

@@ -20,7 +20,7 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import Refusals, kept_again
+from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, kept_again
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
@@ -28,8 +28,6 @@ from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waitin
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE
 
-# After so long a fork that cannot follow its wish tries again, if no news comes first.
-AGAIN_S = 30.0
 CONFLICT_S = 1.0
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
@@ -189,7 +187,7 @@ class ForkReconciler:
         try:
             await leave(self._cluster.client, run, of.namespace)
         except NotGrantedError as error:
-            self._cluster.queue.add(run.metadata.name, after=AGAIN_S)  # nobody tells us when that changes
+            self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)  # nobody tells us when that changes
             return Objection(reason=error.reason, message=str(error))
         message = f"its baseline, {KIND} {of.namespace}/{of.name}, does not exist; the fork is made as soon as it does"
         return Objection(reason=Reason.BASELINE_MISSING, message=message)
