@@ -30,7 +30,7 @@ EQUIVALENT: dict[str, str] = {
         "an exception has what it is made with before anything else is done"
     ),
     "execute/process/beginning.py Beginnings._reuse: True -> False": "the folder is there by then: made again it stays",
-    "execute/process/resident.py Resident._answered: number > 0 -> (number >= 0)": (
+    "execute/process/resident.py Resident._hear: number > 0 -> (number >= 0)": (
         "the runner answers with a process or with an error, and neither has the number 0"
     ),
     "execute/webhook/guard.py _inside: address in _MAPPED or any(address in network for network in _TRANSLATED) -> "
@@ -45,7 +45,7 @@ EQUIVALENT: dict[str, str] = {
     },
     "execute/webhook/sender.py Sender._one: True -> False (1)": "a query was read as strictly when it was written",
     "execute/process/resident.py _pair: ours.setblocking(False) -> pass": (
-        "it is read when there is something to read, and so few questions at once never fill it"
+        "it is read when there is something to read, or once the other side is dead, and so few questions never fill it"
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
     "embedded/envoy.py Envoy.adopt: self._process is None and self._folder.is_dir() -> (self._process is None)": (
