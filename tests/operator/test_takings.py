@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from rig.scenes import CHAIN_UNITS, RETRY_UNITS
 from rig.takings import LIVES, Asked, Taking, play, takings
 from rig.world import World, live
 
@@ -50,3 +51,15 @@ def test_what_is_taken_away_is_waited_for(name, played):
         except BaseException as fault:
             fault.add_note(f"{taking.name}, taken at change {number} of {count}")
             raise
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_world_leaves_what_scenes_share_as_it_was(name):
+    """Some of these lives have units more; once they had them put into every other life of the process."""
+    before = dict(CHAIN_UNITS), dict(RETRY_UNITS)
+
+    async def story(world: World) -> None:
+        assert world.units
+
+    live(LIVES[name].world, story)
+    assert before == (CHAIN_UNITS, RETRY_UNITS)

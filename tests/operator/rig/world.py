@@ -124,7 +124,7 @@ class World:
         self.gateways = Gateways(self.cluster, self.cloud, self.ask)
         self.meshes = Meshes(self.cluster, self.cloud, self.ask)
         self.forks.over = self._fork_ended
-        self.units = units
+        self.units = dict(units)  # a story adds some, and the scenes share theirs
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
             reads = {key: (of, scripts[of].outputs[output]) for key, (of, output) in unit.reads.items()}
