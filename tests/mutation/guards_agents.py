@@ -40,6 +40,20 @@ AGENTS: tuple[Guard, ...] = (
         ROUTES + "an_operator_that_cannot_see_what_leads_requests_does_not_say_that_nothing_does",
     ),
     guard(
+        "an end that several servers note is let go as often",
+        "operator/agent/release.py",
+        "mine = [uid for uid in uids if uid not in self._going]",
+        "mine = list(uids)",
+        TOLD + "ends_that_several_servers_note_at_the_same_time_are_let_go_once",
+    ),
+    guard(
+        "an end is believed because a server has noted it",
+        SERVED,
+        "return seen if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None) else None",
+        "return seen",
+        TOLD + "what_has_not_ended_is_not_let_go_whatever_a_server_has_noted",
+    ),
+    guard(
         "of two offers that come together the older is left",
         "operator/agent/end.py",
         "async with self._turns.setdefault(order.uid, asyncio.Lock()):",

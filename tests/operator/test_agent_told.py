@@ -15,7 +15,11 @@ from rig.world import World
 
 from dayfly.control import records
 from dayfly.control.host_sync import HostSync
+from dayfly.control.link import Link
+from dayfly.kube import errors
 from dayfly.operator.agent.births import MOST_AT_ONCE, Births
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import SERVED_FINALIZER
 
 CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
 RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"
@@ -276,5 +280,62 @@ def test_an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_not
         plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
         await world.rest(5)
         assert {each for each in asked if "watch" not in each} == {CURSOR}
+
+    story(tell)
+
+
+def test_ends_that_several_servers_note_at_the_same_time_are_let_go_once(story, monkeypatch):
+    """After a day away that is hundreds of them: asking for each anew kept an API server busy with nothing else."""
+    names = ["shop", *(f"shop-{number}" for number in range(5))]
+
+    async def tell(world: World, plane: Plane) -> None:
+        uids = [await begin(world, plane, name) for name in names]
+        link = plane.app.state.sync._links.of(ORG, "east")
+        with monkeypatch.context() as nobody:
+            nobody.setattr(Link, "acknowledge", lambda _link, _uids: None)
+            for name in names:
+                await plane.must("DELETE", f"sandboxes/{name}")
+            await until(world, lambda: true(all(map(link.picture.has_ended, uids))), "all are over")
+            await world.rest(60)
+            asked = noted(world)
+        for _ in range(3):
+            link.acknowledge(uids)
+        await world.rest(30)
+        assert not world.cluster.objects("sandboxes")
+        asked = [each for each in asked if SANDBOXES in each or f"{RUNS}/" in each]
+        assert Counter(each.partition(" ")[0] for each in asked) == {"PATCH": len(names)}
+
+    story(tell)
+
+
+def test_an_end_that_is_not_let_go_at_the_first_try_is_at_the_next(story, monkeypatch):
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        drop, tries = Cluster.drop_finalizer, []
+
+        async def fails_once(cluster, resource, meta, finalizer):
+            if finalizer == SERVED_FINALIZER:
+                tries.append(meta.name)
+                if len(tries) == 1:
+                    raise errors.ServerTrouble("PATCH sandboxes", "nobody answers")
+            await drop(cluster, resource, meta, finalizer)
+
+        monkeypatch.setattr(Cluster, "drop_finalizer", fails_once)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+        assert len(tries) == 2
+
+    story(tell)
+
+
+def test_what_has_not_ended_is_not_let_go_whatever_a_server_has_noted(story):
+    async def tell(world: World, plane: Plane) -> None:
+        uid = await begin(world, plane)
+        plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
+        await world.rest(30)
+        assert "deletionTimestamp" not in box(world)["metadata"]
+        await ready(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
 
     story(tell)

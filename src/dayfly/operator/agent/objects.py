@@ -84,21 +84,27 @@ async def bar(client: Client, seen: dict[str, Any]) -> None:
         made = await client.create(SANDBOXES.read_as(SandboxObject), seen, meta["namespace"])
     except errors.AlreadyExists:
         made = await client.get(SANDBOXES, meta["name"], meta["namespace"])
-    if not made.metadata.deletion_timestamp:
-        await remove(client, made)
+    await remove(client, made)
 
 
 async def remove(client: Client, seen: SandboxObject) -> None:
-    """Have that very object deleted; it stays as long as finalizers hold it."""
+    """Have that very object deleted, unless it is being deleted; it stays as long as finalizers hold it."""
     meta = seen.metadata
+    if meta.deletion_timestamp:
+        return
     with contextlib.suppress(errors.NotFound, errors.Conflict):
         await client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
+
+
+def says_end(seen: SandboxObject) -> bool:
+    """Whether its run has said so on it, which nobody takes back."""
+    return SERVED_END_ANNOTATION in (seen.metadata.annotations or {})
 
 
 def has_ended(seen: SandboxObject, *, run: bool) -> bool:
     """Whether it is over: its run has said so, or it was deleted before it had one. `run`: whether there is one now."""
     meta = seen.metadata
-    if SERVED_END_ANNOTATION in (meta.annotations or {}):
+    if says_end(seen):
         return True
     return bool(meta.deletion_timestamp) and not finalized(meta, TARGET_FINALIZER) and not run
 

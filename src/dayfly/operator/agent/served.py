@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from dayfly.kube.objects import Key
 from dayfly.operator.agent import admission, objects, settled
 from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.agent.release import Release
 from dayfly.operator.agent.spoken import Spoken
 from dayfly.operator.agent.trouble import unless_troubled
 from dayfly.operator.cluster import births
@@ -25,7 +25,6 @@ from dayfly.operator.cluster.objects import (
     FORGET_ANNOTATION,
     RETRY_ANNOTATION,
     SANDBOXES,
-    SERVED_FINALIZER,
     TARGET_FINALIZER,
     RunObject,
     SandboxObject,
@@ -46,8 +45,6 @@ from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from dayfly.spec.workload import Workload
-
-log = logging.getLogger(__name__)
 
 LOST = (
     "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
@@ -76,6 +73,7 @@ class Served:
         self._over: set[str] = set()
         # Called where the cluster has less than the control plane was told.
         self.lost: Callable[[], None] = lambda: None
+        self._release = Release(cluster)
         self.end = ServedEnd(self, cluster, self.seen_run)
         cluster.sandboxes.listen(self._heard)
         cluster.runs.listen(self._run_heard)
@@ -152,17 +150,11 @@ class Served:
     async def offer(self, offer: wire.Offer) -> Verdict:
         if settled.is_carried_out(self._cluster, self._seen(offer.uid), offer):
             return Verdict.TAKEN
-        seen = await self._find(offer.uid)
+        seen = await self._begin(offer) or await self._find(offer.uid)
         if seen is None:
-            if not offer.birth:
-                return Verdict.UNKNOWN
-            key = self._key(offer.uid)
-            wanted = objects.body(key, offer.uid, self.org, self.cluster_name, offer)
-            with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
-                await self._client.create(SANDBOXES, wanted, key.namespace)
-            seen = await self._find(offer.uid)
-            if seen is None:
+            if offer.birth:
                 raise HostUnavailableError("its Sandbox is gone again")
+            return Verdict.UNKNOWN
         run = await self._fresh(seen)
         if objects.has_ended(seen, run=run is not None):
             return self._ends(offer.uid)
@@ -235,10 +227,16 @@ class Served:
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         # From here on a birth that was sent before cannot be told from one of these.
         self.end.forgets()
-        for uid in [uid for uid in uids if uid in self._keys]:  # what is there and not seen yet says its end again
-            seen = await self._find(uid)
-            if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None):
-                await self._let_go(seen)
+        # What is there and not seen yet says its end again.
+        await self._release.noted([uid for uid in uids if uid in self._keys], self._ended)
+
+    async def _ended(self, uid: str) -> SandboxObject | None:
+        """It, if it has indeed ended."""
+        seen = self._seen(uid)
+        if seen is not None and objects.says_end(seen):
+            return seen  # which stays true, however old our caches are
+        seen = await self._find(uid)
+        return seen if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None) else None
 
     def seen_run(self, uid: str) -> RunObject | None:
         """The run of a sandbox, as far as the caches know."""
@@ -281,17 +279,9 @@ class Served:
         if not self._is_over(seen):
             return
         if FORGET_ANNOTATION in (seen.metadata.annotations or {}):
-            self.end.begin(self._let_go(seen))
+            self.end.begin(self._release.one(seen))
         elif uid not in self._over:
             self._ends(uid)
-
-    async def _let_go(self, seen: SandboxObject) -> None:
-        """Nobody is there any more who would note its end."""
-        try:
-            await objects.remove(self._client, seen)
-            await self._cluster.drop_finalizer(SANDBOXES, seen.metadata, SERVED_FINALIZER)
-        except errors.ApiError as fault:
-            log.warning("sandbox %s is not let go: %s", Key.of(seen), fault)
 
     def _ends(self, uid: str) -> Verdict:
         if uid not in self._over:
@@ -328,6 +318,16 @@ class Served:
     async def _fresh(self, seen: SandboxObject) -> RunObject | None:
         """Its run by a quorum read, after the Sandbox was read: the finalizer there goes before the run does."""
         return await self._cluster.ledger.fresh(names.run_name(seen.metadata.name, seen.metadata.uid))
+
+    async def _begin(self, offer: wire.Offer) -> SandboxObject | None:
+        """Make its Sandbox; None where it is not to be made, or may be there already."""
+        if not offer.birth or self._seen(offer.uid) is not None:
+            return None
+        key = self._key(offer.uid)
+        wanted = objects.body(key, offer.uid, self.org, self.cluster_name, offer)
+        with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
+            return await self._client.create(SANDBOXES.read_as(SandboxObject), wanted, key.namespace)
+        return None
 
     async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
         """Whatever the control plane calls it, or has: here the target of its run is that very object."""
