@@ -92,6 +92,13 @@ ROUTES: tuple[Guard, ...] = (
         f"{HOSTILE}TestGateways::test_each_fork_has_so_many_routes_and_no_more",
     ),
     guard(
+        "each of thousands of Services of a baseline has one of ours for each fork",
+        "operator/routes/route_builder.py",
+        "by_age[:MOST_SERVICES]",
+        "by_age",
+        f"{HOSTILE}TestGateways::test_each_fork_has_so_many_services_and_no_more",
+    ),
+    guard(
         "rules are woven into any number of VirtualServices",
         "operator/routes/strands.py",
         "    found = found[:MOST_WOVEN]",

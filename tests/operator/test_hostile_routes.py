@@ -14,7 +14,7 @@ from test_routes import play as play_routes
 from test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
-from dayfly.operator.routes.route_builder import MOST_ROUTES
+from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
 from dayfly.operator.routes.strands import MOST_WOVEN, concerned
 from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
@@ -115,6 +115,26 @@ class TestGateways:
             await world.until(lambda: "6 more routes lead to the baseline" in message(world), "it to be said", 300)
             await world.until(lambda: ready(world), "ready", 300)
             assert len(world.gateways.ours()) == MOST_ROUTES
+            world.delete()
+            await gone(world)
+
+        play_routes(story)
+
+    def test_each_fork_has_so_many_services_and_no_more(self):
+        """One route may name hundreds of them; the oldest are followed, and what is said of the others is short."""
+
+        async def story(world: World) -> None:
+            await led(world)
+            names = [f"s{number:03}" for number in range(MOST_SERVICES + 4)]
+            spec = {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}
+            for name in names:
+                world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": name}, "spec": spec})
+            refs = [{"group": "", "kind": "Service", "name": name, "port": 80, "weight": 1} for name in names]
+            world.gateways.route("many", backendRefs=refs)
+            await world.until(lambda: "5 more Services lead to the baseline" in message(world), "it to be said", 300)
+            await world.until(lambda: ready(world), "ready", 300)
+            # The fork's own is the one like the baseline's first.
+            assert len(world.gateways.services()) == MOST_SERVICES - 1
             world.delete()
             await gone(world)
 

@@ -228,6 +228,12 @@ def routes_left_out(count: int) -> str:
     return f"{more} to the baseline than are followed, the newest: requests by them reach that one alone"
 
 
+def services_left_out(count: int) -> str:
+    """More Services lead to a baseline than have one of ours for a fork."""
+    more = "1 more Service leads" if count == 1 else f"{count} more Services lead"
+    return f"{more} to the baseline than are followed, the newest: requests to them reach that one alone"
+
+
 def route_leaving() -> str:
     return "a route that is no longer wanted is being removed"
 

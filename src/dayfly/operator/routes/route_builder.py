@@ -26,6 +26,8 @@ MOST_ROUTES = 64
 """Of a baseline, beside which ours stand for one fork, the oldest first: whoever may write one writes as many as they
 like, and each sandbox would have as many again.
 """
+MOST_SERVICES = 32
+"""That lead to a baseline, and have one of ours for one fork: as above."""
 NAMED, MOST_REMARKS = 3, 8
 """So many routes of other namespaces are named, and so much is said of one fork at all."""
 
@@ -71,7 +73,7 @@ class RouteBuilder:
         if labels is None:
             return None
         local = [each for each in self._cluster.services if each.metadata.namespace == of.namespace]
-        services = render.leading(local, labels)
+        services, unfollowed = _oldest(render.leading(local, labels))
         names = [each.metadata.name for each in services]
         if not names:
             return Picture((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
@@ -88,7 +90,8 @@ class RouteBuilder:
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
         wanted: list[Wanted] = []
-        remarks = [words.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
+        remarks = [words.services_left_out(unfollowed)] if unfollowed else []
+        remarks += [words.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
             made = render.beside(kind, each, fork, Leads(leads, others), ways)
             wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
@@ -151,6 +154,13 @@ def fork_of(run: RunObject, of: Baseline) -> Fork:
     """The fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
     return Fork(name, run.metadata.name, owner(run))
+
+
+def _oldest(services: tuple[Service, ...]) -> tuple[tuple[Service, ...], int]:
+    """As many as have one of ours, by name; and how many there are beside them."""
+    by_age = sorted(services, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
+    found = tuple(sorted(by_age[:MOST_SERVICES], key=lambda each: each.metadata.name))
+    return found, len(services) - len(found)
 
 
 def _brief(remarks: list[str]) -> str:
