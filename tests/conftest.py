@@ -20,7 +20,7 @@ from idle import Idle
 from minutes import Minutes, Processor
 from proof import PLAYED, SAID, Proof
 from scopes import Scopes, rank
-from share import SHARE
+from share import SHARE, brought
 
 # A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
 settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -143,7 +143,7 @@ def _mark_stories(item: pytest.Item) -> None:
 
 
 def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """What is marked `rotates` and is not in this commit's share. What is named by itself is played.
+    """What is marked `rotates` and is not in this commit's share. What is named by itself, or new, is played.
 
     A class that is marked rotates as one: its tests may go on where the one before ended.
     """
@@ -155,11 +155,18 @@ def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list
         if node is not None and mark is not None:
             parts, group = (*mark.args, str(item.path.relative_to(config.rootpath)))[:2]
             groups.setdefault((group, parts), {}).setdefault(node, []).append(item)
-    left = []
+    left, new = [], brought(SHARE.seed) if groups else frozenset()
     for (group, parts), units in groups.items():
         mine = SHARE.of(units, parts, f"tests of {group}")
-        left += [item for unit, its in units.items() if unit not in mine for item in its]
+        others = (its for unit, its in units.items() if unit not in mine)
+        left += [item for its in others if not any(_is_of(item, new) for item in its) for item in its]
     return left
+
+
+def _is_of(item: pytest.Item, named: frozenset[tuple[str, str]]) -> bool:
+    """Whether it is one of those tests, with whatever parameters."""
+    file, _, rest = item.nodeid.partition("::")
+    return (file, rest.partition("[")[0].rpartition("::")[2]) in named
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,9 @@ T = TypeVar("T")
 VARIABLE = "DAYFLY_SHARE"
 ALL = "all"
 _NO_COMMIT = "unversioned"  # a checkout without its history always plays the same
+# What comes with a change comes in so many commits, mostly.
+NEWEST = 20
+_FILE, _TEST = re.compile(r"\+\+\+ b/(tests/.*\.py)"), re.compile(r"\+\s*(?:async )?def (test_\w+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +66,30 @@ def in_time(took: float, within: float) -> bool:
 
 def commit() -> str:
     """What is checked out here; where there is no git, or no history, a word in its place."""
-    ask = ["git", "rev-parse", "--short=12", "HEAD"]
+    return _git("rev-parse", "--short=12", "HEAD").strip() or _NO_COMMIT
+
+
+def brought(seed: str) -> frozenset[tuple[str, str]]:
+    """The tests that the commit `seed` and those before it have brought, by file and name: they are played whatever the
+    share is, or a change could land before any run has played its own test.
+    """
+    found: set[tuple[str, str]] = set()
+    file = ""
+    for line in _git("log", "--format=", "--unified=0", "--patch", f"-{NEWEST}", seed, "--", "tests").splitlines():
+        if at := _FILE.fullmatch(line):
+            file = at[1]
+        elif test := _TEST.match(line):
+            found.add((file, test[1]))
+    return frozenset(found)
+
+
+def _git(*words: str) -> str:
+    """What it says; nothing where there is none, or it cannot tell."""
+    root = Path(__file__).parent.parent
     try:
-        asked = subprocess.run(ask, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout
     except OSError:
-        return _NO_COMMIT
-    return asked.stdout.strip() or _NO_COMMIT
+        return ""
 
 
 # Set for the processes that this one starts, too: whatever is committed meanwhile, all of a run play the same share.

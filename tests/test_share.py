@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from minutes import Minutes
-from share import SHARE, Share, commit
+from share import NEWEST, SHARE, Share, commit
 
 ROOT = Path(__file__).parents[1]
+GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]
 COMMITS = [hashlib.sha1(str(number).encode()).hexdigest()[:12] for number in range(1_000)]
 
 
@@ -66,14 +67,19 @@ def test_of_another_commit(number):
 """
 
 
-def run(folder: Path, seed: str | None, *more: str) -> str:
-    """What pytest says of a file beside our conftest."""
+def lay_out(folder: Path) -> None:
+    """A file beside our conftest."""
     place = folder / "tests"
     place.mkdir(exist_ok=True)
     for name in ("conftest.py", "idle.py", "minutes.py", "proof.py", "scopes.py", "share.py"):
         (place / name).write_text((ROOT / "tests" / name).read_text())
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (place / "test_probe.py").write_text(PROBE)
+
+
+def run(folder: Path, seed: str | None, *more: str) -> str:
+    """What pytest says of that file."""
+    lay_out(folder)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_SHARE", "PYTEST"))}
     env |= {"DAYFLY_SHARE": seed} if seed else {}
     env["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
@@ -119,10 +125,9 @@ def test_what_rotates_is_played_by_one_commit_in_so_many(tmp_path: Path):
 @pytest.mark.slow
 def test_the_commit_is_the_seed(tmp_path: Path):
     assert re.fullmatch(r"[0-9a-f]{12}", commit())
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]
     assert "DAYFLY_SHARE=unversioned plays it again" in run(tmp_path, None)
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
-        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+        subprocess.run([*GIT, *command], cwd=tmp_path, check=True)
     head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tmp_path, text=True)[:12]
     assert f"DAYFLY_SHARE={head} plays it again" in run(tmp_path, None)
 
@@ -155,3 +160,18 @@ def test_the_slowest_files_are_summed_up(pytestconfig: pytest.Config):
         "to play it again:",
         f"    DAYFLY_SHARE={SHARE.seed} .venv/bin/python -m pytest 'tests/b/test_b.py::test[x y]'",
     ]
+
+
+@pytest.mark.slow
+def test_a_test_that_is_new_is_played_by_the_commits_that_follow(tmp_path: Path):
+    lay_out(tmp_path)
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*GIT, *command], cwd=tmp_path, check=True)
+    assert [number for number in played(run(tmp_path, None)) if number >= 100] == [*range(100, 108)]
+    seed = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tmp_path, text=True).strip()
+    place = tmp_path / "tests" / "test_probe.py"
+    for number in range(NEWEST):
+        place.write_text(f"{PROBE}# {number}\n")
+        subprocess.run([*GIT, "commit", "-q", "-a", "-m", "later"], cwd=tmp_path, check=True)
+    assert len([number for number in played(run(tmp_path, None)) if number >= 100]) == 2
+    assert [number for number in played(run(tmp_path, seed)) if number >= 100] == [*range(100, 108)]
