@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control.records import KEEP_TRACES_MS, Entry, Trace
+from dayfly.control import traces
+from dayfly.control.records import Entry
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_route_groups, route_groups
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
+    from dayfly.control.traces import Trace
 
 _decode_spec = msgspec.json.Decoder(RouteGroupSpec).decode
 _decode_request = msgspec.json.Decoder(Request).decode
@@ -128,11 +130,7 @@ def roll(rows: Rows) -> list[Entry]:
 
 def trace(rows: Rows, name: str, uid: str = "") -> Trace | None:
     """The route group of that name which ended last, or the one that had that `uid`."""
-    last = rows.select(ended_route_groups).where(ended_route_groups.c.name == name)
-    if uid:
-        last = last.where(ended_route_groups.c.uid == uid)
-    row = rows.execute(last.order_by(ended_route_groups.c.ended_at.desc()).limit(1)).one_or_none()
-    return None if row is None else Trace(**{field: getattr(row, field) for field in Trace.__struct_fields__})
+    return traces.find(rows, ended_route_groups, name, uid)
 
 
 def save(rows: Rows, record: GroupRecord) -> GroupRecord:
@@ -172,18 +170,7 @@ def archive(rows: Rows, record: GroupRecord, now: int, *, given_up: bool | None 
 
     `given_up`: whether its cleanup was; None if nobody knows.
     """
-    if rows.execute(rows.delete(route_groups).where(route_groups.c.uid == record.uid)).rowcount:
-        row = {
-            "uid": record.uid,
-            "name": record.name,
-            "routing_key": record.routing_key,
-            "cluster": record.cluster,
-            "created_at": record.created_at,
-            "ended_at": now,
-            "given_up": given_up,
-        }
-        rows.insert(ended_route_groups, row)
-    rows.execute(rows.delete(ended_route_groups).where(ended_route_groups.c.ended_at < now - KEEP_TRACES_MS))
+    traces.leave(rows, route_groups, ended_route_groups, record, now, given_up=given_up)
 
 
 def _record(row: Row[Any]) -> GroupRecord:

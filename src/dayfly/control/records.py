@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from dayfly.control import traces
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_sandboxes, sandbox_baselines, sandbox_plugins, sandboxes
 from dayfly.spec import semver
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
+    from dayfly.control.traces import Trace
 
-KEEP_TRACES_MS = 7 * 24 * 3_600_000
 # So many are read at once where it is not known how many are needed.
 PART = 500
 
@@ -100,22 +101,6 @@ class Entry(NamedTuple):
     waits: bool = False
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a sandbox that has ended."""
-
-    uid: str
-    name: str
-    routing_key: str
-    cluster: str
-    created_at: int
-    ended_at: int
-
-    @property
-    def where(self) -> str:
-        """As in `Record`."""
-        return self.cluster
-
-
 def find(rows: Rows, name: str) -> Record | None:
     """The living sandbox of that name."""
     row = rows.execute(rows.select(sandboxes).where(sandboxes.c.name == name)).one_or_none()
@@ -189,20 +174,7 @@ def taken(rows: Rows, names: Collection[str]) -> set[str]:
 
 def trace(rows: Rows, name: str, uid: str = "") -> Trace | None:
     """The sandbox of that name which ended last, or the one that had that `uid`."""
-    last = rows.select(ended_sandboxes).where(ended_sandboxes.c.name == name)
-    if uid:
-        last = last.where(ended_sandboxes.c.uid == uid)
-    row = rows.execute(last.order_by(ended_sandboxes.c.ended_at.desc()).limit(1)).one_or_none()
-    if row is None:
-        return None
-    return Trace(
-        uid=row.uid,
-        name=row.name,
-        routing_key=row.routing_key,
-        cluster=row.cluster,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-    )
+    return traces.find(rows, ended_sandboxes, name, uid)
 
 
 def save(rows: Rows, record: Record, *, declares: bool = True) -> Record:
@@ -256,18 +228,7 @@ def archive(rows: Rows, record: Record, now: int, *, given_up: bool | None = Fal
 
     `given_up`: whether its cleanup was; None if nobody knows.
     """
-    if rows.execute(rows.delete(sandboxes).where(sandboxes.c.uid == record.uid)).rowcount:
-        row = {
-            "uid": record.uid,
-            "name": record.name,
-            "routing_key": record.routing_key,
-            "cluster": record.cluster,
-            "created_at": record.created_at,
-            "ended_at": now,
-            "given_up": given_up,
-        }
-        rows.insert(ended_sandboxes, row)
-    rows.execute(rows.delete(ended_sandboxes).where(ended_sandboxes.c.ended_at < now - KEEP_TRACES_MS))
+    traces.leave(rows, sandboxes, ended_sandboxes, record, now, given_up=given_up)
 
 
 def _record(row: Row[Any]) -> Record:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from dayfly.control.auth import Asking
     from dayfly.control.link import Link, Links
     from dayfly.control.lives import Told
-    from dayfly.control.records import Trace
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
+    from dayfly.control.traces import Trace
     from dayfly.spec.report import Report
     from dayfly.spec.wire import LogBytes, LogInfo
 
