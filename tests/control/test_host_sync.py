@@ -86,6 +86,41 @@ async def test_what_is_owed_is_paid_several_at_once(host, blank, tmp_path):
     assert len(host.offers) == len(begun) == 3
 
 
+async def test_the_next_round_comes_soon_while_a_host_takes_what_it_is_owed(host, blank, tmp_path, monkeypatch):
+    """After a day away one round does not pay all; where nothing can be paid, very many are not gone through again soon."""
+    monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 10**9)
+    monkeypatch.setattr(host_sync, "PAUSE_WHILE_PAID", 0)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+    moved = asyncio.Event()
+
+    async def noted(seconds):
+        if seconds:
+            pauses.append(seconds)
+            await moved.wait()
+            moved.clear()
+        await sleep(0)
+
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    rounds = asyncio.create_task(app.state.sync._rounds())
+    try:
+        host.down = True
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", wishes.empty()))[0] == 200
+        for down in (True, False, False):
+            host.down = down
+            before = len(pauses)
+            moved.set()
+            while len(pauses) == before:
+                await sleep(0.001)
+    finally:
+        rounds.cancel()
+        await asyncio.gather(rounds, return_exceptions=True)
+        store.close()
+    assert pauses[-3:] == [host_sync.LONGEST_PAUSE_S, host_sync.SWEEP_S, host_sync.LONGEST_PAUSE_S]
+
+
 async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, blank, tmp_path):
     """A request may hold a record while a round marks it; its lease does not begin anew either."""
     store = Store.open(shutil.copy(blank, tmp_path))

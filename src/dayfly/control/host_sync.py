@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from dayfly.spec.wire import Order
 
 SWEEP_S = 2.0
-# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time.
-PAUSE_PER_WORK = 99
+# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; a tenth, while hosts
+# take what they are owed.
+PAUSE_PER_WORK, PAUSE_WHILE_PAID = 99, 9
 LONGEST_PAUSE_S = 30.0
 MOST_AT_ONCE = 128
 # Of very many, others have their turn after so many.
@@ -79,6 +80,8 @@ class HostSync:
         self._archived: set[str] = set()
         # Seconds of this thread that rounds took in tasks of their own.
         self._worked_beside = 0.0
+        # Whether the round has paid anything.
+        self._paid = False
         self._baselines = BaselineSync(store, links)
         self._leases: dict[str, int] = {}
         # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
@@ -194,7 +197,9 @@ class HostSync:
                 # One faulty round must not end all others; what it left undone is still owed.
                 log.exception("a round of the sync failed")
             worked, self._worked_beside = round_.seconds + self._worked_beside, 0.0
-            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked)))
+            pause = min(PAUSE_WHILE_PAID, PAUSE_PER_WORK) if self._paid else PAUSE_PER_WORK
+            self._paid = False
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, pause * worked)))
 
     async def sweep(self) -> None:
         """One round."""
@@ -259,8 +264,11 @@ class HostSync:
                 if self._is_settled(each):
                     continue
                 record, told = await self._find(entry)
-                if record is not None and not await self.is_over(record) and not self._is_confirmed(record, link, told):
+                if record is None:
+                    continue
+                if not await self.is_over(record) and not self._is_confirmed(record, link, told):
                     await self.tell(record)
+                self._paid = self._paid or not self.trouble(record.uid)
             await self._marks.write_if_many()
 
     async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
