@@ -49,7 +49,7 @@ AGENTS: tuple[Guard, ...] = (
     guard(
         "an end is believed because a server has noted it",
         SERVED,
-        "return seen if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None) else None",
+        "return seen if objects.has_ended(seen, run=run is not None) else None",
         "return seen",
         TOLD + "what_has_not_ended_is_not_let_go_whatever_a_server_has_noted",
     ),

@@ -233,10 +233,13 @@ class Served:
     async def _ended(self, uid: str) -> SandboxObject | None:
         """It, if it has indeed ended."""
         seen = self._seen(uid)
-        if seen is not None and objects.says_end(seen):
-            return seen  # which stays true, however old our caches are
-        seen = await self._find(uid)
-        return seen if seen is not None and objects.has_ended(seen, run=await self._fresh(seen) is not None) else None
+        # What it has said, and that it was deleted before anything began, stays true however old our caches are.
+        if seen is None or not objects.has_ended(seen, run=False):
+            seen = await self._find(uid)
+        if seen is None or objects.says_end(seen):
+            return seen
+        run = await self._fresh(seen)
+        return seen if objects.has_ended(seen, run=run is not None) else None
 
     def seen_run(self, uid: str) -> RunObject | None:
         """The run of a sandbox, as far as the caches know."""
