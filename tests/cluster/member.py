@@ -73,10 +73,15 @@ class Member:
             yield running
 
     def sandboxes(self) -> dict[str, dict[str, Any]]:
-        """The control plane's objects there, by what they are called at the control plane."""
+        """The control plane's objects there, by what they are called at the control plane; else by their own names.
+
+        What was never offered has no other: it stands there, deleted, until its end is noted.
+        """
         status, found = self.where.cluster.get(f"/apis/{API}/namespaces/{NAMESPACE}/sandboxes")
         assert status == 200, found
-        return {each["metadata"]["annotations"]["served.dayfly.dev/name"]: each for each in found["items"]}
+        metas = [each["metadata"] for each in found["items"]]
+        names = [meta["annotations"].get("served.dayfly.dev/name", meta["name"]) for meta in metas]
+        return dict(zip(names, found["items"], strict=True))
 
     def runs(self) -> dict[str, dict[str, Any]]:
         """The ledgers there, in the same way."""

@@ -7,8 +7,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 120) -> T:
-    """The first true value of a check, which may raise OSError until then."""
+def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 120, pause: float = 0.05) -> T:
+    """The first true value of a check, which may raise OSError until then; `pause` is between two of them, in seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -17,4 +17,4 @@ def eventually(check: Callable[[], T], what: str = "it", *, seconds: float = 120
         except OSError:
             pass
         assert time.monotonic() < deadline, f"{what} did not come true within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(pause)
