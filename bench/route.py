@@ -23,6 +23,7 @@ ROUNDS = 15
 AIM = 1.2
 # How soon it is asked again after another has answered, or nobody has.
 AGAIN_S = 0.002
+ANSWER_S = 0.25
 # Says whose it is, as soon as a service of Python's standard library can; a real one takes longer to start.
 APP = (
     "import http.server,os\n"
@@ -107,7 +108,8 @@ def _name(what: str) -> str:
 
 def said(address: str, port: int, key: str = "", host: str = "") -> str:
     """Who answers there; empty if nobody does."""
-    connection = http.client.HTTPConnection(address, port, timeout=10)
+    # To an address of a Service that no node knows of yet a packet is lost, and nobody says so.
+    connection = http.client.HTTPConnection(address, port, timeout=ANSWER_S)
     headers = {"baggage": f"sd-routing-key={key}"} if key else {}
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/", headers=headers | ({"Host": host} if host else {}))

@@ -132,7 +132,7 @@ def _service(name: str, slow: int) -> tuple[dict[str, Any], dict[str, Any]]:
         "ports": [{"containerPort": 8080}],
         "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
     }
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
     meta = {"name": name, "namespace": NAMESPACE}
     return (
         {

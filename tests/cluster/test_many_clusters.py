@@ -210,22 +210,14 @@ def others_go_on(plane: Plane) -> None:
 
 
 def merged(plane: Plane, day: Day) -> bool:
-    return not differences(plane, day)
-
-
-def differences(plane: Plane, day: Day) -> dict[str, Any]:
-    """In what the cluster, the control plane, and what people were told is done are not the same."""
-    here, runs, there = plane.sandboxes(WEST), plane.west.runs(), plane.west.sandboxes()
+    """Whether the control plane, what people were told is done, and then the cluster say the same."""
+    here = plane.sandboxes(WEST)
     wishes = {name: int(each["spec"]["labels"]["n"]) for name, each in here.items()}
+    if wishes != day.living or not all(each["status"]["ready"] for each in here.values()):
+        return False
     newest = {name: milliseconds(each["updatedAt"]) for name, each in here.items()}
-    taken = {name: each["spec"]["offered"]["generation"] for name, each in runs.items()}
-    found = {
-        "wishes": wishes.items() ^ day.living.items(),
-        "not ready": {name for name, each in here.items() if not each["status"]["ready"]},
-        "runs": newest.items() ^ taken.items(),
-        "objects": there.keys() ^ day.living.keys(),
-    }
-    return {what: len(each) for what, each in found.items() if each}
+    taken = {name: each["spec"]["offered"]["generation"] for name, each in plane.west.runs().items()}
+    return newest == taken and plane.west.sandboxes().keys() == day.living.keys()
 
 
 def milliseconds(time_: str) -> int:
