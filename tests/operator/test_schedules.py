@@ -26,7 +26,7 @@ from kube.fake import WRITE_HARMS, Fault
 from kube.fake.deployments import Rollout
 from share import SHARE
 
-MOST, PARTS = 1_600, 200
+MOST, PARTS = 1_600, 300
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
 
 

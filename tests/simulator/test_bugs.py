@@ -13,7 +13,7 @@ from simulator.hunt import StaleError, edited, hunt, plant
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_seeded_bug_is_found(tmp_path, played):
-    bugs = SHARE.of(BUGS, 8, "seeded bugs")
+    bugs = SHARE.of(BUGS, 12, "seeded bugs")
     played("seeded bugs, each to be found by the simulator", len(bugs))
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda pair: hunt(pair[1], tmp_path / str(pair[0])), enumerate(bugs)))

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from dayfly.control.group_records import GroupRecord
-    from dayfly.control.records import Record
     from dayfly.control.rows import Rows
 
 KEEP_MS = 7 * 24 * 3_600_000
+
+
+class Ended(Protocol):
+    """What a trace is made of."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def created_at(self) -> int: ...
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +54,7 @@ def find(rows: Rows, ended: sa.Table, name: str, uid: str) -> Trace | None:
     return None if row is None else Trace(**{field: getattr(row, field) for field in Trace.__struct_fields__})
 
 
-def leave(
-    rows: Rows, living: sa.Table, ended: sa.Table, record: Record | GroupRecord, now: int, *, given_up: bool | None
-) -> None:
+def leave(rows: Rows, living: sa.Table, ended: sa.Table, record: Ended, now: int, *, given_up: bool | None) -> None:
     """Put the trace in the place of what has ended, unless somebody has; drop traces that are too old."""
     if rows.execute(rows.delete(living).where(living.c.uid == record.uid)).rowcount:
         row = {
