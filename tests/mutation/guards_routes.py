@@ -92,6 +92,13 @@ ROUTES: tuple[Guard, ...] = (
         f"{HOSTILE}TestGateways::test_each_fork_has_so_many_routes_and_no_more",
     ),
     guard(
+        "what hinders a run is said and unsaid with each turn",
+        "operator/main.py",
+        "if self.cluster.queue.failures(run) + 1 < _patience(error):",
+        "if True:",
+        "operator/test_takings.py::test_what_once_was_asked_for_over_and_over",
+    ),
+    guard(
         "each of thousands of Services of a baseline has one of ours for each fork",
         "operator/routes/route_builder.py",
         "by_age[:MOST_SERVICES]",

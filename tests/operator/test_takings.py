@@ -53,6 +53,18 @@ def test_what_is_taken_away_is_waited_for(name, played):
             raise
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "number"),
+    [
+        # The Sandbox said with each turn first that all was well, and then what was not, in the server's newest words.
+        ("mixed", "the leave to patch resources.dayfly.dev", 7),
+    ],
+)
+def test_what_once_was_asked_for_over_and_over(name, what, number):
+    [taking] = [each for each in whole(name)[1] if each.name == what]
+    lived(name, taking, number, 30.0 * (number % 3))
+
+
 @pytest.mark.parametrize("name", LIVES)
 def test_a_world_leaves_what_scenes_share_as_it_was(name):
     """Some of these lives have units more; once they had them put into every other life of the process."""

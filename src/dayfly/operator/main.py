@@ -245,9 +245,11 @@ class Operator:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
                 self.cluster.queue.add(run, after=after)
-        except Exception:
+        except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
-            await self._speak(run, target, scene, report)
+            if self.cluster.queue.failures(run) + 1 < _patience(error):
+                await self._speak(run, target, scene, report)
+            # Else it is said with what hinders it, and not now without and then with it, turn after turn.
             raise
         await self._speak(run, target, scene, report)
         if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
@@ -274,9 +276,8 @@ class Operator:
             log.exception("what keeps run %s from going on cannot be said", run)  # perhaps the very same defect
 
     async def _try_to_say(self, run: str, error: Exception) -> None:
-        patience = HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
         scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
-        if scene is None or found is None or self.cluster.queue.failures(run) < patience:
+        if scene is None or found is None or self.cluster.queue.failures(run) < _patience(error):
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         match error:
@@ -292,6 +293,11 @@ class Operator:
         if (found := self.cluster.ledger.get(run)) is not None:
             with contextlib.suppress(errors.ApiError):  # it is said at the next try
                 await self.targets.of(found).freeze(found, error)
+
+
+def _patience(error: Exception) -> int:
+    """So many turns in a row have to fail by it until it is said."""
+    return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
 
 
 class _OfSandboxes:
