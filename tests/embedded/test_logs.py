@@ -94,14 +94,18 @@ def told(machine, unit, attempt=1):
 async def test_each_line_of_a_step_and_of_a_fork_has_its_time_also_after_the_end(machine):
     began = now_ms()
     await machine.baseline(command=("/bin/sh", "-c", "echo serving; exec sleep 600"), port=None)
-    step = doc.step("a", "echo one; sleep 0.2; echo two")
+    gate = machine.home / "gate"
+    step = doc.step("a", f"echo one; until [ -e {gate} ]; do sleep 0.01; done; echo two")
     await machine.host.offer(doc.offer(doc.resource("r", [step]), forks=[doc.fork()]))
+    await until(lambda: machine.log("r/a") == b"one\n")
+    seen = now_ms()
+    gate.touch()
     await machine.ready()
     await until(lambda: machine.log("fork:default/app") == b"serving\n")
     await machine.finish()
     (first, one), (second, two) = told(machine, "r/a")
     assert (one, two) == (b"one", b"two")
-    assert began <= first <= second - 200
+    assert began <= first <= seen <= second
     [(fork, said)] = told(machine, "fork:default/app")
     assert said == b"serving"
     assert second <= fork <= now_ms()
