@@ -47,6 +47,13 @@ AGENTS: tuple[Guard, ...] = (
         TOLD + "ends_that_several_servers_note_at_the_same_time_are_let_go_once",
     ),
     guard(
+        "a cache is believed of one that was put back to before its end",
+        "operator/agent/release.py",
+        ", if_so=shows)",
+        ")",
+        TOLD + "one_that_was_put_back_to_before_its_end_is_not_let_go_because_a_cache_has_it",
+    ),
+    guard(
         "an end is believed because a server has noted it",
         SERVED,
         "return seen if objects.has_ended(seen, run=run is not None) else None",

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 
+import msgspec
 import pytest
 from rig import led
 from rig.kubelet import Script
@@ -18,8 +19,9 @@ from dayfly.control.host_sync import HostSync
 from dayfly.control.link import Link
 from dayfly.kube import errors
 from dayfly.operator.agent.births import MOST_AT_ONCE, Births
+from dayfly.operator.agent.release import Release
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import SERVED_FINALIZER
+from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
 
 CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
 RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"
@@ -313,12 +315,12 @@ def test_an_end_that_is_not_let_go_at_the_first_try_is_at_the_next(story, monkey
         await begin(world, plane)
         drop, tries = Cluster.drop_finalizer, []
 
-        async def fails_once(cluster, resource, meta, finalizer):
+        async def fails_once(cluster, resource, meta, finalizer, **more):
             if finalizer == SERVED_FINALIZER:
                 tries.append(meta.name)
                 if len(tries) == 1:
                     raise errors.ServerTrouble("PATCH sandboxes", "nobody answers")
-            await drop(cluster, resource, meta, finalizer)
+            await drop(cluster, resource, meta, finalizer, **more)
 
         monkeypatch.setattr(Cluster, "drop_finalizer", fails_once)
         await plane.must("DELETE", "sandboxes/shop")
@@ -335,6 +337,24 @@ def test_what_has_not_ended_is_not_let_go_whatever_a_server_has_noted(story):
         await world.rest(30)
         assert "deletionTimestamp" not in box(world)["metadata"]
         await ready(world, plane)
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone(world, plane)
+
+    story(tell)
+
+
+@pytest.mark.parametrize("shown", [{"annotations": {SERVED_END_ANNOTATION: "{}"}}, {}], ids=["it said so", "deleted"])
+def test_one_that_was_put_back_to_before_its_end_is_not_let_go_because_a_cache_has_it(story, shown):
+    """The watch of a server that was restored may bring that later than the control plane's word."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        await begin(world, plane)
+        [process] = world.processes
+        cluster = process.operator.cluster
+        [seen] = list(cluster.sandboxes)
+        meta = msgspec.structs.replace(seen.metadata, deletion_timestamp="2026-01-01T00:00:00Z", **shown)
+        await Release(cluster).one(msgspec.structs.replace(seen, metadata=meta))
+        assert SERVED_FINALIZER in box(world)["metadata"]["finalizers"]
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from dayfly.kube import errors
@@ -79,12 +80,22 @@ async def add_finalizer(client: Client, resource: Resource[Any], meta: ObjectMet
     return True
 
 
-async def drop_finalizer(client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
+async def drop_finalizer(
+    client: Client, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
+) -> None:
     """Take a finalizer off that very object, for certain; done already, or gone, is as good.
+
+    Args:
+        client: Who asks.
+        resource: Its kind.
+        meta: As it was seen, however long ago.
+        finalizer: Which.
+        if_so: Values that it must have still, by JSON pointer: whoever goes by a cache says what it goes by.
 
     Raises:
         errors.ApiError: it may still be there.
     """
+    conditions = [{"op": "test", "path": path, "value": value} for path, value in (if_so or {}).items()]
     for last in (False, False, True):
         finalizers = list(meta.finalizers or ())
         if finalizer not in finalizers:
@@ -92,6 +103,7 @@ async def drop_finalizer(client: Client, resource: Resource[Any], meta: ObjectMe
         at = finalizers.index(finalizer)
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            *conditions,
             {"op": "test", "path": f"/metadata/finalizers/{at}", "value": finalizer},
             {"op": "remove", "path": f"/metadata/finalizers/{at}"},
         ]

@@ -77,12 +77,18 @@ def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dic
     }
 
 
-async def bar(client: Client, seen: dict[str, Any]) -> None:
+async def make(client: Client, wanted: dict[str, Any]) -> SandboxObject | None:
+    """Make the object; None where it may be there already."""
+    with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
+        return await client.create(SANDBOXES.read_as(SandboxObject), wanted, wanted["metadata"]["namespace"])
+    return None
+
+
+async def bar(client: Client, wanted: dict[str, Any]) -> None:
     """Make the object and delete it at once: nothing can be begun under its name, until the end is noted."""
-    meta = seen["metadata"]
-    try:
-        made = await client.create(SANDBOXES.read_as(SandboxObject), seen, meta["namespace"])
-    except errors.AlreadyExists:
+    meta = wanted["metadata"]
+    made = await make(client, wanted)
+    if made is None:
         made = await client.get(SANDBOXES, meta["name"], meta["namespace"])
     await remove(client, made)
 
@@ -99,6 +105,14 @@ async def remove(client: Client, seen: SandboxObject) -> None:
 def says_end(seen: SandboxObject) -> bool:
     """Whether its run has said so on it, which nobody takes back."""
     return SERVED_END_ANNOTATION in (seen.metadata.annotations or {})
+
+
+def end_shown(seen: SandboxObject) -> dict[str, str]:
+    """What of one that has ended tells that, by JSON pointer: one that was put back to what it was lacks it."""
+    meta, said = seen.metadata, (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION)
+    if said is not None:
+        return {f"/metadata/annotations/{SERVED_END_ANNOTATION.replace('/', '~1')}": said}
+    return {"/metadata/deletionTimestamp": meta.deletion_timestamp or ""}
 
 
 def has_ended(seen: SandboxObject, *, run: bool) -> bool:

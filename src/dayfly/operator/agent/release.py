@@ -51,7 +51,8 @@ class Release:
         """Nobody is to note its end any more."""
         try:
             await objects.remove(self._cluster.client, seen)
-            await self._cluster.drop_finalizer(SANDBOXES, seen.metadata, SERVED_FINALIZER)
+            meta, shows = seen.metadata, objects.end_shown(seen)
+            await self._cluster.drop_finalizer(SANDBOXES, meta, SERVED_FINALIZER, if_so=shows)
         except errors.ApiError as fault:
             log.warning("sandbox %s is not let go: %s", Key.of(seen), fault)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from dayfly.execute.pod import names
-from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.agent import admission, objects, settled
@@ -326,11 +324,8 @@ class Served:
         """Make its Sandbox; None where it is not to be made, or may be there already."""
         if not offer.birth or self._seen(offer.uid) is not None:
             return None
-        key = self._key(offer.uid)
-        wanted = objects.body(key, offer.uid, self.org, self.cluster_name, offer)
-        with contextlib.suppress(errors.AlreadyExists, errors.OutcomeUnknown):
-            return await self._client.create(SANDBOXES.read_as(SandboxObject), wanted, key.namespace)
-        return None
+        wanted = objects.body(self._key(offer.uid), offer.uid, self.org, self.cluster_name, offer)
+        return await objects.make(self._client, wanted)
 
     async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
         """Whatever the control plane calls it, or has: here the target of its run is that very object."""

@@ -264,13 +264,11 @@ class Cluster(Watches):
         documents = [each for pin in found.spec.documents if (each := self.documents.get(pin.name)) is not None]
         share(found, documents, sandbox)
 
-    async def drop_finalizer(self, resource: Resource[Any], meta: ObjectMeta, finalizer: str) -> None:
-        """Take our finalizer off that very object, for certain; done already, or gone, is as good.
-
-        Raises:
-            errors.ApiError: it may still be there.
-        """
-        await drop_finalizer(self.client, resource, meta, finalizer)
+    async def drop_finalizer(
+        self, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
+    ) -> None:
+        """As the function, with our client."""
+        await drop_finalizer(self.client, resource, meta, finalizer, if_so=if_so)
 
 
 class Forking:
