@@ -94,7 +94,7 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "what hinders a run is said and unsaid with each turn",
         "operator/main.py",
-        "if self.cluster.queue.failures(run) + 1 < _patience(error):",
+        "if self.cluster.queue.failures(run) + 1 < patience(error):",
         "if True:",
         "operator/test_takings.py::test_what_once_was_asked_for_over_and_over",
     ),

@@ -12,9 +12,10 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.running import first
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.main import HINDERED_AFTER, TROUBLED_AFTER, Operator, _OfSandboxes
+from dayfly.operator.main import Operator, _OfSandboxes
 from dayfly.operator.observe import PlanLostError
 from dayfly.operator.outputs.outputs import ForeignSecretError
+from dayfly.operator.refusals import HINDERED_AFTER, TROUBLED_AFTER
 from dayfly.operator.status.sandbox_status import WaitingError
 from dayfly.plan.actions import Claim, Decision, Launch, Prepare, Wait
 from dayfly.plan.reasons import Reason

@@ -32,6 +32,7 @@ from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
 from dayfly.operator.pods.senders import Senders
 from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.refusals import patience
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
@@ -51,9 +52,6 @@ log = logging.getLogger(__name__)
 
 # What a turn that is under way may still take when the process is asked to end.
 GRACE_S = 10.0
-# So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other
-# trouble mostly does. With the queue's back-off these are half a second, and three to six.
-HINDERED_AFTER, TROUBLED_AFTER = 3, 6
 
 
 class Operator:
@@ -247,7 +245,7 @@ class Operator:
                 self.cluster.queue.add(run, after=after)
         except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
-            if self.cluster.queue.failures(run) + 1 < _patience(error):
+            if self.cluster.queue.failures(run) + 1 < patience(error):
                 await self._speak(run, target, scene, report)
             # Else it is said with what hinders it, and not now without and then with it, turn after turn.
             raise
@@ -277,7 +275,7 @@ class Operator:
 
     async def _try_to_say(self, run: str, error: Exception) -> None:
         scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
-        if scene is None or found is None or self.cluster.queue.failures(run) < _patience(error):
+        if scene is None or found is None or self.cluster.queue.failures(run) < patience(error):
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         match error:
@@ -293,11 +291,6 @@ class Operator:
         if (found := self.cluster.ledger.get(run)) is not None:
             with contextlib.suppress(errors.ApiError):  # it is said at the next try
                 await self.targets.of(found).freeze(found, error)
-
-
-def _patience(error: Exception) -> int:
-    """So many turns in a row have to fail by it until it is said."""
-    return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
 
 
 class _OfSandboxes:

@@ -1,13 +1,22 @@
 """What stood against the last try of making a unit's pod or fork. Memory only: after a restart it is tried, and said,
-again.
+again. And how long one waits for what may pass by itself.
 """
 
+from dayfly.kube import errors
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
 
 AGAIN_S = 5.0
 # What keeps something that is there already from its form is tried again so often.
 KEPT_AGAIN_S = 30.0
+# So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other
+# trouble mostly does. With the queue's back-off these are half a second, and three to six.
+HINDERED_AFTER, TROUBLED_AFTER = 3, 6
+
+
+def patience(error: Exception) -> int:
+    """So many turns in a row have to fail by it until it is said."""
+    return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
 
 
 class Refusals:
