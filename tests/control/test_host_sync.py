@@ -89,7 +89,7 @@ async def test_what_is_owed_is_paid_several_at_once(host, blank, tmp_path):
 async def test_the_next_round_comes_soon_while_a_host_takes_what_it_is_owed(host, blank, tmp_path, monkeypatch):
     """After a day away one round does not pay all; where nothing can be paid, very many are not gone through again soon."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 10**9)
-    monkeypatch.setattr(host_sync, "PAUSE_WHILE_PAID", 0)
+    monkeypatch.setattr(host_sync, "HASTE", 10**12)
     pauses: list[float] = []
     sleep = asyncio.sleep
     moved = asyncio.Event()

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from dayfly.spec.wire import Order
 
 SWEEP_S = 2.0
-# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; a tenth, while hosts
-# take what they are owed.
-PAUSE_PER_WORK, PAUSE_WHILE_PAID = 99, 9
+# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; while hosts take
+# what they are owed, so many times as often.
+PAUSE_PER_WORK, HASTE = 99, 11
 LONGEST_PAUSE_S = 30.0
 MOST_AT_ONCE = 128
 # Of very many, others have their turn after so many.
@@ -197,9 +197,8 @@ class HostSync:
                 # One faulty round must not end all others; what it left undone is still owed.
                 log.exception("a round of the sync failed")
             worked, self._worked_beside = round_.seconds + self._worked_beside, 0.0
-            pause = min(PAUSE_WHILE_PAID, PAUSE_PER_WORK) if self._paid else PAUSE_PER_WORK
-            self._paid = False
-            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, pause * worked)))
+            haste, self._paid = HASTE if self._paid else 1, False
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked / haste)))
 
     async def sweep(self) -> None:
         """One round."""
