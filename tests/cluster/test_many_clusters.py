@@ -236,9 +236,12 @@ def a_database_that_was_restored_freezes(plane: Plane) -> None:
     for cluster, (_, before, after, _) in names.items():
         asking.must("DELETE", f"sandboxes/{before}")
         asking.must("PUT", f"sandboxes/{after}", wish(cluster))
-    for cluster, (_, before, after, _) in names.items():
-        eventually(lambda at=cluster, name=after: plane.ready(at, name), f"{after} is ready")
+    for each in plane.members:
+        _, before, after, _ = names[each.name]
+        eventually(lambda at=each.name, name=after: plane.ready(at, name), f"{after} is ready")
         eventually(lambda name=before: plane.gone(name), f"{before} is gone")
+        # Its end is noted first, and only then heard of there.
+        eventually(lambda at=each, name=before: name not in at.sandboxes(), f"{before} is let go")
     with plane.replicas.stopped():
         plane.database.restore()
     for each in plane.members:
