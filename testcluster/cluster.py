@@ -136,7 +136,10 @@ def up(
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        shape = components.Shape(cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without), way_out)
+        in_memory = kubelet and host.spares_memory()
+        shape = components.Shape(
+            cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without), way_out, images_in_memory=in_memory
+        )
         outside = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "mnt")] if way_out else []
         try:
             with contextlib.ExitStack() as ours:  # these end here, those of the started processes go on

@@ -22,6 +22,7 @@ WAY_OUT_ADDRESS = ("127.0.0.1", 3128)
 NODE = "node"
 PAUSE_IMAGE = "dayfly.test/pause:1"
 CONTAINERD_SOCKET = f"{HOME}/containerd.sock"
+CONTAINERD_ROOT = f"{HOME}/containerd"
 _CERTIFICATES = f"{HOME}/pki"
 _HASTE = ["--kube-api-qps=500", "--kube-api-burst=1000"]  # the usual 20 a second cost five seconds of each start
 
@@ -53,6 +54,7 @@ class Shape:
     audited: bool = False
     without: Sequence[str] = ()
     way_out: bool = False
+    images_in_memory: bool = False
 
     @property
     def network(self) -> host.Network:
@@ -247,7 +249,7 @@ def _cni(network: host.Network) -> dict[str, object]:
 
 _CONTAINERD = f"""\
 version = 2
-root = "{HOME}/containerd"
+root = "{CONTAINERD_ROOT}"
 state = "{HOME}/containerd-state"
 
 [grpc]

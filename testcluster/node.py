@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
         os.set_inheritable(settings["owner"], False)
         threading.Thread(target=_end_with, args=[settings["owner"]], daemon=True).start()
     os.environ["PATH"] = PATH  # components call iptables, mount and others
-    _lay_out_mounts(folder)
+    _lay_out_mounts(folder, images_in_memory=shape.images_in_memory)
     _set_up_network(shape)
     Components(shape, settings["outside"]).run()
 
@@ -120,7 +120,7 @@ def _end_with(owner: int) -> None:
     os._exit(0)
 
 
-def _lay_out_mounts(folder: Path) -> None:
+def _lay_out_mounts(folder: Path, *, images_in_memory: bool) -> None:
     """A private /run and /var over the machine's: containerd, CNI and the kubelet write below fixed paths there."""
     _run("mount", "--bind", str(folder), "/mnt")
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
@@ -130,6 +130,9 @@ def _lay_out_mounts(folder: Path) -> None:
     _run(
         "mount", "-t", "overlay", "overlay", "-o", "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work", "/var"
     )
+    if images_in_memory:  # no other process ever sees it, and it ends with this namespace
+        Path(components.CONTAINERD_ROOT).mkdir()
+        _run("mount", "-t", "tmpfs", "-o", "mode=0711", "tmpfs", components.CONTAINERD_ROOT)
     _run("mount", "-t", "proc", "proc", "/proc")
     for setting, value in components.KERNEL_SETTINGS.items():
         stand_in = Path("/run/settings", setting.replace("/", "."))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from testcluster import build, host, images
+from testcluster import build, components, host, images
 from testcluster import cluster as clusters
 
 from cluster.patience import eventually
@@ -95,6 +95,18 @@ class TestPods:
         assert cluster.kubectl("logs", "-n", namespace, "layers") == "said 1234 abovelowerupper\n"
         again = images.build("dayfly.test/layers:1", layers, settings, to=tmp_path / "again.tar")
         assert archive.stat().st_size == again.stat().st_size
+
+    @pytest.mark.parametrize(("free", "there"), [(host.ROOM_FOR_IMAGES, True), (host.ROOM_FOR_IMAGES - 1024, False)])
+    def test_images_lie_in_memory_where_there_is_enough(self, free, there, monkeypatch, tmp_path):
+        monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
+        host.MEMINFO.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free >> 10} kB\n")
+        assert host.spares_memory() == there
+
+    def test_where_images_lie(self, cluster):
+        """Images are seen by the cluster alone: its folder has none on a machine with memory enough."""
+        said = cluster.own.run_inside(["stat", "--file-system", "--format=%T", components.CONTAINERD_ROOT])
+        seen = list((cluster.own.folder / "containerd").iterdir())
+        assert (said.strip() == "tmpfs") == (not seen)
 
 
 @pytest.mark.rotates(5, "clusters of their own")
