@@ -23,8 +23,8 @@ PREFIX = "dayfly"  # a link's name has at most 15 characters
 MOST = 64  # clusters side by side
 CGROUPS = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-# With so much free memory the images of a cluster lie in it. Dayfly's takes half a GiB: a slow disk was written for 17 s
-# and cleared for 10 to 20, where memory took 7 and none.
+# With so much free memory the images of a cluster lie in it. Dayfly's takes half a GiB: a slow disk was written for
+# 17 s and cleared for 10 to 20, where memory took 7 and none.
 ROOM_FOR_IMAGES = 8 << 30
 _INTERFACES = Path("/sys/class/net")
 _EXITING = 0x4  # among the flags in /proc/PID/stat: PF_EXITING of linux/sched.h
