@@ -4,8 +4,7 @@ import { useState } from "preact/hooks";
 import { get, may, place, request } from "./api";
 import { spec } from "./filter";
 import { shellWord } from "./text";
-import type { Subject } from "./run";
-import type { Living, Report } from "./types";
+import type { Living, Report, Subject } from "./types";
 import { Ask, Copy, Text } from "./ui";
 
 type Asked = "" | "delete" | "extend" | "retry" | "abandon";

@@ -12,21 +12,11 @@ import { useAsked, useNow, useReport } from "./live";
 import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
 import { duration, roughly } from "./text";
-import type { Blocker, Living, Move, Plan, Report, Unit } from "./types";
+import type { Blocker, Living, Move, Plan, Report, Subject, Unit } from "./types";
 import { Fault, Heading, State, Text, TONE_WORDS } from "./ui";
 import { UnitPanel } from "./unit";
 
 const OVER = ["cleaned", "abandoned"];
-
-/** What the page is about. */
-export interface Subject {
-  plural: "sandboxes" | "routegroups";
-  /** In a sentence. */
-  kind: "sandbox" | "route group";
-  name: string;
-  /** Which one, of several that have had the name: one that has ended. Empty for the one that lives, or ended last. */
-  uid: string;
-}
 
 function addressOf({ plural, name, uid }: Subject): string {
   return below(plural, name) + (uid ? `?uid=${encodeURIComponent(uid)}` : "");

@@ -31,3 +31,13 @@ export interface Spec {
   match?: unknown;
   [key: string]: unknown;
 }
+
+/** What a page is about: a sandbox, or a route group. */
+export interface Subject {
+  plural: "sandboxes" | "routegroups";
+  /** In a sentence. */
+  kind: "sandbox" | "route group";
+  name: string;
+  /** Which one, of several that have had the name: one that has ended. Empty for the one that lives, or ended last. */
+  uid: string;
+}

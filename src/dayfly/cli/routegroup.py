@@ -1,4 +1,4 @@
-"""`dayfly routegroup`: apply, get, list, extend, delete."""
+"""`dayfly routegroup`: apply and get, and what it has alike with sandboxes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dayfly.cli import extending, of_cluster, options, sandbox, show
+from dayfly.cli import extending, living, of_cluster, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
 from dayfly.cli.nouns import Noun
@@ -49,59 +49,6 @@ def get(name: str, context: str | None, namespace: str | None, output: str | Non
     _print(of_cluster.one(subject.group(name), context, namespace), output)
 
 
-@command.command("list")
-@options.cluster
-@options.labels
-@options.output
-def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
-    """List all route groups, or those whose labels match."""
-    found = of_cluster.every("routegroups", labels, context, namespace)
-    if output:
-        show.emit(found, output)
-    elif found:
-        header = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
-        show.table(header, map(_row, found), elastic="SANDBOXES")
-    elif labels:
-        show.talk("No route group has matching labels.")
-    else:
-        show.talk("There are no route groups; create one with: dayfly apply -f FILE")
-
-
-@command.command("delete")
-@options.named("name", "routegroups", required=False)
-@options.files(required=False)
-@options.sets
-@options.wait
-@options.timeout("5m")
-@options.cluster
-def delete(
-    name: str | None,
-    files: tuple[str, ...],
-    sets: tuple[str, ...],
-    wait: bool,
-    timeout: float,
-    context: str | None,
-    namespace: str | None,
-) -> int:
-    """Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes stay."""
-    from dayfly.cli import ending
-
-    chosen = [subject.group(each) for each in sandbox.named(name, files, sets, "RouteGroup")]
-    return ending.end(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
-
-
-@command.command("extend")
-@options.named("name", "routegroups")
-@extending.how_long
-@options.cluster
-def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-    """Let a route group live longer: by default for its full time to live again, counted from now.
-
-    This never makes its life shorter.
-    """
-    extending.extend(subject.group(name), seconds, until, context, namespace)
-
-
 def _print(group: Any, output: str | None) -> None:
     if output:
         show.emit(group, output)
@@ -116,7 +63,7 @@ def _print(group: Any, output: str | None) -> None:
             ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
             ("Expires", extending.expires(status) or _after(spec)),
             ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
-            ("Status", _state(group)),
+            ("Status", living.state(group)),
             ("Message", status.get("message", "")),
         ]
     )
@@ -138,12 +85,13 @@ def _row(group: Any) -> tuple[str, ...]:
         group["spec"].get("cluster", ""),
         show.age(group["createdAt"]),
         ", ".join(group["status"].get("matchedSandboxes") or ()),
-        _state(group),
+        living.state(group),
     )
 
 
-def _state(group: Any) -> str:
-    status = group["status"]
-    if status.get("ready"):
-        return "Ready (Unserved)" if status.get("unserved") else "Ready"
-    return str(status.get("reason") or "Not Ready")
+_SORT = living.Sort("route group", "route groups", "routegroups", "RouteGroup", subject.group)
+_HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
+_DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes stay."
+living.lists(command, _SORT, _HEADER, _row, elastic="SANDBOXES")
+living.deletes(command, _SORT, _DELETE)
+living.extends(command, _SORT)

@@ -1,18 +1,15 @@
-"""`dayfly sandbox`: apply, get, list, extend, delete. What only some need is imported in them: `list` is measured."""
+"""`dayfly sandbox`: apply and get, and what it has alike with route groups. What only some need is imported in them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dayfly.cli import extending, of_cluster, options, show
+from dayfly.cli import extending, living, of_cluster, options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import Exit
 from dayfly.cli.nouns import Noun
-
-if TYPE_CHECKING:
-    from dayfly.spec.documents import Kind
 
 
 @click.group("sandbox", cls=Noun)
@@ -64,74 +61,6 @@ def get(name: str, context: str | None, namespace: str | None, output: str | Non
     _print(of_cluster.one(name, context, namespace), output)
 
 
-@command.command("list")
-@options.cluster
-@options.labels
-@options.output
-def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
-    """List all sandboxes, or those whose labels match."""
-    found = of_cluster.every("sandboxes", labels, context, namespace)
-    if output:
-        show.emit(found, output)
-    elif found:
-        header = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
-        show.table(header, map(_row, found), elastic="DESCRIPTION")
-    elif labels:
-        show.talk("No sandbox has matching labels.")
-    else:
-        show.talk("There are no sandboxes; create one with: dayfly apply -f FILE")
-
-
-@command.command("delete")
-@options.named("name", "sandboxes", required=False)
-@options.files(required=False)
-@options.sets
-@options.wait
-@options.timeout("5m")
-@options.cluster
-def delete(
-    name: str | None,
-    files: tuple[str, ...],
-    sets: tuple[str, ...],
-    wait: bool,
-    timeout: float,
-    context: str | None,
-    namespace: str | None,
-) -> int:
-    """Delete a sandbox, by name or by its file, and wait until everything it had is gone."""
-    from dayfly.cli import ending
-
-    chosen = named(name, files, sets, "Sandbox")
-    return ending.end(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
-
-
-@command.command("extend")
-@options.named("name", "sandboxes")
-@extending.how_long
-@options.cluster
-def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-    """Let a sandbox live longer: by default for its full time to live again, counted from now.
-
-    This never makes its life shorter.
-    """
-    extending.extend(name, seconds, until, context, namespace)
-
-
-def named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:
-    """Those of a kind that are given by name or by file.
-
-    Raises:
-        UsageError: neither is, or both are.
-    """
-    if bool(name) == bool(files):
-        raise click.UsageError("give either a name or -f FILE", click.get_current_context())
-    if name:
-        return [name]
-    from dayfly.client import files as reading
-
-    return reading.only_names(files, sets, kind)
-
-
 def _print(sandbox: Any, output: str | None) -> None:
     if output:
         show.emit(sandbox, output)
@@ -146,7 +75,7 @@ def _print(sandbox: Any, output: str | None) -> None:
             ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
             ("Expires", extending.expires(status)),
             ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
-            ("Status", _state(sandbox)),
+            ("Status", living.state(sandbox)),
             ("Message", status.get("message", "")),
         ]
     )
@@ -168,12 +97,12 @@ def _row(sandbox: Any) -> tuple[str, ...]:
         spec.get("description", ""),
         spec["cluster"],
         show.age(sandbox["createdAt"]),
-        _state(sandbox),
+        living.state(sandbox),
     )
 
 
-def _state(sandbox: Any) -> str:
-    status = sandbox["status"]
-    if status.get("ready"):
-        return "Ready (Unserved)" if status.get("unserved") else "Ready"
-    return str(status.get("reason") or "Not Ready")
+_SORT = living.Sort("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
+_HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
+living.lists(command, _SORT, _HEADER, _row, elastic="DESCRIPTION")
+living.deletes(command, _SORT, "Delete a sandbox, by name or by its file, and wait until everything it had is gone.")
+living.extends(command, _SORT)
