@@ -36,10 +36,14 @@ class Proxy:
         self.refuses: dict[str, str] = {}
         self.fault: Exception | None = None
         self.done: list[str] = []
-        self.on_end = lambda: None
+        self.on_end = self.on_asked = lambda: None
+        self.may = asyncio.Event()
+        self.may.set()
 
     async def apply(self, ways, lingering):
         self.asked.append((ways, set(lingering)))
+        self.on_asked()
+        await self.may.wait()
         if self.fault:
             raise self.fault
         return self.refuses
@@ -182,6 +186,38 @@ class TestFollowing:
         bench.proxy.fault = None
         await until(lambda: bench.fact().ready)
 
+    async def test_who_hears_of_it_is_whom_it_concerns(self, bench):
+        old = KEY._replace(run="old")
+        bench.routing.put(old, wished())
+        bench.routing.start()
+        await until(lambda: bench.fact(old).ready)
+        bench.routing.put(KEY, wished())
+        await until(lambda: bench.fact().ready)
+        assert bench.news == ["old", "u"]
+        bench.proxy.refuses = {"baseline/shop/web": "its port is taken"}
+        bench.routing.touch()
+        await until(lambda: len(bench.news) > 2)
+        assert set(bench.news[2:]) == {"old", "u"}, "what was in force is so no more"
+        assert bench.fact(old).message == "its port is taken"
+
+    async def test_after_trouble_it_is_tried_less_and_less_often(self, bench, monkeypatch):
+        pauses, sleep = [], asyncio.sleep
+
+        async def pause(seconds):
+            pauses.append(seconds)
+            if len(pauses) in (7, 10):
+                bench.proxy.fault = None
+            await sleep(0)
+
+        monkeypatch.setattr(routing, "AGAIN_S", 0.25)
+        monkeypatch.setattr(routing, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": pause}))
+        bench.routing.start()
+        for often in (7, 10):
+            bench.proxy.fault = TroubleError("no Envoy")
+            bench.routing.touch()
+            await until(lambda often=often: len(pauses) == often and not bench.routing._trouble)
+        assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 0.25, 0.5, 1]
+
     async def test_when_the_proxy_has_ended_nothing_is_in_force(self, bench):
         bench.routing.put(KEY, wished())
         bench.routing.start()
@@ -201,7 +237,7 @@ class TestGoing:
         bench.routing.drop(KEY)
         assert "taking it away" in bench.fact().message
         await until(lambda: "it is gone" in bench.fact().message)
-        assert bench.fact().reason == Reason.STOPPING
+        assert (bench.fact().reason, bench.fact().ready) == (Reason.STOPPING, False)
         assert bench.proxy.asked[-1] == ([Way("baseline/shop/web", 9090, 8080, ())], {7001})
 
     async def test_it_has_ended_when_it_has_drained(self, bench):
@@ -214,6 +250,33 @@ class TestGoing:
         bench.routing.forget(KEY)
         assert bench.routing.touch() == change + 1, "the proxy knows nothing of it any more"
 
+    async def test_it_does_not_drain_while_the_proxy_is_at_work_on_what_was_before(self, bench):
+        said = []
+        bench.routing.put(KEY, wished())
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        asked = len(bench.proxy.asked)
+        bench.proxy.may.clear()
+        bench.routing.put(KEY._replace(run="v"), wished())
+        await until(lambda: len(bench.proxy.asked) > asked)
+        bench.routing.drop(KEY)
+        bench.proxy.on_asked = lambda: said.append(bench.fact().message)
+        bench.proxy.may.set()
+        await until(lambda: isinstance(bench.fact(), Ended))
+        assert said[0] == "the proxy is taking it away"
+
+    async def test_to_let_it_go_twice_is_to_let_it_go_once(self, bench):
+        bench.routing.put(KEY, wished(drain_ms=60_000))
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        bench.routing.drop(KEY)
+        change = bench.routing.touch()
+        bench.routing.drop(KEY)
+        bench.routing.drop(PREVIEW)
+        assert bench.routing.touch() == change + 1
+        await until(lambda: "it is gone" in bench.fact().message)
+        assert not isinstance(bench.fact(), Ended), "it drains as long as was said"
+
     async def test_what_nothing_ever_led_to_does_not_drain(self, bench):
         bench.routing.put(KEY, wished(port=0, drain_ms=60_000))
         bench.routing.start()
@@ -224,8 +287,10 @@ class TestGoing:
     async def test_at_the_end_the_proxy_ends_or_goes_on(self, stop, done):
         bench = Bench()
         bench.routing.start()
+        bench.proxy.may.clear()
+        await until(lambda: bench.proxy.asked)
         await bench.routing.close(stop=stop)
-        assert bench.proxy.done == done
+        assert (bench.proxy.done, bench.routing._tasks) == (done, set())
 
 
 class TestWithoutProxy:
@@ -237,6 +302,13 @@ class TestWithoutProxy:
         assert isinstance(fact, Running)
         assert (bench.routing.works, fact.ready, fact.message) == (False, False, MISSING)
         assert Routing(Proxy(), bench.baselines).works
+
+    @pytest.mark.parametrize(("proxy", "port", "may"), [(True, 8080, True), (True, 0, False), (False, 8080, False)])
+    async def test_nothing_leads_to_forks_without_a_port_or_a_proxy(self, proxy, port, may):
+        routing = Bench(proxy=proxy).routing
+        routing._baselines.take(Workload(namespace="shop", name="web", command=("x",), port=port))
+        assert routing.may_lead(WEB) is may
+        assert not routing.may_lead(msgspec.structs.replace(WEB, name="api"))
 
     async def test_what_is_to_go_goes_all_the_same(self):
         bench = Bench(proxy=False)
@@ -293,11 +365,16 @@ async def test_of_a_fork_that_begins_the_proxy_knows_before_anything_leads_there
     assert not any(way.leads for way in bench.proxy.asked[-1][0])
     bench.routing.expect("u", frozenset())
     await until(lambda: not bench.proxy.asked[-1][1], "it is let go")
+    bench.routing.put(KEY, wished())
+    bench.routing.put(KEY._replace(run="v"), wished(port=7002))
+    bench.routing.drop(KEY)
     bench.routing.expect("u", frozenset({4711}))
+    await until(lambda: bench.proxy.asked[-1][1] == {4711, 7001}, "with what goes, and without what is led to")
     bench.routing.forget_all("u")
-    asked = len(bench.proxy.asked)
-    await until(lambda: len(bench.proxy.asked) > asked, "it is asked anew")
-    assert not bench.proxy.asked[-1][1]
+    await until(lambda: bench.proxy.asked[-1][1] == set(), "it is asked anew")
+    change = bench.routing.touch()
+    bench.routing.forget_all("u")
+    assert bench.routing.touch() == change + 1, "nothing was expected"
 
 
 async def test_a_route_that_is_wished_for_has_its_port_known_until_it_is_claimed_and_no_other_has(bench):

@@ -77,11 +77,9 @@ class Routing:
 
     def start(self) -> None:
         """Begin to follow. By now all is put that a former server has left."""
-        if self._proxy is None:
-            self._applied = self._change
-            return
-        self._begin(self._follow(self._proxy))
-        self.touch()
+        if self._proxy is not None:
+            self._begin(self._follow(self._proxy))
+            self.touch()
 
     async def close(self, *, stop: bool) -> None:
         """Follow no more. With `stop` the proxy ends, else it goes on as it is."""
