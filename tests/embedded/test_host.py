@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import socket
 import sqlite3
 import subprocess
 import time
@@ -15,10 +14,9 @@ import pytest
 from dayfly.embedded import beginning, clock, host
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import ForkExecutor, StepExecutor
-from dayfly.embedded.forks import Ports, fork_order, unapplied
+from dayfly.embedded.forks import fork_order, unapplied
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Live
-from dayfly.execute.process.place import Place
 from dayfly.execute.process.render import Attempt
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from dayfly.spec.wire import Verdict
@@ -317,60 +315,6 @@ def test_whoever_was_told_another_port_hears_of_the_new_one(before, told):
     executor = ForkExecutor(None, attempts, None, runs=runs, baselines=None, ports=ports)
     assert executor._port(Key("u", "fork:default/app", 1)) == 7
     assert heard == told
-
-
-class TestPorts:
-    """Each fork has its own, over restarts of its server as well, until its run is over."""
-
-    FORK, PEER = "fork:default/app", "fork:default/api"
-
-    @pytest.fixture
-    def place(self, tmp_path):
-        (tmp_path / "work").mkdir(mode=0o700)
-        return Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
-
-    def test_it_stays_the_same(self, place):
-        ports = Ports(place)
-        assert ports.known("u", self.FORK) == 0
-        port = ports.of("u", self.FORK)
-        assert ports.of("u", self.FORK) == ports.known("u", self.FORK) == ports.renew("u", self.FORK) == port
-        assert ports.of("u", self.PEER) != port
-        assert Ports(place).known("u", self.FORK) == port, "the next server knows"
-
-    def test_with_its_run_it_is_forgotten_and_no_other(self, place):
-        ports = Ports(place)
-        kept = ports.of("other", self.FORK)
-        for fork in (self.FORK, self.PEER):
-            ports.of("u", fork)
-        ports.forget("u")
-        assert ports.known("u", self.FORK) == ports.known("u", self.PEER) == 0
-        assert ports.known("other", self.FORK) == Ports(place).known("other", self.FORK) == kept
-        ports.of("u", self.FORK)
-        Ports(place).keep_only({"other"})
-        assert [note.name.split(".")[0] for note in Path(place.work).glob("*.port")] == ["other"]
-
-    def test_what_others_were_promised_outlives_its_notes(self, place):
-        """They lie where somebody may clear up under a fork that runs."""
-        ports = Ports(place)
-        kept = ports.of("other", self.FORK)
-        ports.of("u", self.FORK)
-        for note in Path(place.work).glob("*.port"):
-            note.unlink()
-        ports.forget("u")
-        assert ports.known("other", self.FORK) == kept
-        assert ports.known("u", self.FORK) == 0
-
-    def test_it_is_one_that_anybody_may_listen_at(self, place):
-        assert Ports(place).of("u", self.FORK) > 1023
-
-    def test_one_at_which_somebody_else_listens_is_replaced(self, place):
-        ports = Ports(place)
-        port = ports.of("u", self.FORK)
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", port))
-            other.listen()
-            assert ports.renew("u", self.FORK) != port
-        assert Ports(place).known("u", self.FORK) == ports.known("u", self.FORK) != port
 
 
 @pytest.mark.parametrize(
