@@ -505,7 +505,8 @@ class TestSealing:
         assert told.folder.calls[-1] == "leave_beginning"
         assert is_nobody(child)
 
-    async def test_a_server_that_ends_waits_for_the_last_folder(self, told):
+    async def test_a_server_that_ends_waits_for_the_last_folder(self, told, monkeypatch):
+        monkeypatch.setattr(leaving, "LAST_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
         ended = asyncio.ensure_future(told.attempts.cleared())

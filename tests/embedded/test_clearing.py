@@ -48,6 +48,7 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
     assert folder.exists(), "by which the next server finds it"
     await until(lambda: not folder.exists())
     assert clear.asked == 3
+    assert bench.attempts._uncleared == set(), "at its end the server has nothing more to look for"
 
 
 async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
