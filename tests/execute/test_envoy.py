@@ -1,0 +1,154 @@
+"""What Envoy reads of ways: where requests go, what of them is left as it came, and how much it bears."""
+
+import pytest
+
+from dayfly.execute.route.envoy import PROBE, Lead, Way, answer, bootstrap, clusters, file_of, listeners, table
+from dayfly.spec import routing
+from dayfly.spec.routing import Forms
+
+PLAIN = Forms()
+LEADS = (Lead(("k1", "k2"), 7001), Lead(("k3",), 7002))
+WAY = Way("baseline/shop/web", 9090, 8080, LEADS)
+ANYTHING = {"prefix": "/"}
+
+
+def routes(way, forms=PLAIN):
+    """Of its table: the answer to a probe, and all others."""
+    [host] = table(way, forms, token="t", version=17)["virtual_hosts"]
+    assert host["domains"] == ["*"]
+    return host["routes"][0], host["routes"][1:]
+
+
+def led(way, forms=PLAIN):
+    """What is looked at of a request, and the port to which it goes then."""
+    return [(route["match"], int(route["route"]["cluster"].rpartition(":")[2])) for route in routes(way, forms)[1]]
+
+
+def header(name, pattern):
+    return {"prefix": "/", "headers": [{"name": name, "string_match": {"safe_regex": {"regex": pattern}}}]}
+
+
+class TestTable:
+    def test_who_has_the_token_is_told_the_version_in_force(self):
+        assert routes(WAY)[0] == {
+            "match": {"prefix": "/", "headers": [{"name": PROBE, "string_match": {"exact": "t"}}]},
+            "direct_response": {"status": 200, "body": {"inline_string": "17"}},
+        }
+        assert table(WAY, PLAIN, token="t", version=1)["name"] == WAY.name
+
+    def test_a_key_is_looked_for_in_each_of_its_places_and_the_first_lead_wins(self):
+        found = led(WAY)
+        each = len(found) // 2
+        assert [port for _, port in found] == [7001] * each + [7002] * each + [8080]
+        assert found[-1][0] == ANYTHING
+        assert [match for match, _ in found[:each]] == [
+            header("baggage", routing.baggage_pattern(("k1", "k2"))),
+            header("tracestate", routing.tracestate_pattern(("k1", "k2"))),
+            *(header(name, routing.plain_pattern(("k1", "k2"), escapes=True)) for name in routing.PLAIN),
+        ]
+
+    def test_also_in_those_of_a_machine_of_its_own(self):
+        usual, more = led(WAY), led(WAY, Forms(("x-key",), "key"))
+        query = {"name": "key", "string_match": {"safe_regex": {"regex": routing.query_pattern(("k3",))}}}
+        assert len(more) == len(usual) + 4
+        assert [match for match, _ in more[-3:-1]] == [
+            header("x-key", routing.plain_pattern(("k3",), escapes=False)),
+            {"prefix": "/", "query_parameters": [query]},
+        ]
+
+    @pytest.mark.parametrize(("key", "port"), [("k1", 7001), ("k3", 7002), ("k9", 8080)])
+    def test_where_a_key_is_given_all_requests_have_it_and_go_by_it(self, key, port):
+        way = WAY._replace(key=key)
+        assert led(way) == [(ANYTHING, port)]
+        [route] = routes(way)[1]
+        given = [(each["header"]["key"], each["header"]["value"]) for each in route["request_headers_to_add"]]
+        assert given == list(routing.injected(key))
+        assert {each["append_action"] for each in route["request_headers_to_add"]} == {"APPEND_IF_EXISTS_OR_ADD"}
+
+    def test_what_was_never_sent_is_sent_again_and_nothing_has_a_bound_in_time(self):
+        for route in routes(WAY)[1]:
+            to = route["route"]
+            assert (to["timeout"], to["idle_timeout"]) == ("0s", "0s")
+            assert to["retry_policy"] == {
+                "retry_on": "connect-failure,refused-stream,reset-before-request",
+                "num_retries": 4,
+                "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.5s"},
+            }
+
+
+class TestListeners:
+    def test_each_way_has_its_own_with_a_table_of_its_own(self):
+        other = Way("preview/u/x", 9091, 8081)
+        found = listeners([WAY, other], "/tables")
+        for way, listener in zip((WAY, other), found, strict=True):
+            assert listener["name"] == way.name
+            assert listener["address"] == {"socket_address": {"address": "127.0.0.1", "port_value": way.listens}}
+            assert self.manager(listener)["rds"]["route_config_name"] == way.name
+        paths = [self.manager(each)["rds"]["config_source"]["path_config_source"]["path"] for each in found]
+        assert paths == ["/tables/baseline~shop~web.json", "/tables/preview~u~x.json"]
+        assert file_of(WAY.name) == "baseline~shop~web.json"
+
+    def test_a_request_is_handed_on_as_it_came(self):
+        [listener] = listeners([WAY], "/tables")
+        manager = self.manager(listener)
+        [router] = manager["http_filters"]
+        assert router["typed_config"]["suppress_envoy_headers"] is True
+        assert manager["skip_xff_append"] is True
+        assert manager["generate_request_id"] is False
+        assert manager["server_header_transformation"] == "PASS_THROUGH"
+
+    def test_whatever_a_server_takes_is_taken(self):
+        manager = self.manager(listeners([WAY], "/tables")[0])
+        assert manager["codec_type"] == "AUTO"
+        assert manager["upgrade_configs"] == [{"upgrade_type": "websocket"}]
+        assert manager["http_protocol_options"] == {"accept_http_10": True}
+        assert manager["max_request_headers_kb"] == 96
+        assert (manager["stream_idle_timeout"], manager["request_headers_timeout"]) == ("0s", "30s")
+
+    @staticmethod
+    def manager(listener):
+        [chain] = listener["filter_chains"]
+        [only] = chain["filters"]
+        return only["typed_config"]
+
+
+class TestClusters:
+    def test_there_is_one_of_each_port_that_is_led_to_or_still_answers(self):
+        found = clusters([WAY, Way("preview/u/x", 9091, 8080)], [6001, 7001])
+        assert [each["name"] for each in found] == [f"127.0.0.1:{port}" for port in (6001, 7001, 7002, 8080)]
+        for each in found:
+            [[endpoint]] = [lb["lb_endpoints"] for lb in each["load_assignment"]["endpoints"]]
+            address = endpoint["endpoint"]["address"]["socket_address"]
+            assert f"{address['address']}:{address['port_value']}" == each["name"]
+            assert each["load_assignment"]["cluster_name"] == each["name"]
+        assert clusters([]) == []
+
+    def test_as_many_requests_as_come_at_once_go_to_it(self):
+        [each] = clusters([], [6001])
+        [bounds] = each["circuit_breakers"]["thresholds"]
+        assert bounds == dict.fromkeys(
+            ("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1 << 20
+        )
+
+    def test_they_go_on_in_their_protocol_over_no_connection_that_is_just_being_closed(self):
+        [each] = clusters([], [6001])
+        [options] = each["typed_extension_protocol_options"].values()
+        assert options["use_downstream_protocol_config"] == {"http_protocol_options": {}, "http2_protocol_options": {}}
+        assert options["common_http_protocol_options"] == {"idle_timeout": "2s"}
+        assert (each["type"], each["connect_timeout"]) == ("STATIC", "1s")
+
+
+def test_it_begins_with_a_socket_for_nobody_else_and_patterns_as_large_as_keys_need():
+    found = bootstrap(admin="admin.sock", listeners="/l", clusters="/c")
+    assert found["admin"] == {"address": {"pipe": {"path": "admin.sock", "mode": 0o600}}}
+    [layer] = found["layered_runtime"]["layers"]
+    assert layer["static_layer"] == {
+        "re2.max_program_size.error_level": 1 << 24,
+        "re2.max_program_size.warn_level": 1 << 24,
+    }
+    sources = found["dynamic_resources"]
+    assert [sources[name]["path_config_source"]["path"] for name in ("lds_config", "cds_config")] == ["/l", "/c"]
+
+
+def test_its_files_have_a_version_in_words_and_the_resources():
+    assert answer(3, ({"name": "a"},)) == {"version_info": "3", "resources": [{"name": "a"}]}
