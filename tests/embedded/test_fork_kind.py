@@ -59,6 +59,23 @@ class TestForks:
         assert "cwd" not in records
         assert not bench.attempts.at(Key("u", FORK, 1)).log_size()
 
+    def test_it_has_its_baselines_environment_with_the_changes_in_their_order(self, bench):
+        changes = [
+            doc.set_env("A", "1"),
+            doc.set_env("A", delete=True),
+            doc.set_env("B", delete=True),
+            doc.set_env("B", "2"),
+            doc.set_env("NONE", delete=True),
+        ]
+        unit = doc.fork(env=changes, grace_ms=77)
+        workload = Workload(name="app", command=("/bin/app", "-v"), workdir="/srv", env={"A": "0", "B": "0", "C": "0"})
+        bench.of(wished=[unit])
+        bench.baselines.take(workload)
+        order = bench.forks.order(bench.live, Key("u", FORK, 1), unit)
+        variables = bench.variables(order)
+        assert {name: variables.get(name) for name in "ABC"} == {"A": None, "B": "2", "C": "0"}
+        assert (bench.records(order)["cwd"], bench.records(order)["grace-ms"]) == (b"/srv", b"77")
+
     def test_what_is_not_applied_is_said_in_its_log(self, bench):
         self.order(bench, doc.fork(images=[{"image": "web:2"}]))
         assert b"not supported here: images of the fork of default/app" in bench.attempts.at(

@@ -1,4 +1,4 @@
-"""The ports of forks: each has its own, over restarts of its server as well, until its run is over."""
+"""The ports of forks, kept until their run is over; and what makes another fork of one: its baseline, and addresses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import pytest
 
 from dayfly.embedded import forks
 from dayfly.embedded.envoy_process import unbindable
-from dayfly.embedded.forks import Ports
+from dayfly.embedded.forks import Baselines, Ports
 from dayfly.execute.process.place import Place
+from dayfly.plan.sealed import seal
+from dayfly.spec.workload import Workload
+from embedded import documents as doc
+from embedded.routed import preview
 
 FORK, PEER = "fork:default/app", "fork:default/api"
 
@@ -87,3 +91,62 @@ def test_one_at_which_old_connections_close_is_kept(place, monkeypatch):
     monkeypatch.undo()
     assert ports.renew("u", FORK) == port
     assert unbindable(port) == ""
+
+
+def plan(*forks):
+    return seal((doc.resource("r", [doc.step("a")]),), forks)
+
+
+def asks(name, *peers):
+    """A fork that is told where others answer."""
+
+    def source(peer):
+        of = {"kind": "Deployment", "namespace": "default", "name": peer}
+        return {"fork": {"forkOf": of, "expression": "{{.Host}}:{{.Port}}"}}
+
+    return doc.fork(name, env=[doc.set_env(f"AT_{peer}", source=source(peer)) for peer in peers])
+
+
+def test_a_fork_has_another_generation_with_another_address_of_one_that_it_names(place):
+    ports, wished = Ports(place), plan(asks("app", "api", "mute"), doc.fork("api"), doc.fork("mute"))
+    there = {FORK, PEER}
+
+    def generations():
+        followed = ports.follow("u", wished, there)
+        assert list(followed.kept) == list(wished.kept)
+        return {name: fork.generation for name, fork in followed.kept.items()}
+
+    before = generations()
+    assert before == {name: fork.generation for name, fork in wished.kept.items()} | {
+        FORK: f"{wished.kept[FORK].generation} [{ports.known('u', PEER)}]"
+    }
+    assert ports.known("u", "fork:default/mute") == 0, "it has none, so none is chosen"
+    assert generations() == before
+    ports.forget("u")
+    assert generations()[FORK] != before[FORK]
+
+
+class TestBaselines:
+    @pytest.fixture
+    def baselines(self):
+        found = Baselines()
+        found.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=90))
+        found.take(Workload(name="mute", command=("/bin/mute",)))
+        return found
+
+    WISHED = plan(doc.fork("app"), doc.fork("mute"), doc.fork("gone"), preview("k", after=()))
+
+    def test_a_fork_has_a_port_if_its_baseline_has_one(self, baselines):
+        assert baselines.with_ports(self.WISHED) == {FORK}
+
+    def test_a_fork_has_another_generation_with_another_form_of_its_baseline(self, baselines):
+        def generations():
+            return {name: fork.generation for name, fork in baselines.follow(self.WISHED).kept.items()}
+
+        plain = {name: fork.generation for name, fork in self.WISHED.kept.items()}
+        before = generations()
+        assert {name for name in plain if before[name] != plain[name]} == {FORK, "fork:default/mute"}
+        baselines.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=91))
+        assert generations() == before, "where its own requests are taken in is nothing to its forks"
+        baselines.take(Workload(name="app", command=("/bin/app", "-v"), port=80))
+        assert {name for name, each in generations().items() if each != before[name]} == {FORK}
