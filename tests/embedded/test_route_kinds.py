@@ -1,0 +1,180 @@
+"""Routes and previews as units of this machine, each rule alone: what is refused, put, taken over, and let go."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.embedded.attempts import Key
+from dayfly.embedded.ledger import Stored
+from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor
+from dayfly.embedded.routing import MISSING, Wished
+from dayfly.embedded.runs import Live
+from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Release
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Running, Wish
+from dayfly.spec.lifecycle import Unit
+from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+from dayfly.spec.wire import RefusedError
+from embedded import documents as doc
+from embedded.routed import ROUTE, preview, route, workload
+
+PREVIEW = "preview:front"
+KEY, FRONT = Key("u", ROUTE, 1), Key("u", PREVIEW, 1)
+LED = Wished(5, workload("app"), ("k",), port=7, drain_ms=100)
+ALIVE = UnitRecord(attempt=1, state=State.CLAIMED, kind="route", generation="g")
+SHOWN, FORKED = (msgspec.structs.replace(ALIVE, kind=kind) for kind in ("preview", "fork"))
+
+
+class Bench:
+    """Both kinds over one run; `done` is what they asked of what routes."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple] = []
+        self.known: set[Key] = set()
+        self.routing = SimpleNamespace(
+            works=True,
+            knows=lambda key: key in self.known,
+            put=lambda key, wished, *, going=False: self.done.append(("put", key, wished, going)),
+            facts=lambda uid, kind: {(f"{kind}:of {uid}", 1): Running(since=1)},
+            may_lead=lambda _of: True,
+            **{word: self._noted(word) for word in ("drop", "forget", "forget_all", "expect")},
+        )
+        ports = SimpleNamespace(known=lambda _run, _fork: 7, of=lambda _run, name: 8 if name == PREVIEW else 9)
+        self.routes, self.previews = RouteExecutor(self.routing, ports), PreviewExecutor(self.routing, ports)
+
+    def _noted(self, word):
+        return lambda *given: self.done.append((word, *given))
+
+    def live(self, *wished, steps=(), closed=False, **units) -> Live:
+        plan = seal((doc.resource("r", [doc.step("a"), *steps]),), wished)
+        records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
+        phase, request = (Phase.CLOSED, Request(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
+        run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
+        return Live(Stored(run=run, name="n", documents=(), forks=wished, wish=Wish()), plan)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+class TestAdmission:
+    @pytest.mark.parametrize("key", ["Capital", "", "a" * 33])
+    @pytest.mark.parametrize("make", [lambda key: route("good", key), preview])
+    def test_what_is_no_key_is_refused(self, bench, key, make):
+        with pytest.raises(RefusedError, match=r"the route: .* is not a routing key"):
+            bench.routes.admit("the route", make(key))
+
+    def test_all_else_fits(self, bench):
+        for unit in (route("k1", "k2"), preview("k1"), doc.fork()):
+            bench.previews.admit("it", unit)
+
+
+class TestWishes:
+    def test_a_route_leads_to_its_fork_or_to_where_somebody_works_on_it(self, bench):
+        live = bench.live()
+        assert bench.routes.wished(live, KEY, route("k")) == LED
+        unit = route("k")
+        local = msgspec.structs.replace(unit, route=msgspec.structs.replace(unit.route, local_port=99))
+        assert bench.routes.wished(live, KEY, local) == dataclasses.replace(LED, port=99)
+
+    @pytest.mark.parametrize(
+        ("host", "of"),
+        [("web.shop.svc", ("shop", "web")), ("web.shop.deploy", ("shop", "web")), ("web", ("default", "web"))],
+    )
+    def test_a_preview_listens_before_the_workload_that_its_host_names(self, bench, host, of):
+        unit = preview("k")
+        unit = msgspec.structs.replace(unit, preview=msgspec.structs.replace(unit.preview, host=host))
+        wished = bench.previews.wished(bench.live(), FRONT, unit)
+        assert (wished.baseline.namespace, wished.baseline.name) == of
+        assert (wished.keys, wished.listens, wished.port, wished.born) == (("k",), 8, 0, 5)
+
+    def test_of_one_that_nobody_wishes_for_any_more_nothing_is_left(self, bench):
+        for executor in (bench.routes, bench.previews):
+            found = executor.wished(bench.live(), KEY, Unit(name="x", kind=executor.kind))
+            assert found == Wished(born=5, baseline=None, keys=())
+
+
+class TestTakingOver:
+    def test_what_is_there_is_put_as_it_is_wished_for_now(self, bench):
+        live = bench.live(route("k"), preview("k"), route=ALIVE, preview=SHOWN)
+        for executor in (bench.routes, bench.previews):
+            executor.take_over(live)
+        assert [(word, key, going) for word, key, _, going in bench.done] == [
+            ("put", KEY, False),
+            ("put", FRONT, False),
+        ]
+        assert bench.done[0][2] == LED
+        bench.known = {KEY, FRONT}
+        bench.routes.take_over(live)
+        assert bench.done[2:] == bench.done[:1], "its form may be another one"
+
+    @pytest.mark.parametrize("state", [State.NONE, State.DONE])
+    def test_what_is_not_there_is_not_put(self, bench, state):
+        bench.routes.take_over(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
+        assert bench.done == []
+
+    @pytest.mark.parametrize(("wished", "closed"), [((), False), ((route("k"),), True)])
+    def test_what_goes_is_put_so_once(self, bench, wished, closed):
+        live = bench.live(*wished, route=ALIVE, closed=closed)
+        bench.routes.take_over(live)
+        assert [(word, key, going) for word, key, _, going in bench.done] == [("put", KEY, True)]
+        bench.known = {KEY}
+        bench.routes.take_over(live)
+        assert len(bench.done) == 1
+
+    async def test_of_what_begins_the_ports_are_expected(self, bench):
+        unit = route("k", of="api")
+        local = msgspec.structs.replace(unit, route=msgspec.structs.replace(unit.route, local_port=99))
+        for wished, closed, ports in (
+            ((route("k"), preview("k"), doc.fork()), False, {9}),
+            ((local, preview("k")), False, set()),
+            ((route("k"),), True, set()),
+        ):
+            bench.done.clear()
+            await bench.routes.observe(bench.live(*wished, closed=closed, preview=SHOWN, fork=FORKED))
+            assert bench.done == [("expect", "u", ports)]
+        bench.routing.may_lead = lambda _of: False
+        await bench.routes.observe(bench.live(route("k")))
+        assert bench.done[-1] == ("expect", "u", set())
+        await bench.previews.observe(bench.live(preview("k"), preview=SHOWN))
+        assert bench.done[-1][:2] == ("put", FRONT)
+
+
+class TestKnown:
+    def test_each_kind_has_its_own_facts(self, bench):
+        live = bench.live(route("k"), preview("k"))
+        assert list(bench.routes.known(live).facts) == [("route:of u", 1)]
+        assert list(bench.previews.known(live).facts) == [("preview:of u", 1)]
+        assert bench.routes.known(live).objections == bench.previews.known(live).objections == {}
+
+    def test_where_nothing_routes_each_is_objected_to(self, bench):
+        bench.routing.works = False
+        live = bench.live(route("k"), preview("k"), doc.fork())
+        for executor, name in ((bench.routes, ROUTE), (bench.previews, PREVIEW)):
+            [(of, objection)] = executor.known(live).objections.items()
+            assert (of, objection.reason, objection.message) == (name, Reason.NOT_ROUTED, MISSING)
+
+    def test_neither_can_be_a_step(self, bench):
+        live = bench.live(steps=[msgspec.structs.replace(route("k"), name="b", after=())])
+        [(name, objection)] = bench.routes.known(live).objections.items()
+        assert (name, objection.reason) == ("r/b", Reason.UNSUPPORTED_KIND)
+        assert objection.message == "a route is kept: it cannot be a step"
+        assert bench.previews.known(live).objections == {}
+
+
+async def test_what_becomes_of_an_attempt_is_what_the_proxy_does_for_it(bench):
+    live, of = bench.live(route("k"), route=ALIVE), {"unit": ROUTE, "attempt": 1}
+    await bench.routes.launch(live, Launch(**of))
+    await bench.routes.fence(live, Fence(**of, reason="r", message="m"))
+    await bench.routes.cancel(live, Cancel(**of, reason="r", message="m"))
+    await bench.routes.release(live, Release(**of))
+    await bench.routes.clear(live)
+    assert bench.done == [("put", KEY, LED, False), ("drop", KEY), ("drop", KEY), ("forget", KEY), ("forget_all", "u")]
+    with pytest.raises(AssertionError, match="no gate"):
+        await bench.routes.prepare(live, Prepare)
