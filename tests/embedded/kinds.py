@@ -61,7 +61,8 @@ class Bench:
         self.baselines = Baselines()
         self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
         self.port = 7
-        reader = SimpleNamespace(value=self._value)
+        self.secrets: dict[tuple[str, str], bytes] = {}
+        reader = SimpleNamespace(value=self._value, secrets=self._secrets)
         common = reader, self.attempts, self.starter
         variables = {"SECRET": "s"}
         self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
@@ -72,6 +73,10 @@ class Bench:
     def _value(self, uid, *output):
         self.asked.append(uid)
         return b"db://1" if output == ("r/make", "url") else None
+
+    def _secrets(self, uid):
+        self.asked.append(f"secrets of {uid}")
+        return self.secrets
 
     def _port(self, _run, _fork):
         return self.port

@@ -14,6 +14,7 @@ from dayfly.embedded.registry import Executors
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
+from dayfly.execute.state import access
 from dayfly.plan.actions import Cancel, Fence, Launch, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running
@@ -83,6 +84,10 @@ class TestLaunching:
             ("release", KEY),
             ("drop", "u"),
         ]
+        with pytest.raises(AssertionError, match="no gate"):
+            await bench.steps.prepare(live, None)
+        with pytest.raises(AssertionError, match="recalled"):
+            await bench.steps.recall(live, None)
 
 
 class TestOrders:
@@ -144,12 +149,68 @@ class TestOrders:
         with pytest.raises(CannotRenderError):
             bench.steps.order(live, KEY, self.READS)
 
+    def test_it_has_the_secrets_of_its_resource_and_of_no_other(self, bench):
+        unit = doc.step("a", inputs=[Input(name="key", secret=True, as_=As(env="KEY"))])
+        live = bench.of(doc.resource("r", [unit]))
+        bench.secrets = {("r", "key"): b"ours", ("s", "key"): b"theirs"}
+        assert bench.variables(bench.steps.order(live, KEY, unit))["KEY"] == "ours"
+        assert bench.asked == ["secrets of u"]
+        bench.steps.order(live, KEY, doc.step("a"))
+        assert bench.asked == ["secrets of u"], "whoever reads none is given none"
+
+    @pytest.mark.parametrize("traced", [True, False])
+    def test_its_programs_hang_their_spans_below_it_where_runs_are_told(self, bench, traced):
+        told = {"traced": True} if traced else {}
+        steps = StepExecutor(
+            bench.steps._reader,
+            bench.attempts,
+            bench.starter,
+            runs=bench.runs,
+            environment={},
+            has_images=False,
+            **told,
+        )
+        found = bench.variables(steps.order(bench.live, KEY, doc.step("a"))).get("TRACEPARENT")
+        assert found == (bench.live.traceparent("r/a", 1) if traced else None)
+
     def test_a_webhook_is_sent_by_a_process_of_ours_whatever_scripts_run_in(self, bench):
         request = {"method": "POST", "url": "https://dns.example/"}
         unit = Unit(name="a", kind="webhook", webhook=Webhook(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
         assert records["isolation"] == b"user"
         assert "private" not in records, "it is no script, and writes nothing"
+
+
+class TestStates:
+    """Only a step that has a state is told of one."""
+
+    def steps(self, bench, door):
+        given = {"runs": bench.runs, "environment": {}, "has_images": False, "states": door}
+        return StepExecutor(bench.steps._reader, bench.attempts, bench.starter, **given)
+
+    def unit(self, *, state):
+        unit = doc.step("a")
+        return msgspec.structs.replace(unit, exec=msgspec.structs.replace(unit.exec, state=state))
+
+    @pytest.mark.parametrize("state", [True, False])
+    async def test_it_is_told_where_as_who_it_is(self, bench, state):
+        asked, cleared = [], []
+        door = SimpleNamespace(variables=lambda who: asked.append(who) or {"TF_HTTP": "x"}, clear=cleared.append)
+        steps, unit = self.steps(bench, door), self.unit(state=state)
+        steps.admit("r/a", unit)
+        live = bench.of(doc.resource("r", [unit]))
+        assert bench.variables(steps.order(live, KEY, unit)).get("TF_HTTP") == ("x" if state else None)
+        assert asked == [access.caller("u", "r", "r/a", 1)] * state
+        await steps.clear(live)
+        assert (cleared, bench.attempts.done) == ([live.run], [("drop", "u")])
+
+    async def test_where_none_are_served_it_is_refused(self, bench):
+        steps = self.steps(bench, None)
+        steps.admit("r/a", self.unit(state=False))
+        with pytest.raises(RefusedError, match="started without the server that keeps states"):
+            steps.admit("r/a", self.unit(state=True))
+        await steps.clear(bench.live)
+        assert bench.attempts.done == [("drop", "u")]
 
 
 class TestSteps:
