@@ -1,5 +1,6 @@
 """The host as its link finds it: what it promises whoever asks, whatever its runs are at."""
 
+import asyncio
 import fcntl
 import os
 import sqlite3
@@ -18,6 +19,7 @@ from dayfly.embedded.forks import fork_order, unapplied
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.embedded.runs import Live
 from dayfly.execute.process.render import Attempt
+from dayfly.execute.state import access
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from dayfly.spec.wire import Verdict
 from dayfly.spec.workload import Workload
@@ -61,6 +63,13 @@ class TestBeginning:
         assert len(waited) == 1
         for descriptor in (looks, other, taken):
             os.close(descriptor)
+
+    def test_of_one_that_a_server_has_it_says_so_at_once(self, monkeypatch, tmp_path):
+        other = beginning.take(tmp_path)
+        monkeypatch.setattr(beginning.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
+        with pytest.raises(beginning.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
+            beginning.take(tmp_path)
+        os.close(other)
 
     def test_a_runner_that_says_something_else_is_none_of_ours(self, tmp_path):
         runner = tmp_path / "runner"
@@ -129,6 +138,49 @@ async def test_its_files_are_closed_with_it(machine):
             ledger.uids()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(closed._lock)
+
+
+async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
+    """No task goes on, and no descriptor is open: not of its files, its watches or its doors."""
+
+    async def serve(_app, sockets, *, stop):
+        await stop.wait()
+        sockets[0].close()
+
+    def opened():
+        return sorted(str(each.readlink()) for each in list(Path("/proc/self/fd").iterdir()) if each.is_symlink())
+
+    async def lived():
+        await machine.up(serve=serve)
+        machine.host._states.variables(access.caller("u", "r", "r/a", 1))
+        await machine.host.offer(doc.offer(RAN, uid=str(len(before))))
+        await machine.ready(str(len(before)))
+        await machine.finish(str(len(before)))
+        await machine.down()
+        return opened(), asyncio.all_tasks() - {asyncio.current_task()}
+
+    await machine.down()
+    before = opened()
+    assert await lived() == (before, set())
+
+
+async def test_what_is_old_is_looked_for_at_once_and_then_each_hour(monkeypatch):
+    looks, pauses = [], []
+
+    async def look():
+        looks.append(len(pauses))
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    bare = host.EmbeddedHost.__new__(host.EmbeddedHost)
+    bare.forget_old = look
+    monkeypatch.setattr(host, "asyncio", SimpleNamespace(sleep=pause))
+    with pytest.raises(asyncio.CancelledError):
+        await bare._sweep()
+    assert (looks, pauses) == ([0, 1, 2], [3600] * 3)
 
 
 async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
@@ -241,10 +293,12 @@ async def test_what_ended_long_ago_is_forgotten_whole(machine, monkeypatch):
     await machine.ready()
     await machine.finish()
     await machine.host.acknowledge(("u",))
+    await machine.host.forget_old()
+    assert machine.host.has_ended("u"), "not so soon"
     later = host.now_ms() + host.KEEP_ENDED_MS + 60_000
     monkeypatch.setattr(host, "now_ms", lambda: later)
     await machine.host.forget_old()
-    assert told == ["forgets"], "an offer that is under way may be of what is forgotten now"
+    assert told == ["forgets"] * 2, "an offer that is under way may be of what is forgotten now"
     assert machine.host._versions == {}
     assert (machine.host.report("u"), machine.host.logs("u")) == (None, ())
 

@@ -9,8 +9,8 @@ import pytest
 
 from dayfly.embedded.forks import Baselines
 from dayfly.embedded.ledger import Stored
-from dayfly.embedded.runs import Runs
-from dayfly.plan.world import Wish
+from dayfly.embedded.runs import Runs, telling
+from dayfly.plan.world import NeverRan, Running, Wish
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Request, Run, UnitRecord
 from dayfly.spec.workload import Workload
@@ -41,7 +41,7 @@ class Bench:
         return msgspec.structs.replace(plan, digest="with addresses")
 
     def row(self, uid: str = "u", *, forks=(), closed: bool = False, **units: UnitRecord) -> None:
-        records = {f"r/{name}": record for name, record in units.items()}
+        records = {name if ":" in name else f"r/{name}": record for name, record in units.items()}
         request = Request(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
@@ -111,3 +111,16 @@ def test_of_a_unit_that_is_no_longer_wished_for_only_name_and_kind_are_left(benc
     assert live.unit("r/a").exec is not None
     assert live.unit("r/gone") == Unit(name="r/gone", kind="webhook")
     assert (live.kind("r/a"), live.kind("r/gone"), live.kind(FORK)) == ("exec", "webhook", "fork")
+
+
+@pytest.mark.parametrize(
+    ("fact", "answers"),
+    [(None, False), (Running(since=1, ready=False), False), (Running(since=1), True), (NeverRan(reason="r"), False)],
+)
+def test_a_fork_answers_once_its_newest_attempt_is_ready(bench, fact, answers):
+    bench.row(forks=[doc.fork()], **{FORK: UnitRecord(attempt=2)})
+    live, asked = bench.runs.look("u"), []
+    facts = {(FORK, 1): Running(since=1)} | ({(FORK, 2): fact} if fact else {})
+    bench.runs.teller = lambda of, answers: asked.append(of) or answers
+    told = telling(live, bench.runs, SimpleNamespace(facts=lambda uid: facts if uid == "u" else {}))
+    assert (told(FORK), asked) == (answers, [live])
