@@ -1,20 +1,18 @@
 """What is done around the proxy without one: who holds its lock, which ports are free, its last words, its patience."""
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
 import socket
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded import envoy
+from dayfly.embedded import envoy, envoy_process
 from dayfly.embedded.envoy import Envoy, TroubleError
-from dayfly.embedded.envoy_process import holder, unbindable
+from dayfly.embedded.envoy_process import holder
 from dayfly.execute.process.run import opens
 from dayfly.execute.route.envoy import PROBE, Lead, Way
 from embedded.machine import until
@@ -24,30 +22,6 @@ from embedded.machine import until
 def proxy(tmp_path):
     (tmp_path / "routing").mkdir()
     return Envoy("/no/envoy", tmp_path)
-
-
-class TestHolder:
-    def test_it_is_the_process_that_has_the_file_open(self, tmp_path):
-        lock = tmp_path / "lock"
-        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with subprocess.Popen(["sleep", "60"], pass_fds=(held,)) as child:
-            os.close(held)
-            assert holder(str(lock)) == child.pid
-            child.kill()
-        assert holder(str(lock)) == 0, "it is there, and nobody holds it"
-
-    def test_of_one_that_is_not_there_nobody_is(self, tmp_path):
-        assert holder(str(tmp_path / "lock")) == 0
-
-
-def test_a_port_that_somebody_listens_at_is_not_to_be_had():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert unbindable(port) == "address already in use"
-    assert unbindable(port) == ""
 
 
 @pytest.mark.parametrize(
@@ -416,6 +390,10 @@ class TestAsking:
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             assert proxy._probed(closed.getsockname()[1]) == ""
+
+    async def test_who_says_nothing_at_its_socket_is_given_up(self, proxy, tmp_path, monkeypatch):
+        monkeypatch.setattr(envoy_process, "ANSWER_S", 0.05)
+        assert (await self.told(proxy, None, proxy._asked, f"{tmp_path}/routing/admin.sock"))[0] == ""
 
     async def test_at_its_socket_it_tells_everything(self, proxy, tmp_path):
         assert proxy._asked("/stats") == "", "nobody is there"

@@ -63,6 +63,10 @@ EQUIVALENT: dict[str, str] = {
     "embedded/envoy.py Envoy._until: clock() > end -> (clock() >= end)": (
         "no look at a clock of nanoseconds is at the very end of its time"
     ),
+    "embedded/envoy_process.py unbindable: 1 -> 2": "whatever is not 0 sets the option",
+    "embedded/envoy_process.py unbindable: error.strerror or str(error) -> (error.strerror)": (
+        "the kernel has a word for whatever it refuses"
+    ),
     "embedded/state_door.py _App._answer: refusal is not None or who is None -> (refusal is not None)": (
         "who is nobody is always refused"
     ),

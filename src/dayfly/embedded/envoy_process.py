@@ -57,11 +57,11 @@ class Admin(http.client.HTTPConnection):
     """A connection to Envoy's own socket, however long the path of its folder is."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_S)
+        super().__init__("localhost")
         self._in = folder
 
     def connect(self) -> None:
-        folder = os.open(self._in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self._in, os.O_RDONLY)
         try:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.sock.settimeout(ANSWER_S)
@@ -74,7 +74,7 @@ def holder(lock: str) -> int:
     """The process that holds the lock of a home's Envoy; 0 for none."""
     try:
         seen = Path(lock).stat()
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
         return 0
     try:

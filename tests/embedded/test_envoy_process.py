@@ -1,0 +1,133 @@
+"""The process of a proxy, whichever program it is: who holds its lock, how it is watched and ended; and its ports."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from dayfly.embedded import envoy_process
+from dayfly.embedded.envoy_process import Process, holder, is_closed, stamp, unbindable
+from dayfly.embedded.leaving import reaped
+from embedded.machine import until
+from embedded.test_attempts import is_nobody, sleeping
+
+
+class TestHolder:
+    def test_it_is_the_process_that_has_the_file_open(self, tmp_path):
+        lock = tmp_path / "lock"
+        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with subprocess.Popen(["sleep", "60"], pass_fds=(held,)) as child:
+            os.close(held)
+            assert holder(str(lock)) == child.pid
+            child.kill()
+        assert holder(str(lock)) == 0, "it is there, and nobody holds it"
+
+    def test_it_is_never_our_own(self, tmp_path):
+        """Who looks for it at this moment has the file open as well."""
+        lock = tmp_path / "lock"
+        ours = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        with lock.open() as held, subprocess.Popen(["sleep", "60"], pass_fds=(held.fileno(),)) as child:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert holder(str(lock)) == child.pid
+            child.kill()
+        os.close(ours)
+
+    def test_of_one_that_is_not_there_nobody_is(self, tmp_path):
+        assert holder(str(tmp_path / "lock")) == 0
+
+
+def test_a_port_that_somebody_listens_at_is_not_to_be_had():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert unbindable(port) == "address already in use"
+    assert unbindable(port) == ""
+
+
+def test_a_port_is_closed_once_nobody_takes_anything_in(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not is_closed(port)
+    assert is_closed(port)
+    asked = []
+    monkeypatch.setattr(socket, "create_connection", lambda to, timeout: asked.append((to, timeout)) or server)
+    assert not is_closed(port)
+    assert asked == [(("127.0.0.1", port), 2.0)], "who neither answers nor refuses is given up"
+
+
+def test_another_build_of_a_program_has_another_stamp(tmp_path):
+    program = tmp_path / "envoy"
+    assert stamp(str(program)) == []
+    stamps = []
+    for text, at in (("1", 1), ("12", 1), ("12", 2)):
+        program.write_text(text)
+        os.utime(program, ns=(at, at))
+        stamps.append(tuple(stamp(str(program))))
+    assert len(set(stamps)) == 3
+    assert tuple(stamp(str(program))) == stamps[-1]
+
+
+class TestProcess:
+    @pytest.fixture
+    async def begun(self):
+        """One that is watched as our child, and how often its end was told."""
+        self.told = []
+        self.child = sleeping()
+        found = Process(self.child, child=True, ended=lambda: self.told.append(self.child))
+        yield found
+        if not self.is_gone():
+            os.kill(self.child, signal.SIGKILL)
+            await until(self.is_gone)
+
+    def is_gone(self) -> bool:
+        return reaped(self.child)
+
+    async def test_its_end_is_told_once_and_it_is_reaped(self, begun):
+        os.kill(self.child, signal.SIGKILL)
+        await until(lambda: self.told)
+        assert is_nobody(self.child)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(begun._pidfd)
+        await begun.end()
+        assert self.told == [self.child]
+
+    @pytest.mark.parametrize("heeds", [True, False])
+    async def test_one_that_does_not_end_when_it_is_asked_to_is_killed_and_neither_is_news(
+        self, begun, monkeypatch, heeds
+    ):
+        sent, send = [], signal.pidfd_send_signal
+
+        def noted(descriptor, number):
+            sent.append(number)
+            if heeds or number == signal.SIGKILL:
+                send(descriptor, number)
+
+        monkeypatch.setattr(envoy_process, "END_S", 60 if heeds else 0.01)
+        monkeypatch.setattr(signal, "pidfd_send_signal", noted)
+        await begun.end()
+        assert sent == [signal.SIGTERM, signal.SIGKILL][: 1 if heeds else 2]
+        await until(self.is_gone)
+        assert self.told == []
+
+    async def test_one_that_is_left_goes_on_and_is_not_heard_of(self, begun):
+        begun.leave()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(begun._pidfd)
+        assert not self.is_gone()
+        os.kill(self.child, signal.SIGKILL)
+        await until(self.is_gone)
+        assert self.told == []
+
+    async def test_one_that_is_no_child_of_ours_is_not_waited_for(self, begun, monkeypatch):
+        begun._child = False
+        monkeypatch.setattr(envoy_process.os, "waitpid", lambda *_: pytest.fail("it may be anybody's by now"))
+        os.kill(self.child, signal.SIGKILL)
+        await until(lambda: self.told)
+        monkeypatch.undo()

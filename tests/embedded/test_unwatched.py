@@ -1,0 +1,102 @@
+"""Attempts whose end no descriptor tells, as there is none to be had, and those of which something may be left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+from dayfly.embedded import attempts
+from dayfly.execute import receipt
+from dayfly.plan.world import Running, Stalled, Unclear
+from embedded.machine import until
+from embedded.test_attempts import KEPT, KEY, UNIT, is_nobody, sleeping, told
+
+__all__ = ["told"]
+
+LOST = receipt.lost("it is so")
+UNCLEAR = Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
+
+
+@pytest.fixture
+async def child(told, monkeypatch):
+    """It has begun, and no descriptor is left for it."""
+    monkeypatch.setattr(attempts, "opened", lambda _child: None)
+    found = told.starter.child = sleeping()
+    told.folder.tell(observe=LOST)
+    await told.attempts.launch(KEY, UNIT, told.record, b"order")
+    yield found
+    if not is_nobody(found):
+        os.kill(found, signal.SIGKILL)
+        await until(lambda: is_nobody(found))
+
+
+async def test_it_is_looked_for_until_it_has_ended(told, child):
+    looks = []
+    look = told.attempts._ended
+    told.attempts._ended = lambda key: (looks.append(key), look(key))
+    await until(lambda: len(looks) > 2)
+    assert isinstance(told.fact(), Running)
+    told.starter.sealed(child)
+    assert isinstance(told.fact(), Running), "that it has sealed is seen when it has ended"
+    os.kill(child, signal.SIGKILL)
+    await until(lambda: told.fact() == LOST)
+    assert is_nobody(child)
+
+
+async def test_once_the_server_has_ended_nobody_hears_of_it(told, child):
+    told.attempts.close()
+    told.starter.sealed(child)
+    assert isinstance(told.fact(), Running)
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+async def test_of_one_that_was_seen_to_run_nothing_is_certain_once_it_is_not_there(told, adopted):
+    """Whether another server began it, or a child of ours that was killed under it."""
+    told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed=UNCLEAR, exists=True, fence=True)
+    if adopted:
+        told.attempts.adopt(KEY, UNIT, told.record)
+    else:
+        begun = told.starter.child = sleeping()
+        await told.attempts.launch(KEY, UNIT, told.record, b"order")
+        os.kill(begun, signal.SIGKILL)
+    await until(lambda: told.fact() == UNCLEAR)
+    assert "fence" not in told.folder.calls
+
+
+@pytest.mark.parametrize("observed", [[Running(since=5), LOST], [UNCLEAR]])
+async def test_beside_one_that_was_not_seen_to_its_end_something_may_be_left(told, observed):
+    told.starter.slow = True
+    told.folder.tell(observe=observed, exists=False, release=True, leave_beginning=True)
+    begun = told.starter.child = sleeping()
+    await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT), b"order")
+    told.attempts.cancel(KEY)
+    os.kill(begun, signal.SIGKILL)
+    await until(lambda: told.attempts.running_forks() == [])
+    assert told.news, "that is news"
+    told.attempts.release(KEY)
+    await until(lambda: len(told.starter.cleared) == 1)
+
+
+async def test_what_is_left_is_not_looked_for_while_somebody_is_at_work_there(told):
+    told.starter.slow = True
+    told.folder.tell(locked=[True, True, False], release=True, leave_beginning=True)
+    told.attempts.tidy(KEY)
+    await until(lambda: "leave_beginning" in told.folder.calls)
+    assert told.folder.calls.count("locked") == 3
+    assert len(told.starter.cleared) == 1
+
+
+async def test_what_goes_on_without_its_runner_can_be_asked_to_end_again(told):
+    told.folder.tell(observe=Running(since=5))
+    told.starter.child = sleeping()
+    await told.attempts.launch(KEY, UNIT, told.record, b"order")
+    told.attempts.cancel(KEY)
+    await until(lambda: told.news)
+    told.attempts.cancel(KEY)
+    told.attempts.cancel(KEY)
+    assert told.folder.calls.count("kill_holders") == 1
+    told.folder.tell(observe=LOST)
+    await until(lambda: told.fact() == LOST)
