@@ -53,7 +53,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
 @pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 60, "fates of agents' requests"))
-def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(story, number, fate):
+def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         await begin(world, plane)
@@ -65,6 +65,7 @@ def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(
         assert not left(world)
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
+    played("lives under a control plane, each with another fate of one request of the agent", 1)
     story(tell)
 
 

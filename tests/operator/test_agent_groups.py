@@ -301,7 +301,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
 @pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about route groups"))
-def test_whatever_becomes_of_one_request_each_hook_runs_once_and_the_key_leads_to_the_fork(story, number, fate):
+def test_whatever_becomes_of_one_request_each_hook_runs_once_and_the_key_leads_to_the_fork(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, **WITH_HOOKS)
@@ -313,4 +313,5 @@ def test_whatever_becomes_of_one_request_each_hook_runs_once_and_the_key_leads_t
         assert world.gateways.leads(found) == "web"
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
+    played("lives under a control plane, each with another fate of one request of the agent", 1)
     play(story, tell)

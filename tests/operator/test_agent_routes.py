@@ -224,7 +224,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
 @pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about routes"))
-def test_whatever_becomes_of_one_request_its_key_leads_to_its_fork_and_then_nowhere(story, number, fate):
+def test_whatever_becomes_of_one_request_its_key_leads_to_its_fork_and_then_nowhere(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
@@ -240,4 +240,5 @@ def test_whatever_becomes_of_one_request_its_key_leads_to_its_fork_and_then_nowh
         assert world.gateways.leads(found) == "web"
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
+    played("lives under a control plane, each with another fate of one request of the agent", 1)
     play(story, tell)
