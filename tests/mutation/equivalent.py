@@ -79,6 +79,8 @@ EQUIVALENT: dict[str, str] = {
     "embedded/states.py keys: folder(home).mkdir(mode=0o700, exist_ok=True) -> pass": "it is made with the key as well",
     "embedded/envoy.py Envoy._next: 1 -> 2": "a version has to rise, and by how much nobody asks",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
+    "embedded/beginning.py take: 32 -> 33": "no number of a process has so many digits",
+    "embedded/beginning.py take: 0 -> 1 (1)": "what is left of the former number is written over",
     "embedded/beginning.py take: time.monotonic() > end -> (time.monotonic() >= end)": (
         "no look at a clock of nanoseconds is at the very end of its time"
     ),

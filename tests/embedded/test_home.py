@@ -1,0 +1,136 @@
+"""What a server of a machine does first: it takes its home, and finds out where it stands."""
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.embedded import beginning, host
+from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.spec.run import Run
+from embedded import documents as doc
+
+RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
+
+
+def test_the_lock_names_its_holder_and_nobody_before(tmp_path):
+    home = tmp_path / "new" / "home"
+    os.close(beginning.take(home))
+    (home / "lock").write_text("123456789012345")
+    descriptor = beginning.take(home)
+    assert (home / "lock").read_text() == str(os.getpid())
+    assert (home / "lock").stat().st_mode & 0o777 == 0o600
+    assert home.stat().st_mode & 0o777 == 0o700
+    os.close(descriptor)
+
+
+def test_while_it_waits_for_whoever_looks_it_is_in_nobodys_way(monkeypatch, tmp_path):
+    """Two servers that begin at once would else take each other for one that only looks, and both give up."""
+    looks, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    waited = []
+
+    def wait(seconds):
+        waited.append(seconds)
+        fcntl.flock(looks, fcntl.LOCK_UN)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(beginning.time, "sleep", wait)
+    taken = beginning.take(tmp_path)
+    assert len(waited) == 1
+    for descriptor in (looks, other, taken):
+        os.close(descriptor)
+
+
+def test_of_one_that_a_server_has_it_says_so_at_once(monkeypatch, tmp_path):
+    other = beginning.take(tmp_path)
+    monkeypatch.setattr(beginning.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(beginning.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
+        beginning.take(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    os.close(other)
+
+
+def test_whoever_looks_for_seconds_is_waited_for_no_longer(monkeypatch, tmp_path):
+    with (tmp_path / "lock").open("w") as looks:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        waited: list[float] = []
+        clock = SimpleNamespace(monotonic=lambda: float(len(waited)), sleep=waited.append)
+        monkeypatch.setattr(beginning, "time", clock)
+        with pytest.raises(beginning.HomeBusyError):
+            beginning.take(tmp_path)
+    assert len(waited) == beginning.LOOK_MOST_S + 1
+
+
+def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
+    runner = tmp_path / "runner"
+    for said, found in (("isolation=user", "user"), ("version=1 isolation=none", "none"), ("usage: x", None)):
+        runner.write_text(f"#!/bin/sh\necho {said}\n")
+        runner.chmod(0o700)
+        if found:
+            assert beginning.isolation(str(runner)) == found
+        else:
+            with pytest.raises(AssertionError, match="probe says 'usage: x"):
+                beginning.isolation(str(runner))
+    runner.write_text("#!/bin/sh\necho isolation=user\nexit 1\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        beginning.isolation(str(runner))
+
+
+def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path):
+    def full(_ledger, _least):
+        raise LedgerError("the disk is full")
+
+    ledger = Ledger(tmp_path / "ledger.db")
+    assert beginning.begin_life(ledger, 77) == 77
+    assert beginning.begin_life(ledger, 5) == 78
+    monkeypatch.setattr(Ledger, "begin_life", full)
+    assert beginning.begin_life(ledger, 99) == 99
+    ledger.close()
+
+
+@pytest.mark.parametrize(("lease", "left"), [(0, 0), (50, 100), (101, 101)])
+def test_leases_are_renewed_that_nobody_could_renew(tmp_path, lease, left):
+    ledger = Ledger(tmp_path / "ledger.db")
+    stored = Stored(
+        run=Run(uid="u", target=doc.TARGET, plan=""),
+        name="box",
+        documents=(),
+        forks=(),
+        wish=host.Wish(lease_until=lease),
+    )
+    ledger.birth(stored)
+    beginning.renew_leases(ledger, 100)
+    assert ledger.load("u").wish.lease_until == left
+    ledger.close()
+
+
+async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):
+    await machine.host.offer(doc.offer(RAN, lease_until=host.now_ms() + 3_600_000))
+    await machine.ready()
+    await machine.down()
+    ledger = Ledger(machine.home / "ledger.db")
+    with ledger.transaction("test"):
+        ledger.set_wish("u", msgspec.structs.replace(ledger.load("u").wish, lease_until=1))
+    ledger.close()
+    before = host.now_ms()
+    await machine.up(start=False)
+    found = machine.host._engine.reader.load("u").wish.lease_until
+    assert before + host.LEASE_GRACE_MS <= found <= host.now_ms() + host.LEASE_GRACE_MS
+    machine.host.start()
+    await machine.finish()
+
+
+def test_a_runner_that_says_nothing_is_given_up(monkeypatch):
+    def run(command, *, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(beginning.subprocess, "run", run)
+    with pytest.raises(subprocess.TimeoutExpired, match="after 10 seconds"):
+        beginning.isolation("/bin/runner")
