@@ -12,6 +12,7 @@ from dayfly.spec import wire
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import Request
 from dayfly.spec.wire import Verdict
+from dayfly.spec.workload import Workload
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))
@@ -190,3 +191,18 @@ async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []
     assert set(heard.host.offers) == {"u"}
+
+
+async def test_each_order_is_carried_out_and_answered(heard: Heard) -> None:
+    await heard.told(offer(2))
+    of = {"session": 1, "uid": "u"}
+    for order in (
+        wire.Lease(**of, number=3, until=9),
+        wire.Retry(**of, number=4, attempts={"make": 1}, by="ann"),
+        wire.Baseline(session=1, number=5, workload=Workload(name="app", command=("app",))),
+        stop(6),
+    ):
+        [reply] = await heard.told(order)
+        assert (reply.number, reply.verdict) == (order.number, Verdict.TAKEN), order
+    [ended] = await heard.told(wire.Abandon(**of, number=7, request=ASKED))
+    assert (ended.number, ended.run.uid) == (7, "u")

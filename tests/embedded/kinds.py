@@ -27,6 +27,7 @@ class Attempts:
         self.place = place
         self.done: list[tuple] = []
         self.busy: set[Key] = set()
+        self.begun: list[Key] = []
         self.values: dict[Key, dict[str, bytes]] = {}
         self.now: dict[tuple[str, int], object] = {}
 
@@ -37,6 +38,7 @@ class Attempts:
         return Folder(self.place, *key)
 
     def begin(self, key):
+        self.begun.append(key)
         return f"/begins/{key.unit}"
 
     def facts(self, uid):

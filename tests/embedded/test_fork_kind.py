@@ -57,6 +57,7 @@ class TestForks:
         records = bench.records(order)
         assert records["isolation"] == b"user"
         assert "cwd" not in records
+        assert bench.attempts.begun == [], "it begins where its baseline does"
         assert not bench.attempts.at(Key("u", FORK, 1)).log_size()
 
     def test_it_has_its_baselines_environment_with_the_changes_in_their_order(self, bench):

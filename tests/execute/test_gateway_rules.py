@@ -107,8 +107,9 @@ class TestLimits:
     def test_a_filter_that_replaces_the_prefix_has_one_match_alone(self):
         path = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
         filters = [{"type": "URLRewrite", "urlRewrite": path}]
-        (rules,) = copy([{"backendRefs": [WEB], "filters": filters}]).objects
-        assert [len(rule["matches"]) for rule in rules] == [1, 1, 1]
+        for rule in ({"backendRefs": [WEB], "filters": filters}, {"backendRefs": [WEB | {"filters": filters}]}):
+            (rules,) = copy([rule]).objects
+            assert [len(each["matches"]) for each in rules] == [1, 1, 1]
 
     def test_a_match_that_is_full_is_said(self):
         headers = [{"name": f"h{number}", "value": "v"} for number in range(SIGNS)]

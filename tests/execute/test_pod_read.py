@@ -302,6 +302,12 @@ def test_its_grace_is_no_part_of_the_time_that_it_had_to_be_placed(deleted, grac
     assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
 
 
+def test_one_that_was_deleted_before_the_scheduler_said_anything_of_it_was_deleted():
+    status = {"phase": "Pending", "conditions": []}
+    late = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+    assert fact_of(told(status, {"nodeName": ""}, **late)).reason == "Deleted"
+
+
 def test_a_pod_that_went_a_moment_before_its_time_was_over_was_deleted():
     """The server tells whole seconds: the second in which its deletion was asked for counts as over, and no more."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}

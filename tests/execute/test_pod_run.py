@@ -13,8 +13,9 @@ from dayfly.execute.pod.render import RECALLED
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PODS, ObjectMeta, Pod
+from dayfly.kube.objects import PODS, ObjectMeta, Pod, PodSpec, SchedulingGate
 from dayfly.spec.frames import encode
+from execute.clients import Client as Requests
 from kube.fake import FakeCluster, run
 
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "box", "uid": "run-uid"}
@@ -193,3 +194,11 @@ def test_of_a_pod_that_nobody_holds_nothing_is_let_go():
 def test_a_pod_without_a_gate_is_let_go_already():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
     assert run(Pods(None).let_go(pod)) is True
+
+
+@pytest.mark.parametrize("fault", [errors.NotFound, errors.Conflict, errors.Invalid])
+def test_one_that_is_not_as_it_was_seen_is_not_let_go(fault):
+    gate = SchedulingGate(name=names.GATE)
+    pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"), spec=PodSpec(scheduling_gates=[gate]))
+    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).let_go(pod)) is False
+    assert run(Pods(Requests(patch=pod)).let_go(pod)) is True

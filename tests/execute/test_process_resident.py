@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,16 @@ async def test_one_that_is_stopped_ends_as_well(tmp_path):
     assert not lives(process)
     with pytest.raises(UnansweredError):
         await question
+
+
+@pytest.mark.parametrize(("age", "due", "after"), [(0.25, 0, 0.75), (0.95, 0, 0.1), (0.25, 1, 0.75), (5.0, 1, 0.1)])
+async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypatch, age, due, after):
+    """Not at once: somebody may be asked for another one meanwhile, or an answer be due for long."""
+    looks, loop = [], asyncio.get_running_loop()
+    mute._asked_at, mute._answers = 100.0 - age, deque([None] * due)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: 100.0)
+        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds))
+        mute._grow_old()
+    assert looks == [pytest.approx(after)]
+    mute._answers.clear()

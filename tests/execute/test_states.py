@@ -4,7 +4,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dayfly.execute.state import access, head, seal
@@ -249,7 +249,16 @@ async def test_no_write_of_an_ended_attempt_comes_after_its_successor_has_the_lo
     assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head speaks of chunks that are gone"
 
 
+@pytest.mark.parametrize(("state", "freed"), [(State.CLAIMED, False), (State.DONE, True)])
+def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
+    owner, other = Holder(unit="stack/apply", attempt=1), Holder(unit="stack/destroy", attempt=1)
+    held = Head(lock=head.Lock(id="a", info="{}", holder=owner, at=0))
+    step = head.unlock(held, running(apply=(1, state)), other, "a")
+    assert (step.answer.status, step.head) == ((200, Head()) if freed else (409, None))
+
+
 @given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))
+@example([5, head.KEEP_BYTES + 1])
 def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))

@@ -30,6 +30,10 @@ EQUIVALENT: dict[str, str] = {
         "an exception has what it is made with before anything else is done"
     ),
     "execute/process/beginning.py Beginnings._reuse: True -> False": "the folder is there by then: made again it stays",
+    "execute/gateway/rules.py _before: index < at -> (index <= at)": (
+        "of the two rules one leads to the fork and the other does not"
+    ),
+    "execute/process/resident.py Resident._hear: 0 -> 1 (2)": "no launcher is the first process of a machine",
     "execute/process/resident.py Resident._hear: number > 0 -> (number >= 0)": (
         "the runner answers with a process or with an error, and neither has the number 0"
     ),
@@ -59,6 +63,7 @@ EQUIVALENT: dict[str, str] = {
     "embedded/envoy.py Envoy.forget: 0 -> 1 (1)": "no clusters are like a version: they are written in either case",
     "embedded/envoy.py Envoy._start: 16 -> 17": "so many bytes at random are not guessed as well",
     "embedded/envoy.py Envoy._start: 0 -> 1": "it is begun where there is something to lead to: that differs from nothing",
+    "embedded/envoy.py Envoy._start: 0 -> 1 (1)": "versions begin with the clock: none is so low",
     "embedded/envoy.py Envoy._spawn: 0 -> 1": "what has a code of its end is not waited for, whichever that is",
     "embedded/envoy.py Envoy._until: clock() > end -> (clock() >= end)": (
         "no look at a clock of nanoseconds is at the very end of its time"
@@ -87,6 +92,7 @@ EQUIVALENT: dict[str, str] = {
     "embedded/beginning.py take: time.sleep(0.001) -> pass": (
         "whoever only looks for a server has the lock for microseconds: without the pause it is asked for more often"
     ),
+    "embedded/engine.py Engine._heed_clock: gap.ms > 0 -> (gap.ms >= 0)": "what is no time is no gap",
     "embedded/engine.py Engine._heed_clock: 0 -> 1": "a gap is never of so few milliseconds: that is the clock being steered",
     "embedded/executors.py ForkExecutor.objections: ((step.id, self._objection(live, step)) for step in live.pla ... lues() "
     "if step.unit.fork) -> ((step.id, self._objection(live, step)) for step in live.plan.kept.values())": (

@@ -1,0 +1,28 @@
+"""A client of the API server that answers as a test says, and notes what it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Client:
+    """`answers` has for each verb what comes of it, one after the other, the last for ever. Errors are raised."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.done: list[tuple[Any, ...]] = []
+        self._answers = {verb: each if isinstance(each, list) else [each] for verb, each in answers.items()}
+
+    def __getattr__(self, verb: str):
+        async def ask(kind, *given, **more):
+            self.done.append((verb, kind.kind, *given, more))
+            answers = self._answers[verb]
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return ask
+
+    def asked(self, verb: str) -> list[tuple[Any, ...]]:
+        """What was asked with that verb."""
+        return [each[1:] for each in self.done if each[0] == verb]

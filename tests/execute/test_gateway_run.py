@@ -1,0 +1,133 @@
+"""What is done to routes of ours: each by its UID and the version seen, and none that would take everybody's requests."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.gateway.run import HTTP_ROUTES, AlteredRouteError, ForeignRouteError, Routes
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta, OwnerReference
+from execute.clients import Client
+
+HEADERS = [{"name": "sd-key", "value": "k"}]
+RULES = [{"matches": [{"headers": HEADERS}], "backendRefs": [{"name": "f-web"}]}, {"backendRefs": [{"name": "f-api"}]}]
+OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "run-uid"}
+META = {"name": "web-1", "namespace": "shop", "ownerReferences": [OWNER]}
+MANIFEST = {"metadata": META, "spec": {"rules": RULES}}
+DRY, REAL = {"dry_run": True}, {}
+
+
+def route(rules=RULES, *, owner="run-uid", **meta):
+    reference = OwnerReference(api_version="v1", kind="Run", name="r", uid=owner)
+    about = AnnotatedMeta(
+        name="web-1", namespace="shop", uid="uid", resource_version="7", owner_references=[reference], **meta
+    )
+    return RouteObject(metadata=about, spec={"rules": rules})
+
+
+def refusal(kind, **more):
+    return kind("POST /x", "no", status=400, **more)
+
+
+def listed(*items):
+    return SimpleNamespace(items=items)
+
+
+class TestMaking:
+    async def test_it_is_made_once_the_server_would_keep_it_so(self):
+        client, made = Client(create=[route(), route(labels={"made": "it"})]), route(labels={"made": "it"})
+        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == made
+        assert client.asked("create") == [("HTTPRoute", MANIFEST, "shop", DRY), ("HTTPRoute", MANIFEST, "shop", REAL)]
+
+    @pytest.mark.parametrize(
+        "kept",
+        [
+            [{"matches": [{}]}, {}],
+            [{"matches": [{"headers": HEADERS}, {}]}, {}],
+            [{"matches": [{"headers": HEADERS}]}],
+            [{"matches": [{"headers": HEADERS, "queryParams": [{"name": "a"}]}]}, {}],
+        ],
+    )
+    async def test_it_is_not_made_where_it_would_be_kept_in_another_form(self, kept):
+        client = Client(create=route(kept))
+        with pytest.raises(AlteredRouteError, match="would keep HTTPRoute web-1 without some"):
+            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+        assert len(client.done) == 1
+
+    @pytest.mark.parametrize("fault", [refusal(errors.AlreadyExists), errors.OutcomeUnknown("POST /x", "no")])
+    async def test_one_that_an_earlier_try_has_made_is_found(self, fault):
+        client = Client(create=[route(), fault], find=route())
+        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == route()
+        assert client.asked("find") == [("HTTPRoute", "web-1", "shop", {})]
+        client = Client(create=fault, find=None)
+        with pytest.raises(type(fault)):
+            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+
+    async def test_one_of_somebody_else_is_left_alone(self):
+        client = Client(create=refusal(errors.AlreadyExists), find=route(owner="another"))
+        with pytest.raises(ForeignRouteError, match="HTTPRoute shop/web-1 exists and does not belong to Dayfly"):
+            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+
+
+class TestKeeping:
+    async def test_that_very_one_is_changed_at_the_version_seen(self):
+        client = Client(update=route())
+        assert await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST) == route()
+        (_, body, *of, more), (_, again, *_, last) = client.asked("update")
+        assert body == again == {**MANIFEST, "metadata": {**META, "uid": "uid", "resourceVersion": "7"}}
+        assert (of, more, last) == (["web-1", "shop"], DRY, REAL)
+
+    async def test_not_where_it_would_be_kept_in_another_form(self):
+        client = Client(update=route([{}, {}]))
+        with pytest.raises(AlteredRouteError):
+            await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST)
+        assert len(client.done) == 1
+
+
+class TestRemoving:
+    @pytest.mark.parametrize(
+        ("answer", "gone"), [(None, True), (refusal(errors.NotFound), True), (refusal(errors.Conflict), False)]
+    )
+    async def test_that_very_one_goes_unless_it_is_another_by_now(self, answer, gone):
+        client = Client(delete=answer)
+        assert await Routes(client).remove(HTTP_ROUTES, route()) is gone
+        assert client.asked("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
+
+    async def test_one_that_goes_already_is_not_asked_to_again(self):
+        client = Client()
+        assert await Routes(client).remove(HTTP_ROUTES, route(deletion_timestamp="2026-01-01T00:00:00Z")) is True
+        assert client.done == []
+
+
+class TestAsking:
+    async def test_those_that_lead_to_a_fork_are_found_by_their_labels(self):
+        client = Client(list_all=listed(route()))
+        assert await Routes(client).left(HTTP_ROUTES, "box", "web", "shop") == [route()]
+        [(_, namespace, more)] = client.asked("list_all")
+        assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
+
+    async def test_where_the_kind_is_not_served_there_are_none(self):
+        assert await Routes(Client(list_all=refusal(errors.NotFound))).left(HTTP_ROUTES, "box", "web", "shop") == []
+
+    @pytest.mark.parametrize(
+        ("slices", "answers"),
+        [
+            ([], False),
+            ([{}, {"endpoints": None}], False),
+            ([{"endpoints": [{"conditions": {"ready": False}}]}], False),
+            ([{"endpoints": [{"conditions": {"ready": False}}, {"conditions": {}}]}], True),
+            ([{}, {"endpoints": [{}]}], True),
+        ],
+    )
+    async def test_a_service_answers_if_any_of_its_pods_is_ready(self, slices, answers):
+        client = Client(list_all=listed(*slices))
+        assert await Routes(client).answers("f-web", "shop") is answers
+        [(_, namespace, more)] = client.asked("list_all")
+        assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
+
+    @pytest.mark.parametrize("fault", [errors.NotFound, errors.Forbidden])
+    async def test_where_that_cannot_be_told_it_is_taken_for_so(self, fault):
+        assert await Routes(Client(list_all=refusal(fault))).answers("f-web", "shop") is True

@@ -1,0 +1,150 @@
+"""What is done to VirtualServices: of somebody else's the rules of ours alone, each at the version seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.execute.istio.read import SHARED_LABEL, VirtualService, WrittenMeta
+from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.run import (
+    AlteredRulesError,
+    ForeignVirtualServiceError,
+    VirtualServices,
+    shared,
+    shared_name,
+)
+from dayfly.kube import errors
+from dayfly.kube.objects import Key, OwnerReference
+from execute.clients import Client
+
+KEY = Key("shop", "mesh")
+THEIRS = {"route": [{"destination": {"host": "web"}}]}
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "web-uid"}
+IDENTITY = {"uid": "uid", "resourceVersion": "7"}
+DRY, REAL = {"dry_run": True}, {"dry_run": False}
+NAME = Mark(1_700_000_000_000, "box", "web").name(0)
+OURS = {"name": NAME, "match": [{"headers": {"sd-key": {"exact": "k"}}}], "route": THEIRS["route"]}
+
+
+def stored(*rules, ours=False, owners=None, **meta):
+    about = {"name": "mesh", "namespace": "shop", "uid": "uid", "resource_version": "7", "owner_references": owners}
+    labels = {SHARED_LABEL: "web"} if ours else {"theirs": "yes"}
+    return VirtualService(metadata=WrittenMeta(**about, labels=labels, **meta), spec={"http": list(rules)})
+
+
+def put_in(rules):
+    return [OURS, *rules]
+
+
+def take_out(rules):
+    return [each for each in rules if each != OURS]
+
+
+def refusal(kind):
+    return kind("GET /x", "no", status=404)
+
+
+class TestSharing:
+    """The one that all forks of a Service share."""
+
+    async def test_it_is_made_with_the_rules_in_it_once_the_server_would_keep_them_so(self):
+        client = Client(find=None, create=stored(OURS, *shared(KEY, "web")["spec"]["http"]))
+        await VirtualServices(client).share(KEY, "web", OWNER, put_in)
+        (_, manifest, *of, more), (_, again, *_, last) = client.asked("create")
+        assert (of, more, last) == (["shop"], {"dry_run": True}, {})
+        assert manifest == again
+        assert manifest["metadata"]["ownerReferences"] == [OWNER]
+        assert manifest["metadata"]["labels"][SHARED_LABEL] == "web"
+        assert manifest["spec"] == {"hosts": ["web"], "http": [OURS, THEIRS]}
+        assert shared_name("web") != shared_name("api")
+
+    async def test_it_is_not_made_where_they_would_be_kept_in_another_form(self):
+        client = Client(find=None, create=stored({**OURS, "match": None}, THEIRS))
+        with pytest.raises(AlteredRulesError, match="would keep VirtualService shop/mesh without some"):
+            await VirtualServices(client).share(KEY, "web", OWNER, put_in)
+        assert len(client.asked("create")) == 1
+
+    async def test_one_of_somebody_else_by_that_name_is_left_alone(self):
+        with pytest.raises(ForeignVirtualServiceError, match="VirtualService shop/mesh exists and does not belong"):
+            await VirtualServices(Client(find=stored(THEIRS))).share(KEY, "web", OWNER, put_in)
+
+    @pytest.mark.parametrize("known", [True, False])
+    async def test_into_one_that_a_peer_has_made_they_are_put_and_it_is_its_owners_too(self, known):
+        peer = OwnerReference(api_version="apps/v1", kind="Deployment", name="api", uid="api-uid", controller=True)
+        own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
+        seen = stored(THEIRS, ours=True, owners=[peer, own] if known else [peer])
+        client = Client(find=seen, patch=stored(OURS, THEIRS, ours=True))
+        await VirtualServices(client).share(KEY, "web", OWNER, put_in)
+        (_, patch, *of, more), (_, again, *_, last) = client.asked("patch")
+        assert (of, more, last) == (["mesh", "shop"], DRY, REAL)
+        assert patch == again
+        assert patch["spec"] == {"http": [OURS, THEIRS]}
+        owners = patch["metadata"].pop("ownerReferences", None)
+        assert patch["metadata"] == IDENTITY
+        assert owners is None if known else [each["uid"] for each in owners] == ["api-uid", "web-uid"]
+        assert known or owners[0] == {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "api",
+            "uid": "api-uid",
+            "blockOwnerDeletion": False,
+        }
+
+    async def test_where_all_is_so_already_nothing_is_written(self):
+        own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
+        client = Client(find=stored(OURS, THEIRS, ours=True, owners=[own]))
+        await VirtualServices(client).share(KEY, "web", OWNER, lambda rules: rules)
+        assert [verb for verb, *_ in client.done] == ["find"]
+
+
+class TestChanging:
+    async def test_only_the_rules_are_written_at_the_version_seen(self):
+        client = Client(find=stored(THEIRS), patch=stored(OURS, THEIRS))
+        await VirtualServices(client).change(KEY, put_in)
+        assert client.asked("find") == [("VirtualService", "mesh", "shop", {})]
+        assert [each[1] for each in client.asked("patch")] == [
+            {"metadata": IDENTITY, "spec": {"http": [OURS, THEIRS]}}
+        ] * 2
+
+    @pytest.mark.parametrize("found", [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z")])
+    async def test_one_that_is_gone_needs_none(self, found):
+        client = Client(find=found)
+        await VirtualServices(client).change(KEY, put_in)
+        assert len(client.done) == 1
+
+    async def test_what_would_be_kept_in_another_form_is_not_written(self):
+        client = Client(find=stored(THEIRS), patch=stored(THEIRS))
+        with pytest.raises(AlteredRulesError):
+            await VirtualServices(client).change(KEY, put_in)
+        assert len(client.asked("patch")) == 1
+
+    async def test_what_is_somebody_elses_stays_as_it_is(self):
+        client = Client(find=stored(THEIRS))
+        with pytest.raises(AssertionError, match="stays as it is"):
+            await VirtualServices(client).change(KEY, lambda _rules: [OURS])
+        assert len(client.done) == 1
+
+    async def test_with_the_last_rule_goes_one_that_is_ours_and_no_other(self):
+        client = Client(find=stored(OURS, THEIRS, ours=True), delete=None)
+        await VirtualServices(client).change(KEY, take_out)
+        assert client.asked("delete") == [("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})]
+        client = Client(find=stored(OURS, THEIRS), patch=stored(THEIRS))
+        await VirtualServices(client).change(KEY, take_out)
+        assert len(client.asked("patch")) == 2
+        other = {**OURS, "name": Mark(1_700_000_000_000, "other", "web").name(0)}
+        client = Client(find=stored(OURS, other, THEIRS, ours=True), patch=stored(other, THEIRS))
+        await VirtualServices(client).change(KEY, take_out)
+        assert len(client.asked("patch")) == 2
+
+
+class TestAsking:
+    async def test_those_with_rules_for_a_fork_are_found(self):
+        other = {**OURS, "name": Mark(1, "box", "api").name(0)}
+        client = Client(list_all=type("Listing", (), {"items": [stored(THEIRS), stored(OURS), stored(other)]}))
+        assert await VirtualServices(client).left("box", "web", "shop") == [stored(OURS)]
+        assert await VirtualServices(client).left("other", "web", "shop") == []
+        assert client.asked("list_all")[0][1] == "shop"
+
+    async def test_where_the_kind_is_not_served_there_are_none(self):
+        client = Client(list_all=refusal(errors.NotFound))
+        assert await VirtualServices(client).left("box", "web", "shop") == []
