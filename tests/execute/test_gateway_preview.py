@@ -1,0 +1,74 @@
+"""The route of an endpoint's address: what it is called, what it gives each request, and when it works."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.execute.gateway.preview import Edge, host_name, label, lacking, manifest
+from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.spec import routing
+
+EDGE = Edge("infra", "edge", "preview.example.org")
+OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
+
+
+def route(*told: tuple[str, str, int]):
+    """Of the second generation; `told` has condition, status and the generation that was looked at."""
+    conditions = [
+        ParentCondition(type=kind, status=status, reason="Why", message="so", observed_generation=generation)
+        for kind, status, generation in told
+    ]
+    parents = [Parent(parent_ref={"name": "edge"}, controller_name="c", conditions=conditions)] if told else None
+    return RouteObject(
+        metadata=AnnotatedMeta(name="x", namespace="shop", generation=2), status=RouteStatus(parents=parents)
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "lack", "refused"),
+    [
+        ((), "Gateway infra/edge has not taken it yet", False),
+        ((("Accepted", "True", 2),), "Gateway infra/edge has not taken it yet", False),
+        ((("Accepted", "True", 2), ("ResolvedRefs", "True", 1)), "Gateway infra/edge has not taken it yet", False),
+        ((("Accepted", "False", 1), ("ResolvedRefs", "True", 2)), "Gateway infra/edge has not taken it yet", False),
+        ((("Accepted", "True", 2), ("ResolvedRefs", "True", 2)), None, False),
+        ((("Accepted", "True", 2), ("ResolvedRefs", "False", 2)), "Gateway infra/edge does not take it: Why: so", True),
+        ((("Accepted", "False", 2),), "Gateway infra/edge does not take it: Why: so", True),
+    ],
+)
+def test_it_works_once_its_gateway_has_taken_it_as_it_is_now(told, lack, refused):
+    found = lacking(route(*told), EDGE)
+    assert (found and found.message) == lack
+    assert bool(found and found.refused) is refused
+
+
+def test_nobody_elses_is_ever_called_so():
+    names = {host_name(EDGE, "box", uid, endpoint) for uid in ("u", "v") for endpoint in ("site", "api")}
+    assert len(names) == 4
+    assert host_name(EDGE, "box", "u", "site") == f"{label('box', 'u', 'site')}.preview.example.org"
+    assert label("box", "u", "site").startswith("site-box")
+
+
+def test_its_address_names_a_port_where_that_is_not_the_usual_one():
+    assert EDGE.url("a.b") == "http://a.b"
+    assert EDGE._replace(scheme="https", port="8443").url("a.b") == "https://a.b:8443"
+
+
+def test_each_request_is_given_the_key_and_goes_to_the_service():
+    found = manifest(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
+    assert found["metadata"]["namespace"] == "shop"
+    assert found["metadata"]["ownerReferences"] == [OWNER]
+    assert set(found["metadata"]["labels"].values()) == {"site", "run", "dayfly"}
+    spec = found["spec"]
+    assert spec["hostnames"] == ["x.preview.example.org"]
+    assert [(each["namespace"], each["name"], each["kind"]) for each in spec["parentRefs"]] == [
+        ("infra", "edge", "Gateway")
+    ]
+    [rule] = spec["rules"]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}}]
+    assert rule["backendRefs"] == [{"group": "", "kind": "Service", "name": "web", "port": 80, "weight": 1}]
+    [given] = rule["filters"]
+    assert [(each["name"], each["value"]) for each in given["requestHeaderModifier"]["add"]] == list(
+        routing.injected("k1")
+    )

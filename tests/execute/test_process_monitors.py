@@ -1,0 +1,125 @@
+"""What a killed podman leaves: the monitors of one container are ended, with what they began, and nobody else is."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.process import monitors
+
+PATH = "/home/attempts/u/r.a.1"
+
+
+class Machine:
+    """Its processes and its clock are the test's."""
+
+    def __init__(self, folder, monkeypatch) -> None:
+        self.proc, self.bundles = folder / "proc", folder / "bundles"
+        self.proc.mkdir()
+        self.now = 0.0
+        self.looks = 0
+        self.killed: list[tuple[int, int]] = []
+        self.stubborn: set[int] = set()
+        self.later: dict[int, list] = {}  # by how often was looked
+        (self.proc / "self").mkdir()
+        monkeypatch.setattr(monitors, "_PROC", self.proc)
+        monkeypatch.setattr(monitors, "os", SimpleNamespace(kill=self._kill))
+        monkeypatch.setattr(monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
+
+    def _sleep(self, seconds):
+        self.now += seconds
+        self.looks += 1
+        for what in self.later.pop(self.looks, ()):
+            what()
+
+    def _kill(self, pid, number):
+        self.killed.append((pid, number))
+        if not (self.proc / str(pid)).exists():
+            raise ProcessLookupError
+        if pid not in self.stubborn:
+            self.gone(pid)
+
+    def gone(self, pid):
+        shutil.rmtree(self.proc / str(pid))
+
+    def process(self, pid, *words, parent=1):
+        (self.proc / str(pid)).mkdir()
+        (self.proc / str(pid) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        (self.proc / str(pid) / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
+
+    def monitor(self, pid, container="dayfly-a", path=PATH, program="/usr/bin/conmon"):
+        """`path` is mounted into its container; None: nothing is left of that."""
+        bundle = self.bundles / str(pid)
+        bundle.mkdir(parents=True)
+        if path is not None:
+            (bundle / "config.json").write_text(f'{{"source": "{path}"}}')
+        self.process(pid, program, "--full", "-n", container, "-b", str(bundle))
+
+    def end(self):
+        monitors.end("dayfly-a", PATH)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_where_there_is_none_it_is_looked_three_times(machine):
+    machine.process(7, "sleep", "60")
+    machine.end()
+    assert (machine.looks, machine.killed) == (3, [])
+    assert machine.now == pytest.approx(0.15)
+
+
+def test_one_that_ends_by_itself_in_time_is_not_killed(machine):
+    machine.monitor(7)
+    machine.later[20] = [lambda: machine.gone(7)]
+    machine.end()
+    assert (machine.looks, machine.killed) == (23, [])
+
+
+def test_one_that_goes_on_as_another_process_is_seen(machine):
+    machine.monitor(7)
+    machine.later |= {1: [lambda: machine.gone(7)], 3: [lambda: machine.monitor(8)]}
+    machine.end()
+    assert [pid for pid, _ in machine.killed] == [8]
+
+
+def test_one_that_waits_for_ever_is_killed_with_all_that_it_began(machine):
+    machine.monitor(7)
+    machine.process(8, "sh", parent=7)
+    machine.process(9, "sleep", parent=8)
+    machine.process(10, "sleep", parent=1)
+    machine.process(11, "sh", parent=7)
+    machine.end()
+    assert machine.killed == [(pid, signal.SIGKILL) for pid in (8, 11, 9, 7)]
+    assert machine.now == pytest.approx(monitors.PATIENCE_S + 0.2, abs=0.06)
+
+
+def test_nobody_elses_is_ended(machine):
+    machine.monitor(7, container="dayfly-b")
+    machine.monitor(8, path="/home/other/u/r.a.1")
+    machine.monitor(9, program="/usr/bin/common")
+    machine.process(10, "conmon", "-n")
+    machine.monitor(11)
+    (machine.bundles / "11" / "config.json").unlink()
+    (machine.bundles / "11" / "config.json").mkdir()  # as little to be read as another user's
+    machine.end()
+    assert (machine.looks, machine.killed) == (3, [])
+
+
+def test_one_of_whose_container_nothing_is_left_is_ended_whoever_it_was_of(machine):
+    machine.monitor(7, path=None)
+    machine.end()
+    assert [pid for pid, _ in machine.killed] == [7]
+
+
+def test_one_that_does_not_end_is_said(machine):
+    machine.monitor(7)
+    machine.stubborn.add(7)
+    with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
+        machine.end()
+    assert machine.now == pytest.approx(monitors.LONGEST_S, abs=0.06)
