@@ -14,7 +14,7 @@ class Client:
 
     def __getattr__(self, verb: str):
         async def ask(kind, *given, **more):
-            self.done.append((verb, kind.kind, *given, more))
+            self.done.append((verb, getattr(kind, "kind", kind), *given, more))
             answers = self._answers[verb]
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(answer, Exception):
@@ -22,6 +22,11 @@ class Client:
             return answer
 
         return ask
+
+    def acting_as(self, user: str, extra: Any) -> Client:
+        """The same, who has noted for whom it asks."""
+        self.done.append(("acting_as", user, extra))
+        return self
 
     def asked(self, verb: str) -> list[tuple[Any, ...]]:
         """What was asked with that verb."""

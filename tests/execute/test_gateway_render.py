@@ -1,11 +1,23 @@
 """The objects of ours beside a route, and what Gateways say of them."""
 
+import msgspec
 import pytest
 
-from dayfly.execute.fork.read import Service, ServiceSpec
+from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
-from dayfly.execute.gateway.render import Fork, beside, concerned, is_withdrawn, leading, withdrawn
+from dayfly.execute.gateway.render import (
+    Fork,
+    beside,
+    concerned,
+    from_elsewhere,
+    is_withdrawn,
+    leading,
+    named,
+    service,
+    service_name,
+    withdrawn,
+)
 from dayfly.execute.gateway.rules import Leads
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.gateway.signs import signs
@@ -108,6 +120,57 @@ class TestObjects:
         ]
         found = leading(every, {"app": "web", "tier": "front"})
         assert [each.metadata.name for each in found] == ["exact", "wide"]
+
+
+class TestElsewhere:
+    def test_routes_of_other_namespaces_have_nothing_of_ours_beside_them(self):
+        def led(name, *refs, namespace="other"):
+            about = AnnotatedMeta(name=name, namespace=namespace)
+            return RouteObject(metadata=about, spec={"rules": [{}, {"backendRefs": list(refs)}]})
+
+        here = {"name": "web", "namespace": "shop"}
+        every = [
+            led("to us", {"name": "x"}, here),
+            led("ours", here, namespace="shop"),
+            led("to another", {"name": "api", "namespace": "shop"}, {"name": "web", "namespace": "else"}),
+            led("its own", {"name": "web"}),
+        ]
+        assert [each.metadata.name for each in from_elsewhere(every, ["web"], "shop")] == ["to us"]
+        rules = [{"backendRefs": [{"name": "web"}]}, {"backendRefs": [{"name": "db"}]}, {}]
+        assert named(rules, ["api", "db", "web"], "shop") == ["db", "web"]
+
+    @pytest.mark.parametrize(("address", "headless"), [("10.0.0.1", {}), ("None", {"clusterIP": "None"})])
+    def test_a_fork_has_a_service_like_each_of_its_baselines(self, address, headless):
+        ports = [ServicePort(port=80, name="http")]
+        spec = ServiceSpec(selector={"app": "web"}, ports=ports, cluster_ip=address)
+        made = service(Service(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
+        assert made["metadata"]["name"] == service_name(FORK, "web") != service_name(FORK, "api")
+        assert made["metadata"]["name"].startswith("f-web")
+        assert made["metadata"]["namespace"] == "shop"
+        assert made["metadata"]["labels"].items() >= FORK.labels.items()
+        assert made["metadata"]["ownerReferences"] == [OWNER]
+        assert {key: made["spec"][key] for key in made["spec"] if key == "clusterIP"} == headless
+        assert [each["port"] for each in made["spec"]["ports"]] == [80]
+
+
+class TestDiffering:
+    """What others have added to one of ours is left."""
+
+    def test_what_others_add_is_no_difference_and_what_they_change_is(self):
+        manifest = ours()
+        seen = stored(manifest)
+        meta = seen.metadata
+
+        def with_meta(**more):
+            return msgspec.structs.replace(seen, metadata=msgspec.structs.replace(meta, **more))
+
+        assert differs(seen, manifest) is False
+        assert not differs(with_meta(labels={**meta.labels, "theirs": "x"}), manifest)
+        assert not differs(with_meta(annotations={**meta.annotations, "theirs": "x"}), manifest)
+        assert differs(msgspec.structs.replace(seen, spec={"rules": []}), manifest)
+        for lack in ({}, None):
+            assert differs(with_meta(labels=lack), manifest)
+            assert differs(with_meta(annotations=lack), manifest)
 
 
 class TestWithdrawn:

@@ -23,7 +23,12 @@ DRY, REAL = {"dry_run": True}, {}
 def route(rules=RULES, *, owner="run-uid", **meta):
     reference = OwnerReference(api_version="v1", kind="Run", name="r", uid=owner)
     about = AnnotatedMeta(
-        name="web-1", namespace="shop", uid="uid", resource_version="7", owner_references=[reference], **meta
+        name="web-1",
+        namespace="shop",
+        uid="uid",
+        resource_version="7",
+        owner_references=[reference] if owner else None,
+        **meta,
     )
     return RouteObject(metadata=about, spec={"rules": rules})
 
@@ -66,8 +71,9 @@ class TestMaking:
         with pytest.raises(type(fault)):
             await Routes(client).make(HTTP_ROUTES, MANIFEST)
 
-    async def test_one_of_somebody_else_is_left_alone(self):
-        client = Client(create=refusal(errors.AlreadyExists), find=route(owner="another"))
+    @pytest.mark.parametrize("owner", ["another", ""])
+    async def test_one_of_somebody_else_is_left_alone(self, owner):
+        client = Client(create=refusal(errors.AlreadyExists), find=route(owner=owner))
         with pytest.raises(ForeignRouteError, match="HTTPRoute shop/web-1 exists and does not belong to Dayfly"):
             await Routes(client).make(HTTP_ROUTES, MANIFEST)
 

@@ -6,7 +6,18 @@ import random
 import pytest
 
 from dayfly.execute.gateway.signs import signs
-from dayfly.execute.istio.read import Place, VirtualService, WrittenMeta, covers, place_of, renamed
+from dayfly.execute.istio.read import (
+    SHARED_LABEL,
+    Place,
+    VirtualService,
+    Write,
+    WrittenMeta,
+    covers,
+    in_order,
+    place_of,
+    renamed,
+    written_at,
+)
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, by_run, mark_of, others, without, woven
 from dayfly.spec.routing import PLAIN, Forms, injected
 from execute.meshes import Call, choose
@@ -183,6 +194,53 @@ def test_a_forks_host_is_said_as_its_baselines_was():
 def test_whose_calls_go_by_a_virtual_service(spec, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
     assert covers(seen, Place("web", NS)) is covered
+
+
+@pytest.mark.parametrize(
+    ("where", "namespace", "covered"),
+    [
+        (["*"], NS, True),
+        ([], NS, True),
+        ([NS], "theirs", True),
+        (["."], NS, True),
+        (["."], "theirs", False),
+        (["other", "another"], NS, False),
+    ],
+)
+def test_one_that_is_kept_to_another_namespace_is_not_for_a_services_callers(where, namespace, covered):
+    seen = VirtualService(WrittenMeta(name="v", namespace=namespace), {"hosts": ["*"], "exportTo": where})
+    assert covers(seen, Place("web", NS)) is covered
+
+
+def test_the_oldest_comes_first_and_what_goes_counts_no_more():
+    def service(name, at, **meta):
+        return VirtualService(WrittenMeta(name=name, namespace=NS, creation_timestamp=at, **meta))
+
+    every = [
+        service("b", "2026-01-02T00:00:00Z"),
+        service("c", "2026-01-01T00:00:00Z"),
+        service("a", "2026-01-02T00:00:00Z"),
+        service("gone", "2026-01-01T00:00:00Z", deletion_timestamp="2026-01-03T00:00:00Z"),
+        service("new", None),
+    ]
+    assert [each.metadata.name for each in in_order(every)] == ["new", "c", "a", "b"]
+
+
+def test_what_dayfly_has_written_last_is_known_by_who_has_written():
+    def written(*writes):
+        return written_at(VirtualService(WrittenMeta(name="v", namespace=NS, managed_fields=list(writes) or None)))
+
+    early, late = Write("dayfly", "1970-01-01T00:00:01Z"), Write("dayfly", "1970-01-01T00:00:02Z")
+    assert written(late, Write("kubectl", "1970-01-01T00:00:09Z"), early) == 2000
+    assert written(Write("kubectl", "1970-01-01T00:00:09Z")) == written() == 0
+
+
+def test_whether_it_is_ours_or_left_alone_is_said_on_it():
+    plain = VirtualService(WrittenMeta(name="v", namespace=NS))
+    assert (plain.is_ours, plain.is_left_alone) == (False, False)
+    said = {"labels": {SHARED_LABEL: "web"}, "annotations": {"dayfly.dev/routing": "ignore"}}
+    marked = VirtualService(WrittenMeta(name="v", namespace=NS, **said))
+    assert (marked.is_ours, marked.is_left_alone) == (True, True)
 
 
 def test_only_names_of_our_form_are_ours():

@@ -19,7 +19,7 @@ class Machine:
     def __init__(self, folder, monkeypatch) -> None:
         self.proc, self.bundles = folder / "proc", folder / "bundles"
         self.proc.mkdir()
-        self.now = 0.0
+        self.now = self.began = 1000.0
         self.looks = 0
         self.killed: list[tuple[int, int]] = []
         self.stubborn: set[int] = set()
@@ -71,7 +71,7 @@ def test_where_there_is_none_it_is_looked_three_times(machine):
     machine.process(7, "sleep", "60")
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])
-    assert machine.now == pytest.approx(0.15)
+    assert machine.now - machine.began == pytest.approx(0.15)
 
 
 def test_one_that_ends_by_itself_in_time_is_not_killed(machine):
@@ -96,7 +96,7 @@ def test_one_that_waits_for_ever_is_killed_with_all_that_it_began(machine):
     machine.process(11, "sh", parent=7)
     machine.end()
     assert machine.killed == [(pid, signal.SIGKILL) for pid in (8, 11, 9, 7)]
-    assert machine.now == pytest.approx(monitors.PATIENCE_S + 0.2, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(monitors.PATIENCE_S + 0.2, abs=0.06)
 
 
 def test_nobody_elses_is_ended(machine):
@@ -104,6 +104,7 @@ def test_nobody_elses_is_ended(machine):
     machine.monitor(8, path="/home/other/u/r.a.1")
     machine.monitor(9, program="/usr/bin/common")
     machine.process(10, "conmon", "-n")
+    (machine.proc / "12").mkdir()  # it has just ended
     machine.monitor(11)
     (machine.bundles / "11" / "config.json").unlink()
     (machine.bundles / "11" / "config.json").mkdir()  # as little to be read as another user's
@@ -122,4 +123,12 @@ def test_one_that_does_not_end_is_said(machine):
     machine.stubborn.add(7)
     with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
         machine.end()
-    assert machine.now == pytest.approx(monitors.LONGEST_S, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(monitors.LONGEST_S, abs=0.06)
+
+
+def test_one_that_ends_at_last_is_waited_for(machine):
+    machine.monitor(7)
+    machine.stubborn.add(7)
+    machine.later[int(monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]
+    machine.end()
+    assert {pid for pid, _ in machine.killed} == {7}

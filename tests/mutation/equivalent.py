@@ -30,9 +30,22 @@ EQUIVALENT: dict[str, str] = {
         "an exception has what it is made with before anything else is done"
     ),
     "execute/process/beginning.py Beginnings._reuse: True -> False": "the folder is there by then: made again it stays",
+    "execute/fork/patch.py _index: len(part) > 9 -> (len(part) >= 9)": (
+        "no list has so many items, and what is said of one that it has not is the same"
+    ),
+    "execute/object/render.py render: item.manifest or {} -> (item.manifest)": (
+        "whoever makes an object has its manifest: type checkers ask for the other"
+    ),
     "execute/gateway/rules.py _before: index < at -> (index <= at)": (
         "of the two rules one leads to the fork and the other does not"
     ),
+    **{
+        f"execute/process/monitors.py end: waited > {limit} -> (waited >= {limit})": (
+            "no look at a clock of nanoseconds is at the very end of its time"
+        )
+        for limit in ("LONGEST_S", "PATIENCE_S")
+    },
+    "execute/process/monitors.py _after: 1 -> 2": "behind the last word of a command line nothing stands",
     "execute/process/resident.py Resident._hear: 0 -> 1 (2)": "no launcher is the first process of a machine",
     "execute/process/resident.py Resident._hear: number > 0 -> (number >= 0)": (
         "the runner answers with a process or with an error, and neither has the number 0"

@@ -1,0 +1,156 @@
+"""What is done to objects of steps: by the namespace's own account, to that very object, and again where it is safe."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, Objects, account
+from dayfly.kube import errors
+from dayfly.kube.forms import Propagation
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, anything
+from execute.clients import Client
+
+TOPIC = anything("queues.dev/v1", "Topic", "topics")
+META = {"name": "t", "namespace": "shop", "uid": "uid", "resourceVersion": "7"}
+FOUND = {"metadata": META}
+HELD = {"metadata": {**META, "finalizers": ["other", FINALIZER]}}
+ACTING = ("acting_as", account("shop"), EXTRA)
+
+
+def refusal(kind, message="no"):
+    return kind("GET /x", message, status=400)
+
+
+def namespace(**meta):
+    return PartialObjectMetadata(metadata=AnnotatedMeta(name="shop", **meta))
+
+
+class TestKinds:
+    SERVED = (
+        ServedKind(name="topics/status", kind="Topic", namespaced=True),
+        ServedKind(name="topics", kind="Topic", namespaced=True),
+        ServedKind(name="zones", kind="Zone"),
+    )
+
+    async def test_it_is_asked_for_once_a_minute(self):
+        now = [5.0]
+        client = Client(kinds=self.SERVED)
+        objects = Objects(client, clock=lambda: now[0])
+        for now[0], asked in ((5.0, 1), (64.9, 1), (65.0, 2)):
+            assert (await objects.kind("queues.dev/v1", "Topic")).plural == "topics"
+            assert len(client.done) == asked
+
+    async def test_what_is_not_served_or_lies_in_no_namespace_is_said(self):
+        client = Client(kinds=[self.SERVED, self.SERVED, refusal(errors.NotFound)])
+        objects = Objects(client)
+        for kind, words, scope in (
+            ("Zone", "in no namespace", True),
+            ("Queue", "serves no", False),
+            ("Topic", "serves no", False),
+        ):
+            with pytest.raises(NotServedError, match=words) as told:
+                await objects.kind("queues.dev/v1", kind)
+            assert told.value.scope is scope
+
+
+class TestLooking:
+    async def test_it_is_looked_at_by_the_namespaces_account(self):
+        client = Client(find=FOUND)
+        assert await Objects(client).find(TOPIC, "t", "shop") == FOUND
+        assert client.done == [ACTING, ("find", "Topic", "t", "shop", {})]
+
+    async def test_where_it_may_not_look_there_is_nothing_if_the_namespace_is_gone(self):
+        assert await Objects(Client(find=[refusal(errors.Forbidden), None])).find(TOPIC, "t", "shop") is None
+        with pytest.raises(errors.Forbidden):
+            await Objects(Client(find=[refusal(errors.Forbidden), namespace()])).find(TOPIC, "t", "shop")
+
+    @pytest.mark.parametrize(
+        ("found", "ending"),
+        [(None, False), (namespace(), False), (namespace(deletion_timestamp="2026-01-01T00:00:00Z"), True)],
+    )
+    async def test_whether_a_namespace_goes(self, found, ending):
+        assert await Objects(Client(find=found)).is_ending("shop") is ending
+
+    @pytest.mark.parametrize(
+        ("found", "holds"),
+        [
+            (None, None),
+            (Secret(metadata=AnnotatedMeta(name="s"), data=None), {}),
+            (Secret(metadata=AnnotatedMeta(name="s"), data={"a": b"1"}), {"a": b"1"}),
+        ],
+    )
+    async def test_what_a_secret_holds(self, found, holds):
+        client = Client(find=found)
+        assert await Objects(client).secret("s", "shop") == holds
+        assert client.done[0] == ACTING
+
+
+class TestChanging:
+    async def test_it_is_tried_out_and_made_by_the_namespaces_account(self):
+        client = Client(create=FOUND)
+        await Objects(client).try_out(TOPIC, FOUND)
+        assert await Objects(client).create(TOPIC, FOUND) == FOUND
+        assert client.done == [
+            ACTING,
+            ("create", "Topic", FOUND, "shop", {"dry_run": True}),
+            ACTING,
+            ("create", "Topic", FOUND, "shop", {}),
+        ]
+
+    async def test_a_webhook_that_cannot_be_asked_in_vain_refuses_nothing(self):
+        await Objects(Client(create=refusal(errors.Refused, "it does not support dry run"))).try_out(TOPIC, FOUND)
+        with pytest.raises(errors.Refused):
+            await Objects(Client(create=refusal(errors.Refused))).try_out(TOPIC, FOUND)
+
+    @pytest.mark.parametrize("answer", [None, refusal(errors.NotFound), refusal(errors.Conflict)])
+    async def test_one_that_is_another_by_now_is_left_alone(self, answer):
+        client = Client(patch=answer, delete=answer)
+        await Objects(client).change(TOPIC, FOUND, {"a": 1})
+        for unchanged in (False, True):
+            await Objects(client).delete(TOPIC, FOUND, unchanged=unchanged)
+        assert client.asked("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
+        gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.asked("delete")]
+        assert gone == [("Topic", "t", "shop", "uid", ""), ("Topic", "t", "shop", "uid", "7")]
+        assert client.asked("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
+        assert client.done.count(ACTING) == 3
+
+    async def test_one_that_goes_already_is_not_asked_to_again(self):
+        client = Client()
+        await Objects(client).delete(TOPIC, {"metadata": {**META, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        assert client.done == []
+
+
+class TestLettingGo:
+    async def test_our_finalizer_goes_from_its_place(self):
+        client = Client(patch=None)
+        await Objects(client).let_go(TOPIC, HELD)
+        [(_, operations, name, where, _)] = client.asked("patch")
+        assert (name, where) == ("t", "shop")
+        assert operations == [
+            {"op": "test", "path": "/metadata/uid", "value": "uid"},
+            {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
+            {"op": "remove", "path": "/metadata/finalizers/1"},
+        ]
+
+    @pytest.mark.parametrize("found", [FOUND, {"metadata": {**META, "finalizers": ["other"]}}])
+    async def test_one_that_is_not_held_is_left_alone(self, found):
+        client = Client()
+        await Objects(client).let_go(TOPIC, found)
+        assert client.done == []
+
+    @pytest.mark.parametrize("seen", [None, {"metadata": {**META, "uid": "another"}}, FOUND])
+    async def test_what_is_gone_or_another_or_done_by_now_is_as_good(self, seen):
+        await Objects(Client(patch=refusal(errors.NotFound))).let_go(TOPIC, HELD)
+        client = Client(patch=refusal(errors.Invalid), find=seen)
+        await Objects(client).let_go(TOPIC, HELD)
+        assert len(client.asked("patch")) == 1
+
+    async def test_in_another_place_it_is_tried_again_and_in_the_end_that_is_said(self):
+        moved = {"metadata": {**META, "finalizers": [FINALIZER]}}
+        client = Client(patch=[refusal(errors.Conflict), None], find=moved)
+        await Objects(client).let_go(TOPIC, HELD)
+        assert client.asked("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
+        client = Client(patch=refusal(errors.Conflict), find=moved)
+        with pytest.raises(errors.Conflict):
+            await Objects(client).let_go(TOPIC, HELD)
+        assert len(client.asked("patch")) == 3
