@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from control.fake_host import FakeHost
+from dayfly.execute import host_end
 from dayfly.spec import wire
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Verdict
+from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from dayfly.spec.workload import Workload
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -206,3 +208,47 @@ async def test_each_order_is_carried_out_and_answered(heard: Heard) -> None:
         assert (reply.number, reply.verdict) == (order.number, Verdict.TAKEN), order
     [ended] = await heard.told(wire.Abandon(**of, number=7, request=ASKED))
     assert (ended.number, ended.run.uid) == (7, "u")
+
+
+async def test_of_many_changes_of_a_run_at_once_one_is_told(heard: Heard) -> None:
+    heard.said.clear()
+    for uid in ("u", "v", "u"):
+        heard.host.end.changed(uid)
+    assert heard.said == []
+    await asyncio.sleep(0)
+    assert sorted((each.run.uid, each.run.seq) for each in heard.said) == [("u", 1), ("v", 1)]
+    assert sorted(each.count for each in heard.said) == [1, 2]
+    heard.host.end.changed("u")
+    await asyncio.sleep(0)
+    assert len(heard.said) == 3
+
+
+async def test_why_a_question_cannot_be_answered_is_said(heard: Heard) -> None:
+    question = wire.AskStanding(session=1, number=9, uids=("u",))
+    for fault, verdict, message in (
+        (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
+        (RefusedError("not here"), Verdict.REFUSED, "not here"),
+        (ValueError("a defect"), Verdict.FAILED, "the host's log has the details"),
+    ):
+
+        def find(fault=fault):
+            raise fault
+
+        heard.said.clear()
+        heard.host.end.tell(question, find)
+        assert heard.said == [wire.Reply(session=1, number=9, verdict=verdict, message=message)]
+
+
+async def test_it_reminds_now_and_then(heard: Heard, monkeypatch) -> None:
+    reminded, pauses = [], []
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(heard.host.end, "remind", lambda: reminded.append(len(pauses)))
+    monkeypatch.setattr(host_end, "asyncio", SimpleNamespace(sleep=pause))
+    with pytest.raises(asyncio.CancelledError):
+        await heard.host.end.run()
+    assert (reminded, pauses) == ([1, 2], [host_end.REMIND_S] * 3)

@@ -1,5 +1,6 @@
 """Folders in which steps begin: one that a step has touched in any way is nobody else's."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -100,6 +101,21 @@ def test_one_that_was_touched_goes(place, beginnings, touch):
 def test_one_in_which_something_was_left_is_told(place, beginnings):
     (Path(beginnings.make(attempt(place, 1))) / "file").touch()
     assert not beginnings.leave(attempt(place, 1), again=True)
+    assert steps(place) == ["run.r.a.1"]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_one_that_cannot_be_removed_is_told(place, beginnings, monkeypatch, again):
+    """A step may have mounted something there."""
+
+    def refuse(*_):
+        raise OSError(errno.EBUSY, "busy")
+
+    beginnings.make(attempt(place, 1))
+    monkeypatch.setattr("os.rmdir", refuse)
+    monkeypatch.setattr("os.rename", refuse)
+    assert not beginnings.leave(attempt(place, 1), again=again)
+    monkeypatch.undo()
     assert steps(place) == ["run.r.a.1"]
 
 

@@ -44,6 +44,15 @@ async def test_once_it_is_closed_it_is_gone_and_all_who_wait_are_told(mute):
     mute.close()
 
 
+async def test_no_more_are_asked_for_at_once_than_surely_fit(mute):
+    questions = await asked(mute, 66)
+    assert len(mute._answers) == 64
+    for question in questions:
+        question.cancel()
+    await asyncio.gather(*questions, return_exceptions=True)
+    mute.close()
+
+
 async def test_it_begins_anew_when_it_is_needed_again(mute):
     for _ in range(2):
         [question] = await asked(mute)
