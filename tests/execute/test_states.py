@@ -257,6 +257,16 @@ def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
     assert (step.answer.status, step.head) == ((200, Head()) if freed else (409, None))
 
 
+@pytest.mark.parametrize(("size", "kept"), [(3, 2), (4, 1)])
+def test_as_many_are_kept_as_there_is_room_for(size, kept):
+    who = Holder(unit="u", attempt=1)
+    found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
+    for stored in (head.KEEP_BYTES - 3, size):
+        version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
+        found = head.write(found, who, "a", version).head
+    assert len(found.versions) == kept
+
+
 @given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))
 @example([5, head.KEEP_BYTES + 1])
 def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
