@@ -6,18 +6,13 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.execute.pod import names, trial
-from dayfly.execute.pod.read import milliseconds
-from dayfly.kube import errors
-from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
-    DOCUMENT_FINALIZER,
-    DOCUMENTS,
     GROUPS,
-    RUN_FINALIZER,
     TARGET_FINALIZER,
-    DocumentObject,
     RouteGroupObject,
     RunObject,
 )
@@ -27,9 +22,8 @@ from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
-from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, Unit, digest
-from dayfly.spec.run import Run
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import Lifecycle, Unit
 
 log = logging.getLogger(__name__)
 
@@ -128,47 +122,15 @@ class Controller:
 
     async def _seal(self, seen: RouteGroupObject, document: Lifecycle) -> None:
         meta = seen.metadata
-        run = names.run_name(meta.name, meta.uid)
         now = await self._living(seen)
         if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
             # The cache is behind. A run that is born now would be a second one.
             self._cluster.grouped.add(Key.of(seen), after=1.0)
             return
-        pin = await self._document(meta, run, document)
-        ledger = Run(
-            uid=meta.uid,
-            target=document.target,
-            plan=digest((document,)),
-            born_at=milliseconds(meta.creation_timestamp),
-        )
         unmatched = 0 if self._crowd.has_any(meta.uid) else self._cluster.now()
-        body = RunObject(
-            metadata=AnnotatedMeta(
-                name=run, finalizers=[RUN_FINALIZER], labels={f"{names.RUN_LABEL}-target": meta.uid}
-            ),
-            ledger=ledger,
-            spec=RunSpec(
-                documents=(pin,),
-                forks=self._previews(seen) or (),
-                plural=GROUPS.plural,
-                unmatched_since=unmatched,
-            ),
-        )
-        await self._cluster.ledger.birth(body)
-        self._cluster.queue.add(run)
-
-    async def _document(self, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
-        """Write the document, or take the one that an earlier try has written."""
-        name = names.derived("", meta.name, "document", meta.uid, "")
-        body = DocumentObject(
-            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run}),
-            spec=document,
-        )
-        try:
-            made = await self._cluster.client.create(DOCUMENTS, body)
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
-            made = await self._cluster.client.get(DOCUMENTS, name)
-        return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+        spec = RunSpec(forks=self._previews(seen) or (), plural=GROUPS.plural, unmatched_since=unmatched)
+        await births.seal(self._cluster, meta, (document,), spec)
+        self._cluster.queue.add(names.run_name(meta.name, meta.uid))
 
 
 def _compiled(seen: RouteGroupObject) -> Lifecycle:
