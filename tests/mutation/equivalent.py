@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-_ONE_OF_TWO = "a change has an old form, or a new one, or both: without a new one there is an old one, and the reverse"
 _RISES = "the number of a report has to rise with each change, and by how much nobody asks"
 _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been built to do otherwise"
 
@@ -117,17 +116,8 @@ EQUIVALENT: dict[str, str] = {
     'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA synchronous = FULL") -> pass': _DEFAULT,
     'embedded/ledger.py Ledger.__init__: self._db.execute("PRAGMA secure_delete = ON") -> pass': _DEFAULT,
     "embedded/ledger.py Ledger.history: True -> False": "the query names as many columns as an entry has fields",
-    "operator/cluster/caches.py Targeting.note: change.old is None and change.new is not None -> (change.old is None)": (
-        _ONE_OF_TWO
-    ),
-    "operator/cluster/caches.py Targeting.note: change.old is not None and change.new is None -> (change.new is None)": (
-        _ONE_OF_TWO
-    ),
     "operator/cluster/caches.py _baselines: [unit.fork.baseline for unit in (run.spec.forks if run else ()) if unit.fork] "
     "-> [unit.fork.baseline for unit in (run.spec.forks if run else ())]": "all of a run's `forks` derive from something",
-    "operator/targets/sandbox.py SandboxTarget.heard: seen is None or only_ours(change) -> (only_ours(change))": (
-        _ONE_OF_TWO
-    ),
     'operator/targets/lifecycle_hook.py HookedTarget.grip: hold is None or found is None or found["metadata"]["resource ...  '
     "!= meta.resource_version -> (found is None or found['metadata']['resourceVersion'] != meta.resource_version)": (
         "without a hold nothing is looked for, and nothing is found"
@@ -136,13 +126,9 @@ EQUIVALENT: dict[str, str] = {
     "(run.ledger.phase not in OVER or run.spec.hook is None)": (
         "the index of targets and the cache of runs hear of a run in one go: what the one names the other has"
     ),
-    "operator/targets/targets.py Targets._heard: item is None or not adapter.heard(change) -> "
-    "(not adapter.heard(change))": _ONE_OF_TWO,
     "operator/monitoring/journal.py _told: assert_never(move) -> pass": "there is no other move: type checkers hold that",
-    "operator/cluster/runs.py Runs._heard: change.new is None and change.old is not None -> (change.new is None)": (
-        _ONE_OF_TWO
-    ),
-    "operator/front/sandboxes.py Sandboxes._heard: change.new is None and change.old is not None -> (change.new is None)": (
-        _ONE_OF_TWO
+    "operator/groups/group_status.py GroupStatus._is_ready: found is not None and found.status is not None and "
+    "found.status.ready -> (found.status is not None and found.status.ready)": (
+        "a group has those sandboxes alone that the cache has"
     ),
 }

@@ -27,11 +27,23 @@ _FAILURES_TO_RELIST = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """What became of one object; `old` or `new` is None where there was or is none."""
+    """What became of one object; `old` or `new` is None where there was or is none, and one of them there always is."""
 
     key: Key
     old: T | None
     new: T | None
+
+    @property
+    def seen(self) -> T:
+        """The object as it is now, or as it was last."""
+        found = self.new or self.old
+        assert found is not None, "else there would be no change"
+        return found
+
+    @property
+    def gone(self) -> T | None:
+        """The object if it is no more, as it was last."""
+        return self.old if self.new is None else None
 
 
 class _Index:

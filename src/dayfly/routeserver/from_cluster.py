@@ -127,9 +127,7 @@ class Watcher:
         self._tell(*own, *(other for group in touched for other in self._members.of(group)))
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
-        seen = change.new or change.old
-        if seen is None:
-            return
+        seen = change.seen
         uid = seen.metadata.uid
         before = set(self._members.of(uid))
         if change.new is None:

@@ -23,9 +23,9 @@ class ForeignKeys:
         return key in self._keys
 
     def _heard(self, change: Change[Any]) -> None:
-        if change.new is None and change.old is not None:
-            key = routing_key(change.old.metadata.uid)
-            if self._keys.get(key) == change.old.metadata.uid:
-                del self._keys[key]
-        elif change.new is not None and not is_served(change.new.metadata):
-            self._keys[routing_key(change.new.metadata.uid)] = change.new.metadata.uid
+        meta = change.seen.metadata
+        key = routing_key(meta.uid)
+        if change.new is None:
+            self._keys.pop(key, None)
+        elif not is_served(meta):
+            self._keys[key] = meta.uid

@@ -258,18 +258,21 @@ class Served:
             self.end.changed(uid)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
-        if change.new is not None and (uid := is_served(change.new.metadata)):
+        seen = change.seen
+        if not (uid := is_served(seen.metadata)):
+            return
+        if change.new is not None:
             self._keys[uid] = change.key
-            self._may_be_over(change.new, uid)
-        elif change.new is None and change.old is not None and (uid := is_served(change.old.metadata)):
-            if settled.is_lost(change.old, run=self._run(change.old) is not None):
+            self._may_be_over(seen, uid)
+        else:
+            if settled.is_lost(seen, run=self._run(seen) is not None):
                 self.lost()
             self._keys.pop(uid, None)
             self._spoken.forget(uid)
             self._over.discard(uid)
 
     def _run_heard(self, change: Change[RunObject]) -> None:
-        if change.new is None and change.old is not None and (offered := change.old.spec.offered) is not None:
+        if (gone := change.gone) is not None and (offered := gone.spec.offered) is not None:
             seen = self._seen(offered.uid)
             if seen is not None:
                 self._may_be_over(seen, offered.uid)

@@ -192,14 +192,13 @@ class Cluster(Watches):
             self.rest(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
-        seen = change.new or change.old
-        run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
+        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
         if run and (after := self._looked_at(run, change)) is not None:
             self.queue.add(run, after=after)
 
     def _looked_at(self, run: str, change: Change[Pod] | Change[Workload] | Change[Service]) -> float | None:
         """Seconds after which a run is to be looked at for this; None if nothing can follow from it."""
-        found, new, seen = self.ledger.get(run), change.new, change.new or change.old
+        found, new, seen = self.ledger.get(run), change.new, change.seen
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
             return 0.0
         over = (State.DONE, State.VOID)
@@ -238,8 +237,7 @@ class Cluster(Watches):
 
     def _route_changed(self, change: Change[RouteObject]) -> None:
         """One of ours, or one that leads to a baseline, or did; of that its Gateways matter and what it says."""
-        seen = change.new or change.old
-        run = (seen.metadata.labels or {}).get(names.RUN_LABEL) if seen is not None else None
+        run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
         if run:
             self.queue.add(run)
             return
@@ -308,11 +306,10 @@ class Targeting:
 
     def note(self, change: Change[RunObject]) -> None:
         """A run has come or gone; its target stays the same."""
-        if change.old is None and change.new is not None:
-            uid = change.new.ledger.target.uid
+        uid = change.seen.ledger.target.uid
+        if change.old is None:
             self._runs[uid] = *self._runs.get(uid, ()), change.key.name
-        elif change.old is not None and change.new is None:
-            uid = change.old.ledger.target.uid
+        elif change.new is None:
             left = tuple(name for name in self._runs.pop(uid, ()) if name != change.key.name)
             if left:
                 self._runs[uid] = left

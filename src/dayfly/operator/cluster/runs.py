@@ -87,8 +87,8 @@ class Runs:
         return found
 
     def _heard(self, change: Change[RunObject]) -> None:
-        if change.new is None and change.old is not None:
-            self._lost(change.old)
+        if (gone := change.gone) is not None:
+            self._lost(gone)
 
     def _lost(self, run: RunObject) -> None:
         """That very Run is gone: a UID never comes back."""

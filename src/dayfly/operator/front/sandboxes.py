@@ -68,9 +68,9 @@ class Sandboxes:
         self._parsed: dict[tuple[str, int], Plugin | SpecError] = {}  # by UID and generation
 
     def _heard(self, change: Change[SandboxObject]) -> None:
-        if change.new is None and change.old is not None:
-            self._done.pop(change.old.metadata.uid, None)
-            self._refused.pop(change.old.metadata.uid, None)
+        if (gone := change.gone) is not None:
+            self._done.pop(gone.metadata.uid, None)
+            self._refused.pop(gone.metadata.uid, None)
 
     def _published_anew(self, _change: Change[PluginObject]) -> None:
         """Perhaps what a refused wish lacked; sandboxes without a run are seen to by the cluster."""

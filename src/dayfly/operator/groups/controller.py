@@ -1,5 +1,6 @@
 """One RouteGroup: its hooks compiled and sealed in a run, and noted in it what its time to live is counted from."""
 
+import contextlib
 import logging
 
 import msgspec
@@ -49,11 +50,10 @@ class Controller:
             return await self._lost(seen)
         if seen.metadata.deletion_timestamp:
             return None
+        await self._cluster.looked()
         if run is not None:
-            await self._cluster.looked()
             await self._note(seen, run)
             return None
-        await self._cluster.looked()
         try:
             document = _compiled(seen)
         except SpecError as error:
@@ -71,8 +71,9 @@ class Controller:
             spec = msgspec.structs.replace(spec, unmatched_since=since)
         if counts_updates(seen.spec) and generation != (spec.generation or 1):
             spec = msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
-        if (wished := self._previews(seen)) is not None and wished != spec.forks:
-            spec = msgspec.structs.replace(spec, forks=wished)
+        with contextlib.suppress(SpecError):  # what cannot be read changes nothing
+            if (wished := self._previews(seen)) != spec.forks:
+                spec = msgspec.structs.replace(spec, forks=wished)
         if spec is not run.spec and not await self._cluster.ledger.replace(
             run, msgspec.structs.replace(run, spec=spec)
         ):
@@ -80,14 +81,15 @@ class Controller:
             return
         self._cluster.queue.add(run.metadata.name)
 
-    def _previews(self, seen: RouteGroupObject) -> tuple[Unit, ...] | None:
-        """The addresses of its endpoints, where anything leads by a key; None for a wish that cannot be read."""
+    def _previews(self, seen: RouteGroupObject) -> tuple[Unit, ...]:
+        """The addresses of its endpoints, where anything leads by a key.
+
+        Raises:
+            SpecError: its wish cannot be read.
+        """
         if not self._cluster.routed:
             return ()
-        try:
-            return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
-        except SpecError:
-            return None
+        return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
 
     async def _lost(self, seen: RouteGroupObject) -> WaitingError | None:
         """The group has our finalizer, and the cache has no run of it.
@@ -128,7 +130,7 @@ class Controller:
             self._cluster.grouped.add(Key.of(seen), after=1.0)
             return
         unmatched = 0 if self._crowd.has_any(meta.uid) else self._cluster.now()
-        spec = RunSpec(forks=self._previews(seen) or (), plural=GROUPS.plural, unmatched_since=unmatched)
+        spec = RunSpec(forks=self._previews(seen), plural=GROUPS.plural, unmatched_since=unmatched)
         await births.seal(self._cluster, meta, (document,), spec)
         self._cluster.queue.add(names.run_name(meta.name, meta.uid))
 

@@ -45,13 +45,11 @@ class Crowd:
     def _lead_anew(self, groups: Iterable[str], *others: str) -> None:
         """Whose forks these groups' requests go to may be others now, and so of these sandboxes."""
         uids = {*others, *(uid for group in groups for uid in self._members.of(group))}
-        for key in sorted(self._sandboxes[uid] for uid in uids if uid in self._sandboxes):
+        for key in sorted(self._sandboxes[uid] for uid in uids):
             self._cluster.wishes.add(key)
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
-        seen = change.new or change.old
-        if seen is None:
-            return
+        seen = change.seen
         uid = seen.metadata.uid
         before = set(self._members.of(uid))
         if change.new is None:
@@ -61,7 +59,7 @@ class Crowd:
             self.refused.pop(uid, None)
             return
         self._keys[uid] = change.key
-        if change.old is not None and change.old.spec == change.new.spec and change.old.metadata.uid == uid:
+        if change.old is not None and change.old.spec == change.new.spec:
             return
         had = self.has_any(uid)
         try:
@@ -76,11 +74,9 @@ class Crowd:
             self._emptied(change.key)
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
-        seen = change.new or change.old
-        if seen is None:
-            return
+        seen = change.seen
         uid = seen.metadata.uid
-        before = {group: self.has_any(group) for group in self._members.groups_of(uid)}
+        before = self._members.groups_of(uid)
         if change.new is None or change.new.metadata.deletion_timestamp:
             changed = self._members.drop(uid)
             self._sandboxes.pop(uid, None)
@@ -94,7 +90,7 @@ class Crowd:
         for group in changed:
             key = self._keys[group]
             self._cluster.queue.add(names.run_name(key.name, group))
-            if before.get(group, False) != self.has_any(group) or group not in before:
+            if group not in before or not self.has_any(group):
                 self._emptied(key)
 
 

@@ -43,8 +43,8 @@ class Groups:
         await Workers("route group", self._reconcile, self._cluster.grouped, workers=WORKERS).run()
 
     def _changed(self, change: Change[RouteGroupObject]) -> None:
-        if change.new is None and change.old is not None:
-            self._status.forget(change.old.metadata.uid)
+        if (gone := change.gone) is not None:
+            self._status.forget(gone.metadata.uid)
 
     def _routed_anew(self) -> None:
         """Requests can be led by their key now, or no longer: so can those that come to its addresses."""

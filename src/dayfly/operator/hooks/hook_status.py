@@ -82,9 +82,8 @@ class HookStatus:
 
     def _heard(self, change: Change[RunObject]) -> None:
         """Its objects are counted anew when a run has come, is over, or has gone."""
-        run = change.new or change.old
-        hook = run.spec.hook if run is not None else None
-        if run is None or hook is None:
+        run, hook = change.seen, change.seen.spec.hook
+        if hook is None:
             return
         known = self._runs.setdefault(hook.uid, set())
         if change.new is None:

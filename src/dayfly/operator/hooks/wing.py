@@ -60,9 +60,7 @@ class Hooks:
         return HookedTarget(self._cluster, resource, self._status, heard=self._heard, lost=self._lost)
 
     def _hook_changed(self, change: Change[HookObject]) -> None:
-        seen = change.new or change.old
-        if seen is None:
-            return
+        seen = change.seen
         self._cluster.hooked.add(change.key.name)
         if _ends(change):
             for run in self._status.runs_of(seen.metadata.uid):

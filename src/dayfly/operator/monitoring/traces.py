@@ -62,6 +62,6 @@ class RunTraces:
                 log.exception("the trace of run %s could not be made", run.metadata.name)
 
     def _heard(self, change: Change[RunObject]) -> None:
-        if change.new is None and change.old is not None and self._tracer is not None:
-            self._tracer.forget(change.old.ledger.uid)
-            self._lines.pop(change.old.ledger.uid, None)
+        if (gone := change.gone) is not None and self._tracer is not None:
+            self._tracer.forget(gone.ledger.uid)
+            self._lines.pop(gone.ledger.uid, None)

@@ -121,5 +121,5 @@ class SandboxEvents:
             self._full.discard(namespace)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
-        if change.new is None and change.old is not None:
-            self._told.pop(change.old.metadata.uid, None)
+        if (gone := change.gone) is not None:
+            self._told.pop(gone.metadata.uid, None)

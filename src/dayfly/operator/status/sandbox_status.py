@@ -129,10 +129,10 @@ class SandboxStatus:
         self.frozen.pop(uid, None)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
-        if change.new is None and change.old is not None:
-            self.forget(change.old.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
-        elif change.new is not None:
+        if change.new is not None:
             self._overwritten(change.new)
+        else:
+            self.forget(change.seen.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
 
     def _overwritten(self, seen: SandboxObject) -> None:
         """Has somebody else written its status since we did? Then it is said again, soon: nobody else knows."""

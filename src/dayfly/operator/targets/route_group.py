@@ -15,7 +15,7 @@ from dayfly.operator.targets.sandbox import counts_updates, only_ours
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import Report
-from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, GroupTtl
+from dayfly.spec.route_group import GroupTtl
 from dayfly.work.pace import Urgency
 
 
@@ -36,8 +36,8 @@ class RouteGroupTarget(Plain):
         return Seen(item.metadata, item.spec)
 
     def heard(self, change: Change[RouteGroupObject]) -> bool:
-        seen = change.new or change.old
-        if seen is None or only_ours(change):
+        seen = change.seen
+        if only_ours(change):
             return False
         self._cluster.grouped.add(change.key)
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
@@ -53,8 +53,7 @@ class RouteGroupTarget(Plain):
         written = seen.spec.get("ttl")
         if not isinstance(written, dict):
             return Times()
-        offset = written.get("offsetFrom") or NO_MATCHED_SANDBOXES
-        ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=offset)
+        ttl = GroupTtl(duration=str(written.get("duration", "")), offset_from=str(written.get("offsetFrom", "")))
         if counts_updates(seen.spec) and seen.meta.generation != (run.spec.generation or 1):
             return Times()  # it has just been changed; the moment is about to be noted
         born = milliseconds(seen.meta.creation_timestamp)

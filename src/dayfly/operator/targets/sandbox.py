@@ -59,8 +59,8 @@ class SandboxTarget(Plain):
         return Seen(item.metadata, item.spec)
 
     def heard(self, change: Change[SandboxObject]) -> bool:
-        seen = change.new or change.old
-        if seen is None or only_ours(change):
+        seen = change.seen
+        if only_ours(change):
             return False
         held = finalized(seen.metadata, TARGET_FINALIZER)
         self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)

@@ -76,10 +76,9 @@ class Targets:
 
     def _heard(self, adapter: Adapter, change: Change[Any]) -> None:
         """Something has become of a target: its runs are looked at; one that is yet to be born is after its birth."""
-        item = change.new or change.old
-        if item is None or not adapter.heard(change):
+        if not adapter.heard(change):
             return
-        meta = item.metadata
+        meta = change.seen.metadata
         known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
