@@ -1,0 +1,228 @@
+"""Route groups with nobody around them: their sandboxes, their runs, and what is said of them, in the test's hands."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.kube.client import Client
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.kube.transport import Request as Call
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
+from dayfly.operator.groups.controller import Controller
+from dayfly.operator.groups.crowd import Crowd
+from dayfly.operator.groups.group_status import GroupStatus
+from dayfly.operator.targets.route_group import RouteGroupTarget
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Wish
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request, Run
+from kube.fake import FakeCluster, Fault, Harm, run
+from rig.rules import Rules
+from rig.world import KINDS
+
+MATCH = {"label": {"key": "team", "value": "pay*"}}
+API = "/apis/dayfly.dev/v1alpha1"
+GROUPS = f"{API}/namespaces/shop/routegroups"
+PAY = Key("shop", "pay")
+STEPS = tuple(Unit(name=f"s{number}", kind="exec", exec=Exec(script="#!/bin/sh")) for number in range(2))
+MERGE = "application/merge-patch+json"
+
+
+class Bench:
+    """One group `pay`, which its server has; its caches hear of what the test says."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        self.server.controllers.settle = lambda: None
+        self.writes = 0
+        """How often a status was written, or tried to be."""
+        self.replaced = 0
+        """How often a run was."""
+        self.broken: list[str] = []
+        self.server.judge = Rules(self.server, self.broken.append)
+        self.harm: Harm | None = None
+        """What comes of that."""
+        self.server.faults = self._note
+        self.clock = 1_800_000_000_000
+        self.caches = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
+        self.looked: list[Any] = []
+        self.later: list[float] = []
+        for queue in ("queue", "wishes", "grouped"):
+            setattr(self.caches, queue, SimpleNamespace(add=self._add))
+        self.emptied: list[Key] = []
+        self.crowd = Crowd(self.caches, self.emptied.append)
+        self.events: list[tuple[str, str]] = []
+        recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
+        self.status = GroupStatus(self.caches, recorder, self.crowd)
+        self.controller = Controller(self.caches, self.crowd)
+        self.target = RouteGroupTarget(self.caches, self.status, has_members=self.crowd.has_any)
+        self.version = 1_000
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        self.group = self.applied(**spec)
+        self.uid = self.group.metadata.uid
+        self.run_name = names.run_name("pay", self.uid)
+
+    def asked(self) -> list[str]:
+        """Notes whenever it is to be known what can lead requests."""
+        found: list[str] = []
+
+        async def looked() -> None:
+            found.append("what leads")
+
+        self.caches.looked = looked
+        return found
+
+    def _note(self, call: Any) -> Fault | None:
+        self.replaced += call.request.method == "PUT"
+        if call.write is None or not call.request.path.endswith("/status"):
+            return None
+        self.writes += 1
+        return Fault(self.harm) if self.harm else None
+
+    def _add(self, key: Any, urgency: Any = None, after: float = 0.0) -> None:
+        self.looked.append(key)
+        self.later.append(after)
+
+    def taken(self) -> list[Any]:
+        """Who was to be looked at since this was last asked."""
+        looked = list(self.looked)
+        self.looked.clear()
+        self.later.clear()
+        return looked
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        """As anybody."""
+        answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body)
+
+    def heard(self, made: Any) -> RouteGroupObject:
+        """The caches have the group as it is now."""
+        self.caches.groups.put(found := msgspec.convert(made, RouteGroupObject))
+        return found
+
+    def applied(self, name: str = "pay", *, heard: bool = True, **spec: Any) -> RouteGroupObject:
+        meta = {"name": name, **spec.pop("meta", {})}
+        made = self.ask("POST", GROUPS, {"metadata": meta, "spec": {"match": MATCH, **spec}})
+        return self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+
+    def changed(self, patch: dict[str, Any], *, heard: bool = True) -> RouteGroupObject:
+        """Somebody changes the group."""
+        made = self.ask("PATCH", f"{GROUPS}/pay", patch, MERGE)
+        self.group = self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+        return self.group
+
+    def box(
+        self,
+        name: str,
+        *,
+        ready: bool = False,
+        spoken: bool = True,
+        gone: bool = False,
+        team: str = "pay",
+        uid: str = "",
+        **spec: Any,
+    ) -> SandboxObject:
+        """A Sandbox of the namespace, or its newest form."""
+        self.version += 1
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "uid": uid or f"uid-{name}",
+                "resourceVersion": str(self.version),
+            },
+            "spec": {"labels": {"team": team}, **spec},
+            **({"status": {"ready": ready}} if spoken else {}),
+        }
+        if gone:
+            body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        found = msgspec.convert(body, SandboxObject)
+        self.caches.sandboxes.put(found)
+        return found
+
+    def leads(self) -> None:
+        """A Gateway can lead requests by their keys, as is heard now."""
+        gateway = self.caches.gateway
+        gateway._looked = True
+        gateway._followed["httproutes"] = SimpleNamespace(synced=True)
+        for listener in gateway._listeners:
+            listener()
+
+    def runs(self, *, closed: bool = False, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
+        """The run of the group, which the server and the caches have."""
+        ledger = Run(
+            uid=self.uid,
+            target=self.of(),
+            plan="",
+            phase=phase,
+            closed=Request(at=1, reason="Deleted") if closed else None,
+        )
+        meta = AnnotatedMeta(name=self.run_name)
+        body = RunObject(metadata=meta, ledger=ledger, spec=RunSpec(plural="routegroups", **spec))
+        made = self.ask("POST", f"{API}/runs", json.loads(msgspec.json.encode(body)))
+        found = msgspec.convert(made, RunObject)
+        self.caches.runs.put(found)
+        self.taken()
+        return found
+
+    def of(self) -> Target:
+        return Target(api_version="dayfly.dev/v1alpha1", kind="RouteGroup", namespace="shop", name="pay", uid=self.uid)
+
+    def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
+        """What a turn over its run has seen."""
+        ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
+        world = SimpleNamespace(run=ledger, wish=Wish(expires_at=expires_at))
+        return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
+
+    async def tell(self, told: Report | None = None, *, hindrance: str = "", **scene: Any) -> float:
+        return await self.status.tell(self.scene(**scene), told or report(), hindrance=hindrance)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What stands in its status."""
+        return next(each for each in self.server.objects("routegroups") if each["metadata"]["name"] == "pay")["status"]
+
+    @property
+    def stands(self) -> tuple[bool, str, str]:
+        return self.said["ready"], self.said["reason"], self.said["message"]
+
+    def condition(self, type_: str) -> dict[str, Any]:
+        return next(each for each in self.said["conditions"] if each["type"] == type_)
+
+
+def report(
+    *states: str, ready: bool = True, reason: str = "Ready", message: str = "m", closed: bool = False, **more: Any
+) -> Report:
+    """Of the run of a group."""
+    units = tuple(
+        UnitReport(id=f"s{n}", resource="", name=f"s{n}", kind="exec", state=state, event="preStart", attempt=1)
+        for n, state in enumerate(states)
+    )
+    return Report(
+        uid="u",
+        phase=more.pop("phase", Phase.OPEN),
+        ready=ready,
+        reason=reason,
+        message=message,
+        done=1,
+        total=2,
+        units=units,
+        closed=Request(at=1, reason="Deleted") if closed else None,
+        **more,
+    )
+
+
+def played(story: Any, **spec: Any) -> Any:
+    async def main() -> Any:
+        return await story(Bench(**spec))
+
+    return run(main())
