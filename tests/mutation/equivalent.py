@@ -131,4 +131,10 @@ EQUIVALENT: dict[str, str] = {
     "found.status.ready -> (found.status is not None and found.status.ready)": (
         "a group has those sandboxes alone that the cache has"
     ),
+    "operator/hooks/hook_status.py HookStatus.runs_of: [run for run in found if run is not None] -> [run for run in found]": (
+        "it hears of a run in one go with the ledger: what it knows the other has"
+    ),
+    "operator/hooks/hook_status.py HookStatus.count: run.spec.hook is not None and run.spec.hook.older -> "
+    "(run.spec.hook.older)": "it knows hooks' runs alone",
+    "operator/hooks/target_grants.py TargetGrants.check: 0 -> 1": "no clock shows so early a moment",
 }

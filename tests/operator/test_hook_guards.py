@@ -2,111 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import msgspec
 import pytest
 from rig.hooking import HOOK, MACHINES, OURS
 from rig.hooking import HOOKS as PATH
-from rig.world import KINDS
+from rig.pairing import API, MERGE, Bench, of_the_two
 
-from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
-from dayfly.execute.pod.run import Pods
-from dayfly.kube.client import Client
-from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Key, PartialObjectMetadata
-from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     HOOK_FINALIZER,
     HOOK_LABEL,
-    RUN_FINALIZER,
     DocumentObject,
     HookObject,
-    RunObject,
 )
-from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.hooks.wing import Hooks
-from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import KindLostError
-from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.operator.targets.targets import kind_of
 from dayfly.plan.reasons import Reason
-from dayfly.spec.identity import pair_id
-from dayfly.spec.routing import Forms
-from kube.fake import FakeCluster, run
-
-API = "/apis/dayfly.dev/v1alpha1"
-KIND = ("cluster.example.org", "machines")
-MERGE = "application/merge-patch+json"
-
-
-class Bench:
-    """A hook and a Machine, of which the caches know what they are told."""
-
-    def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
-        self.server = FakeCluster(seed=1, extra=KINDS)
-        client = Client(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(client)
-        self.targets = Targets(self.caches)
-        self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
-        routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
-        selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
-        spec = {"selector": selector, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}
-        self.hook = self.ask("POST", PATH, {"metadata": {"name": HOOK, "finalizers": list(hook)}, "spec": spec})
-        self.machine = self.ask("POST", MACHINES, {"metadata": {"name": "m", "finalizers": list(machine)}})
-        self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
-        self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
-        self.name = names.run_name("m", self.uid)
-
-    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
-        assert answer.status < 300, answer.body
-        return json.loads(answer.body)
-
-    def target(self) -> dict[str, str]:
-        own = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "namespace": "shop", "name": "m"}
-        return {**own, "uid": self.machine["metadata"]["uid"]}
-
-    def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
-        """The run of the two, as it was posted."""
-        hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
-        labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
-        meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
-        body = {
-            "metadata": meta,
-            "ledger": {"uid": self.uid, "target": self.target(), "plan": "", **ledger},
-            "spec": {"plural": "machines", "hook": hook},
-        }
-        made = msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
-        if known:
-            self.caches.runs.put(made)
-        else:
-            self.wing._kinds.want(kind_of(made))
-        return made
-
-    def seen(self) -> None:
-        """The cache has the Machine as it was made."""
-        item = msgspec.convert(self.machine, PartialObjectMetadata)
-        adapter = self.wing._kinds.find(KIND)
-        assert adapter is not None
-        adapter.adapter.cache.put(item)
-
-    def forget_hook(self) -> None:
-        self.ask("PATCH", f"{PATH}/{HOOK}", {"metadata": {"finalizers": None}}, MERGE)
-        self.ask("DELETE", f"{PATH}/{HOOK}")
-
-    def runs(self) -> list[Any]:
-        return self.server.objects("runs")
-
-    async def pair(self) -> None:
-        await self.wing._pair(Pair(HOOK, KIND, Key("shop", "m")))
+from kube.fake import run
 
 
 class TestBirth:
@@ -120,7 +34,7 @@ class TestBirth:
 
         async def story():
             bench = Bench(hook=hook)
-            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.wing._kinds.want(kind_of(of_the_two(bench)))
             bench.seen()
             await bench.pair()
             return len(bench.runs())
@@ -133,7 +47,7 @@ class TestBirth:
 
         async def story():
             bench = Bench(machine=("x/y",))
-            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.wing._kinds.want(kind_of(of_the_two(bench)))
             bench.seen()
             bench.ask("DELETE", f"{PATH}/{HOOK}" if what == "hook" else f"{MACHINES}/m")
             await bench.pair()
@@ -146,7 +60,7 @@ class TestBirth:
 
         async def story():
             bench = Bench()
-            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.wing._kinds.want(kind_of(of_the_two(bench)))
             bench.seen()
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"finalizers": [OURS]}}, MERGE)
             await bench.pair()
@@ -275,7 +189,7 @@ class TestEnd:
 
         async def story():
             bench = Bench()
-            bench.wing._kinds.want(kind_of(_removed(bench)))
+            bench.wing._kinds.want(kind_of(of_the_two(bench)))
             labels = {names.RUN_LABEL: bench.name, HOOK_LABEL: bench.hook["metadata"]["uid"]}
             meta = {"name": "d", "labels": labels, "finalizers": [DOCUMENT_FINALIZER]}
             spec = {"target": bench.target(), "origin": {"publisher": "hook", "plugin": HOOK}}
@@ -334,13 +248,3 @@ class TestGone:
             return state.stopped
 
         assert run(story()) is True
-
-
-def _removed(bench: Bench) -> RunObject:
-    """A run of the two, and none on the server: for its kind alone."""
-    meta = {"name": bench.name, "uid": "u"}
-    hook = {"name": HOOK, "uid": "h"}
-    ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
-    return msgspec.convert(
-        {"metadata": meta, "ledger": ledger, "spec": {"plural": "machines", "hook": hook}}, RunObject
-    )

@@ -18,6 +18,7 @@ def step(name, *reads, **more):
         }
         for each in reads
     ]
+    inputs.append({"name": "plain", "value": "1", "as": {"env": "PLAIN"}})
     output = {"name": "out", "valueFromPath": "/outputs/out"}
     return {"name": name, "script": "#!/bin/sh\n", "inputs": inputs, "outputs": [output], **more}
 
@@ -40,7 +41,8 @@ def test_what_led_there_is_given_nothing():
     assert [unit.name for unit in left.post_stop] == ["report"]
     assert left.post_start[0].inputs[0].from_ is None
     assert left.pre_stop == whole.pre_stop
-    assert [item.from_ is None for item in left.post_stop[0].inputs] == [True, False]
+    assert [item.from_ is None for item in left.post_stop[0].inputs] == [True, False, True]
+    assert left.post_stop[0].inputs[2].value == "1"
     plan = seal((left,))
     assert all(name in plan.steps for each in plan.steps.values() for name in each.needs)
 

@@ -229,12 +229,11 @@ def _judged(seen: HookObject) -> LifecycleHook | SpecError:
 
 def _ready(status: HookStatus, seen: HookObject) -> str:
     """What is said where nothing stands in anybody's way."""
-    runs = [run for run in status.runs_of(seen.metadata.uid) if run.ledger.phase not in _OVER]
-    older = sum(run.spec.hook is not None and run.spec.hook.older for run in runs)
-    said = f"goes with {_objects(len(runs))}"
-    if older:
-        were = "was" if older == 1 else "were"
-        said += f", of which {older} {were} there before the hook: preStart was passed over"
+    counts = status.count(seen.metadata.uid)
+    said = f"goes with {_objects(counts.objects)}"
+    if counts.older:
+        were = "was" if counts.older == 1 else "were"
+        said += f", of which {counts.older} {were} there before the hook: preStart was passed over"
     return said
 
 

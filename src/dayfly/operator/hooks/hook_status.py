@@ -37,7 +37,12 @@ class Trouble(NamedTuple):
     message: str
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
+    """The objects that a hook goes with now; of these, those that end, that somebody should look at, that were there
+
+    before the hook.
+    """
+
     objects: int
     ending: int
     troubled: int
@@ -162,7 +167,7 @@ class HookStatus:
             errors.ApiError: it is not said yet.
         """
         meta, now, ready = seen.metadata, self._cluster.now(), reason == Reason.TAKEN_UP
-        counts = self._count(meta.uid)
+        counts = self.count(meta.uid)
         throttle = self._throttles.setdefault(meta.uid, StatusThrottle())
         news, rest = (ready, reason, meta.generation), (message, counts)
         shown = seen.status or WrittenStatus()
@@ -191,9 +196,10 @@ class HookStatus:
         throttle.version = written.metadata.resource_version
         return 0.0
 
-    def _count(self, uid: str) -> _Counts:
+    def count(self, uid: str) -> Counts:
+        """How many objects a hook goes with, and how these stand."""
         runs = [run for run in self.runs_of(uid) if run.ledger.phase not in _OVER]
-        return _Counts(
+        return Counts(
             objects=len(runs),
             ending=sum(run.ledger.closed is not None for run in runs),
             troubled=len(self._troubles.get(uid, ())),

@@ -2,24 +2,23 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import Event, Lifecycle, Unit
+from dayfly.spec.lifecycle import Lifecycle, Unit
 
 
 def without_pre_start(document: Lifecycle) -> Lifecycle:
     """The same without its preStart units: what reads them is given nothing, and what undoes them is left out."""
     gone = {unit.name for unit in document.pre_start}
     gone |= {unit.name for unit in document.post_stop if unit.undoes in gone}
-    rest = {
-        event: tuple(_bereft(unit, gone) for unit in document.units(event) if unit.name not in gone)
-        for event in Event
-        if event is not Event.PRE_START
-    }
+
+    def left(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+        return tuple(_bereft(unit, gone) for unit in units if unit.name not in gone)
+
     return msgspec.structs.replace(
         document,
         pre_start=(),
-        post_start=rest[Event.POST_START],
-        pre_stop=rest[Event.PRE_STOP],
-        post_stop=rest[Event.POST_STOP],
+        post_start=left(document.post_start),
+        pre_stop=left(document.pre_stop),
+        post_stop=left(document.post_stop),
     )
 
 

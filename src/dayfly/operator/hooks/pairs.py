@@ -88,8 +88,10 @@ class Pairs:
             SpecError: the hook cannot mean anything for such an object.
         """
         watched = self._kinds.find(pair.kind)
-        item = watched.adapter.cache.get(pair.key.name, pair.key.namespace) if watched is not None else None
-        if watched is None or item is None:
+        if watched is None:
+            return
+        item = watched.adapter.cache.get(pair.key.name, pair.key.namespace)
+        if item is None:
             return
         hook, meta = self._cluster.hooks.get(pair.hook), item.metadata
         if hook is not None and self.is_begun(hook, meta):

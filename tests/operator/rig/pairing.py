@@ -1,0 +1,211 @@
+"""One hook and one Machine with nobody around them: caches and a server in the test's hands."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from dayfly.execute.fork.run import Forks
+from dayfly.execute.pod import names
+from dayfly.execute.pod.run import Pods
+from dayfly.kube import errors
+from dayfly.kube.client import Client
+from dayfly.kube.events import Recorder
+from dayfly.kube.objects import Key, PartialObjectMetadata
+from dayfly.kube.transport import Request
+from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.operator.cluster.objects import (
+    HOOK_FINALIZER,
+    HOOK_LABEL,
+    RUN_FINALIZER,
+    HookObject,
+    RunObject,
+)
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.hooks import controller
+from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.routes.route_reconciler import RouteReconciler
+from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.spec.identity import pair_id
+from dayfly.spec.routing import Forms
+from kube.fake import FakeCluster, run
+from rig.hooking import HOOK, MACHINES
+from rig.hooking import HOOKS as PATH
+from rig.world import KINDS
+
+API = "/apis/dayfly.dev/v1alpha1"
+KIND = ("cluster.example.org", "machines")
+MERGE = "application/merge-patch+json"
+
+
+class Bench:
+    """A hook and a Machine, of which the caches know what they are told."""
+
+    def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
+        self.server = FakeCluster(seed=1, extra=KINDS)
+        client = Client(self.server.transport("operator"), seed=1)
+        self.caches = Cluster(client)
+        self.targets = Targets(self.caches)
+        self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
+        routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
+        steps = {"runner": {"image": "busybox:1"}, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}
+        spec = {"selector": selector, **steps}
+        self.hook = self.ask("POST", PATH, {"metadata": {"name": HOOK, "finalizers": list(hook)}, "spec": spec})
+        self.machine = self.ask("POST", MACHINES, {"metadata": {"name": "m", "finalizers": list(machine)}})
+        self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
+        self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
+        self.name = names.run_name("m", self.uid)
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body)
+
+    def target(self) -> dict[str, str]:
+        own = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "namespace": "shop", "name": "m"}
+        return {**own, "uid": self.machine["metadata"]["uid"]}
+
+    def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
+        """The run of the two, as it was posted."""
+        hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
+        labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
+        meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
+        body = {
+            "metadata": meta,
+            "ledger": {"uid": self.uid, "target": self.target(), "plan": "", **ledger},
+            "spec": {"plural": "machines", "hook": hook},
+        }
+        made = msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
+        if known:
+            self.caches.runs.put(made)
+        else:
+            self.wing._kinds.want(kind_of(made))
+        return made
+
+    def seen(self) -> None:
+        """The cache has the Machine as it was made."""
+        item = msgspec.convert(self.machine, PartialObjectMetadata)
+        adapter = self.wing._kinds.find(KIND)
+        assert adapter is not None
+        adapter.adapter.cache.put(item)
+
+    def forget_hook(self) -> None:
+        self.ask("PATCH", f"{PATH}/{HOOK}", {"metadata": {"finalizers": None}}, MERGE)
+        self.ask("DELETE", f"{PATH}/{HOOK}")
+
+    def runs(self) -> list[Any]:
+        return self.server.objects("runs")
+
+    async def pair(self) -> None:
+        await self.wing._pair(Pair(HOOK, KIND, Key("shop", "m")))
+
+
+def of_the_two(bench: Bench) -> RunObject:
+    """A run of the two, and none on the server: for its kind alone."""
+    meta = {"name": bench.name, "uid": "u"}
+    hook = {"name": HOOK, "uid": "h"}
+    ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
+    return msgspec.convert(
+        {"metadata": meta, "ledger": ledger, "spec": {"plural": "machines", "hook": hook}}, RunObject
+    )
+
+
+M = Key("shop", "m")
+BOTH = Pair(HOOK, KIND, M)
+LACK = errors.Forbidden(
+    "PATCH", 'machines is forbidden: cannot patch resource "machines" in API group "cluster.example.org"', status=403
+)
+
+
+class Alone(Bench):
+    """The same, with what its queues are told."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.clock = 1_800_000_000_000
+        self.caches.now = lambda: self.clock
+        self.controller: controller.Controller = self.wing._controller
+        self.controller._grants._now = self.caches.now
+        self.status = self.wing._status
+        self.events: list[tuple[str, str]] = []
+        say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
+        self.status._events = SimpleNamespace(say=say)
+        self.looked: dict[str, list[tuple[Any, float]]] = {}
+        for queue in ("queue", "hooked", "pairs"):
+            setattr(self.caches, queue, SimpleNamespace(add=self._adder(queue)))
+        self.watched = self.wing._kinds.want(kind_of(of_the_two(self)))
+        self.watched.reflector._synced = True
+        self.trouble: errors.ApiError | None = None
+        self.whole = True
+        self._stand_in()
+
+    def _stand_in(self) -> None:
+        """What its watch tells is the test's to say."""
+        bench, real = self, self.watched.adapter
+
+        class Watch:
+            adapter = real
+            trouble = property(lambda _: bench.trouble)
+            whole = property(lambda _: bench.whole)
+
+            def __iter__(self) -> Any:
+                return iter((real, None))
+
+        self.wing._kinds._watched[KIND] = Watch()
+        self.unfollowed: list[Any] = []
+        self.caches.unfollow = self.unfollowed.append
+
+    def _adder(self, queue: str) -> Any:
+        def add(key: Any, urgency: Any = None, after: float = 0.0) -> None:
+            self.looked.setdefault(queue, []).append((key, after))
+
+        return add
+
+    def taken(self, queue: str) -> list[tuple[Any, float]]:
+        return self.looked.pop(queue, [])
+
+    def hears(self) -> HookObject:
+        """The cache has the hook as it is now."""
+        self.hook = self.ask("GET", f"{PATH}/{HOOK}")
+        found = msgspec.convert(self.hook, HookObject)
+        self.caches.hooks.put(found)
+        return found
+
+    def machine_is(self, **meta: Any) -> PartialObjectMetadata:
+        """Somebody changes the Machine, and the cache has it as it is now."""
+        self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
+        item = msgspec.convert(self.machine, PartialObjectMetadata)
+        self.watched.adapter.cache.put(item)
+        return item
+
+    def edits(self, **spec: Any) -> HookObject:
+        self.ask("PATCH", f"{PATH}/{HOOK}", {"spec": spec}, MERGE)
+        found = self.hears()
+        self.looked.clear()
+        return found
+
+    async def look(self) -> None:
+        await self.controller.reconcile(HOOK)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return self.ask("GET", f"{PATH}/{HOOK}").get("status", {})
+
+    @property
+    def reason(self) -> str:
+        return str(self.said.get("reason", ""))
+
+
+def played(story: Any, **how: Any) -> Any:
+    async def main() -> Any:
+        return await story(Alone(**how))
+
+    return run(main())
