@@ -137,4 +137,6 @@ EQUIVALENT: dict[str, str] = {
     "operator/hooks/hook_status.py HookStatus.count: run.spec.hook is not None and run.spec.hook.older -> "
     "(run.spec.hook.older)": "it knows hooks' runs alone",
     "operator/hooks/target_grants.py TargetGrants.check: 0 -> 1": "no clock shows so early a moment",
+    "operator/agent/served.py Served.__init__: 0 -> 1": "the first session sets it before anything is told",
+    "operator/agent/served.py Served.lease: seen is None or run is None -> (run is None)": "what is not there has no run",
 }

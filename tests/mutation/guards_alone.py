@@ -228,7 +228,7 @@ ALONE: tuple[Guard, ...] = (
         "operator/forks/namespaces.py",
         "if namespace != home and home not in listed(notes, SOURCES_ANNOTATION):",
         "if not home:",
-        "operator/test_fork_guards.py::TestLeave::test_another_namespace_has_to_name_the_sandboxes",
+        "operator/test_fork_namespaces.py::TestLeave::test_another_namespace_has_to_name_the_sandboxes",
     ),
     # --- births ---
     guard(

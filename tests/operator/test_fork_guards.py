@@ -11,8 +11,6 @@ from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION, for
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.in_place import in_place
 from dayfly.kube.objects import Key, ObjectMeta
-from dayfly.operator.forks.namespaces import leave
-from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, Running, Waiting
@@ -155,9 +153,12 @@ class TestFollowing:
             alone.claimed(alone.deployment(replicas=1, form=fresh_form(alone))["metadata"]["uid"])
             alone.service()
             alone.look()
-            return await alone.keep()
+            sight, asked = await alone.observe(), []
+            alone.server.faults = lambda call: asked.append(call.request.path)
+            await alone.forks.keep(alone.run, alone.plan, sight)
+            return asked
 
-        assert played(story) == []
+        assert played(story) == [], "nor is it asked for, turn after turn"
 
     def test_one_without_pods_waits_for_its_replicas(self):
         assert run(self.following(replicas=0)).changes == []
@@ -379,40 +380,6 @@ class TestDoing:
             return done, [port["port"] for port in every.get(OWN, {}).get("spec", {}).get("ports", [])]
 
         assert played(story) == (answer, {"none": [2], "replaced": [3], "gone": []}[change])
-
-
-class TestLeave:
-    @pytest.mark.parametrize(
-        ("annotations", "labels", "given"),
-        [
-            ({}, {}, None),
-            ({"dayfly.dev/sandboxes-from": "other, shops"}, {}, None),
-            ({"dayfly.dev/sandboxes-from": "other, shop"}, {}, (False, False)),
-            ({"dayfly.dev/sandboxes-from": "shop"}, {"dayfly.dev/forks": "free"}, (False, True)),
-            ({"dayfly.dev/sandboxes-from": "shop"}, {"dayfly.dev/forks": "no"}, (False, False)),
-        ],
-    )
-    def test_another_namespace_has_to_name_the_sandboxes(self, annotations, labels, given):
-        async def story():
-            alone = Alone()
-            meta = {"name": "away", "annotations": annotations, "labels": labels}
-            alone.ask("POST", "/api/v1/namespaces", {"metadata": meta})
-            found = await leave(alone.caches.client, alone.run, "away")
-            return found.home, found.free
-
-        if given is None:
-            with pytest.raises(NotGrantedError, match=r"annotate it dayfly\.dev/sandboxes-from=shop"):
-                played(story)
-        else:
-            assert played(story) == given
-
-    def test_its_own_namespace_is_home(self):
-        async def story():
-            alone = Alone()
-            found = await leave(alone.caches.client, alone.run, "shop")
-            return found.home, found.free
-
-        assert played(story) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,26 @@ def test_many_pods_that_hang_are_no_burden_to_the_server():
     assert longest < 4
 
 
+def test_the_more_pods_wait_the_later_each_of_them_is_asked_about():
+    async def story() -> None:
+        server = _Server()
+        events = PodEvents(server, lambda: STARTED)
+        pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
+        fact = Waiting(since=STARTED, reason="ContainerCreating")
+        silences = [Silence() for _ in range(1000)]
+        for silence in silences:
+            await events.explain(pod, fact, silence)
+        assert events.again_in(silences[0]) == 3.001
+        assert events.again_in(silences[-1]) == pytest.approx(999 * APART_MS / 1000, abs=0.02)
+        for silence in silences[:-1]:
+            events.end(silence)
+        await events.explain(pod, fact, last := Silence())
+        assert events.again_in(last) == 3.001
+        assert server.asked == 0
+
+    asyncio.run(story())
+
+
 def hung(number: int, takes: int, seconds: int) -> tuple[int, float]:
     """How often a server that takes so many milliseconds is asked about pods that hang, and when it is asked again."""
 

@@ -1,0 +1,112 @@
+"""A control plane that a cluster dials, and that answers what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dayfly.kube.client import Client
+from dayfly.kube.transport import Request as Call
+from dayfly.operator.agent import dial
+from dayfly.operator.agent.cursor import Cursor, Seen
+from dayfly.operator.agent.dial import Dial
+from dayfly.operator.agent.way import Answer
+from dayfly.spec import wire
+from dayfly.spec.mailbox import SESSION_HEADER, Letters, Opening, Sent, Session, chained
+from kube.fake import FakeCluster, run
+from rig.world import KINDS
+
+SAID = wire.Pulse(session=1, count=1)
+
+
+def home() -> FakeCluster:
+    """A cluster with the operator's own namespace."""
+    server = FakeCluster(seed=1, extra=KINDS)
+    body = msgspec.json.encode({"metadata": {"name": "dayfly-system"}})
+    assert server.answer(Call("POST", "/api/v1/namespaces", {}, body, "application/json")).status == 201
+    return server
+
+
+def session(number: int, *, check: str | None = None, **more: Any) -> Session:
+    made = Session(org="acme", cluster="east", session=number, number=0, digest="", **more)
+    return msgspec.structs.replace(made, check=made.checked() if check is None else check)
+
+
+def refusal(status: int, *, there: str | None = None, error: str = "no") -> Answer:
+    headers = {SESSION_HEADER.lower(): there} if there is not None else {}
+    return Answer(status, headers, msgspec.json.encode({"error": error}))
+
+
+def letters(seen: Seen, *bodies: str) -> tuple[Letters, Seen]:
+    """Messages that follow what was seen."""
+    found = []
+    for body in bodies:
+        digest = chained(seen.digest, seen.number + 1, 5, body)
+        seen = Seen(seen.session, seen.number + 1, digest)
+        found.append(Sent(number=seen.number, at=5, body=body, digest=digest))
+    return Letters(messages=tuple(found)), seen
+
+
+class Bench:
+    """A dial over a control plane that answers what the test says; what is not said waits for ever."""
+
+    def __init__(self) -> None:
+        self.server = home()
+        self.client = Client(self.server.transport("operator"), seed=1)
+        self.cursor = Cursor(self.client, "dayfly-system")
+        self.asked: list[tuple[float, str, Any]] = []
+        self.answers: dict[str, list[Any]] = {}
+        self.came: list[Any] = []
+        self.met: list[Session] = []
+        self.hear: Callable[[Any], None] | None = None
+        opening = lambda: Opening(cluster_uid="c", namespaces={}, runs=())  # noqa: E731 - a stub
+        self.dial = Dial(self, self.cursor, opening, self, self.met.append, seed=1)
+
+    async def ask(self, method: str, path: str, query: Any = None, body: bytes = b"", *, seconds: float) -> Answer:
+        what = f"{method} {path}"
+        now = asyncio.get_running_loop().time()
+        self.asked.append((now, what, query or (msgspec.json.decode(body) if body else None)))
+        assert seconds == dial.PATIENCE_S
+        answers = self.answers.get(what, [])
+        if not answers:
+            await asyncio.Event().wait()
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found if isinstance(found, Answer) else Answer(200, {}, msgspec.json.encode(found))
+
+    async def close(self) -> None: ...
+
+    def attach(self, hear: Callable[[Any], None]) -> None:
+        self.hear = hear
+
+    def send(self, message: Any) -> None:
+        self.came.append(message)
+
+    def says(self, what: str, *answers: Any) -> None:
+        self.answers.setdefault(what, []).extend(answers)
+
+    def of(self, what: str) -> list[Any]:
+        return [body for _, asked, body in self.asked if asked == what]
+
+    def times(self, what: str) -> list[float]:
+        return [at for at, asked, _ in self.asked if asked == what]
+
+
+def played(story: Any, *, seen: Seen = Seen()) -> Any:  # noqa: B008 - frozen
+    async def main() -> Any:
+        bench = Bench()
+        await bench.cursor.load()
+        await bench.cursor.save(seen)
+        task = asyncio.create_task(bench.dial.run())
+        try:
+            return await story(bench)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert bench.dial.session is None
+
+    return run(main())

@@ -1,0 +1,140 @@
+"""What a cluster tells a control plane of a run: its outputs, its history and its logs; and nothing that is sensitive."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.execute.pod import names
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Secret
+from dayfly.operator.agent import answers
+from dayfly.operator.cluster.objects import DOCUMENTS, DocumentObject, RunObject, StepLogsObject
+from dayfly.spec.kinds import Pin, RunSpec, SandboxRef, StepLog, StepLogsSpec
+from dayfly.spec.lifecycle import Exec, Lifecycle, Output, Target, Unit
+from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
+from dayfly.spec.wire import LogInfo, Value
+
+TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+DATA = {"url": b"db://1", "key": b"secret", "region": b"eu"}
+
+
+def record(name: str, attempt: int = 1, *, data: bytes | None = None, sensitive: bool = False) -> OutputRecord:
+    found = DATA[name] if data is None else data
+    digest = "sha256:" + hashlib.sha256(found).hexdigest()
+    return OutputRecord(digest=digest, size=len(found), attempt=attempt, sensitive=sensitive)
+
+
+def a_run(**outputs: OutputRecord) -> RunObject:
+    unit = UnitRecord(attempt=2, state=State.DONE, kind="exec", claimed_at=5, ended_at=9, outputs=outputs)
+    unit = msgspec.structs.replace(unit, outcome="failed", reason="ExitCode", message="m")
+    ledger = Run(uid="u", target=TARGET, plan="", units={"db/make": unit, "db/none": UnitRecord()}, born_at=1)
+    spec = RunSpec(documents=(Pin(name="gone", uid="", digest=""), Pin(name="d", uid="d", digest="")))
+    return RunObject(metadata=AnnotatedMeta(name="box-run", uid="r"), ledger=ledger, spec=spec)
+
+
+class Cluster:
+    """One document, which the cache has or the server alone, and the Secrets of attempts."""
+
+    def __init__(self, *, cached: bool = True, **secrets: dict[str, bytes]) -> None:
+        outputs = (Output(name="url"), Output(name="key", sensitive=True), Output(name="region"))
+        step = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), outputs=outputs)
+        spec = Lifecycle(target=TARGET, resource="db", pre_start=(step,))
+        self.document = DocumentObject(metadata=AnnotatedMeta(name="d", uid="d"), spec=spec)
+        self.documents = SimpleNamespace(get=lambda name: self.document if cached and name == "d" else None)
+        self.secrets = {names.outputs_name("u", "db/make", int(key[1:])): data for key, data in secrets.items()}
+        self.client = self
+        self.asked: list[str] = []
+
+    async def find(self, kind, name, namespace=""):
+        if kind is DOCUMENTS:
+            return self.document if name == "d" else None
+        assert (kind, namespace) == (SECRETS, names.RUNNERS)
+        self.asked.append(name)
+        data = self.secrets.get(name)
+        return Secret(metadata=AnnotatedMeta(name=name), data=data) if name in self.secrets else None
+
+
+class TestValues:
+    @pytest.mark.parametrize("cached", [True, False])
+    async def test_what_is_sensitive_is_told_to_be_there_and_not_read(self, cached):
+        found = a_run(url=record("url"), key=record("key"), region=record("region", sensitive=True))
+        cluster = Cluster(cached=cached, a1={"url": b"db://1", "key": b"secret", "region": b"eu"})
+        assert await answers.values(cluster, found) == (
+            Value(unit="db/make", output="key", value=b"", sensitive=True),
+            Value(unit="db/make", output="region", value=b"", sensitive=True),
+            Value(unit="db/make", output="url", value=b"db://1"),
+        )
+
+    async def test_each_is_read_where_the_attempt_that_told_it_has_kept_it(self):
+        """One that fails tells of a part, and what was told before stays."""
+        found = a_run(url=record("url"), region=record("region", 2))
+        cluster = Cluster(a1={"url": b"db://1", "region": b"us"}, a2={"region": b"eu"})
+        told = {value.output: value.value for value in await answers.values(cluster, found)}
+        assert told == {"url": b"db://1", "region": b"eu"}
+        assert len(cluster.asked) == 2
+
+    @pytest.mark.parametrize("kept", [{}, {"a1": None}, {"a1": {"url": b"other"}}])
+    async def test_what_is_not_there_as_it_was_is_not_told(self, kept):
+        assert await answers.values(Cluster(**kept), a_run(url=record("url"))) == ()
+
+
+class TestHistory:
+    def test_it_is_told_in_the_order_of_time(self):
+        found = a_run()
+        asked = Request(at=7, reason="Deleted", message="in words")
+        ledger = msgspec.structs.replace(found.ledger, closed=asked, abandon=Request(at=8, reason="Abandoned"))
+        told = answers.history(msgspec.structs.replace(found, ledger=ledger))
+        assert [
+            (each.seq, each.at, each.move, each.unit, each.attempt, each.reason, each.message) for each in told
+        ] == [
+            (0, 1, "Born", "", 0, "", ""),
+            (1, 5, "Claim", "db/make", 2, "", ""),
+            (2, 7, "Close", "", 0, "Deleted", "in words"),
+            (3, 8, "Abandon", "", 0, "Abandoned", ""),
+            (4, 9, "Record", "db/make", 2, "ExitCode", "m"),
+        ]
+
+    def test_what_succeeded_says_that(self):
+        found = a_run()
+        unit = msgspec.structs.replace(found.ledger.units["db/make"], reason="", outcome="succeeded")
+        ledger = msgspec.structs.replace(found.ledger, units={"db/make": unit})
+        assert answers.history(msgspec.structs.replace(found, ledger=ledger))[-1].reason == "succeeded"
+
+
+class TestLogs:
+    async def test_those_of_the_very_sandbox_are_told(self):
+        def bundle(uid: str, *logs: StepLog) -> StepLogsObject:
+            sandbox = SandboxRef(namespace="shop", name="box", uid=uid)
+            return StepLogsObject(metadata=AnnotatedMeta(name="l"), spec=StepLogsSpec(sandbox=sandbox, logs=logs))
+
+        coded = base64.b64encode(b"\xff").decode()
+        bundles = [
+            bundle("u", StepLog(unit="b", attempt=2, text="two"), StepLog(unit="b", attempt=1, text="o", times=(0, 5))),
+            bundle("u", StepLog(unit="a", attempt=1, text=coded, encoding="base64")),
+            bundle("u", StepLog(unit="c", attempt=1, text="no base64", encoding="base64")),
+            bundle("another", StepLog(unit="x", attempt=1, text="x")),
+        ]
+
+        async def list_all(_kind, namespace, labels):
+            assert (namespace, labels) == ("shop", f"{names.RUN_LABEL}=box-run")
+            return SimpleNamespace(items=bundles)
+
+        kept = await answers.logs(SimpleNamespace(list_all=list_all), a_run())
+        assert answers.infos(kept) == (
+            LogInfo(unit="a", attempt=1, size=1, sealed=True),
+            LogInfo(unit="b", attempt=1, size=1, sealed=True),
+            LogInfo(unit="b", attempt=2, size=3, sealed=True),
+            LogInfo(unit="c", attempt=1, size=0, sealed=True),
+        )
+        assert kept["a", 1].data == b"\xff"
+        assert len(kept["b", 1].times()) == 1
+        assert kept["b", 2].read(1, 1) == b"w"
+        assert kept["b", 2].read(1, 9) == b"wo"
+
+    def test_no_more_is_told_at_once_than_a_message_holds(self):
+        log = answers.KeptLog(b"x" * (answers.MOST_LOG_BYTES + 5), ())
+        assert len(log.read(0, 1 << 30)) == answers.MOST_LOG_BYTES

@@ -1,0 +1,201 @@
+"""The conversation with a control plane: its sessions, and what comes in them, is noted and carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import msgspec
+import pytest
+from rig.dialling import Bench, letters, played, refusal, session
+
+from dayfly.operator.agent import dial
+from dayfly.operator.agent.cursor import NAME, Cursor, Seen
+from dayfly.operator.agent.way import Answer, WayError
+from dayfly.spec import wire
+from dayfly.spec.mailbox import FROZEN_STATUS, Letters
+from dayfly.spec.run import Request
+
+
+class TestSession:
+    def test_it_begins_is_noted_and_met(self, caplog):
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            [opening] = bench.of("POST session")
+            assert (opening["clusterUid"], opening["previous"], opening["number"]) == ("c", 0, 0)
+            assert opening["version"]
+            assert bench.met == [session(1)]
+            assert (bench.dial.session, bench.dial.trouble) == (session(1), "")
+            [kept] = [each for each in bench.server.objects("secrets") if each["metadata"]["name"] == NAME]
+            assert kept["type"] == "dayfly.dev/agent"
+            assert bench.of("GET messages") == [{"session": "1", "after": "0", "digest": "", "wait": str(dial.WAIT_S)}]
+
+        caplog.set_level("INFO", "dayfly.operator.agent.dial")
+        played(story)
+        assert [record.getMessage() for record in caplog.records] == [
+            "connected to the control plane as cluster east of acme"
+        ]
+
+    @pytest.mark.parametrize(
+        ("answer", "refused", "frozen", "why", "most"),
+        [
+            (refusal(401), 1, False, "no", dial.REFUSED_PAUSE_S),
+            (refusal(403), 1, False, "no", dial.REFUSED_PAUSE_S),
+            (refusal(400), 1, False, "no", dial.REFUSED_PAUSE_S),
+            (refusal(FROZEN_STATUS), 0, True, "no", dial.REFUSED_PAUSE_S),
+            (refusal(500), 0, False, "it cannot be reached: it answers 500: no", dial.AWAY_PAUSE_S),
+            (refusal(409), 0, False, "it cannot be reached: it answers 409: no", dial.AWAY_PAUSE_S),
+            (WayError("closed"), 0, False, "it cannot be reached: closed", dial.AWAY_PAUSE_S),
+            (Answer(500, {}, b"<html>"), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (
+                refusal(500, error="a\x1b" + "b" * 400),
+                0,
+                False,
+                f"it cannot be reached: it answers 500: a{'b' * 299}",
+                10.0,
+            ),
+            (session(1, check="x"), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
+            (session(2), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
+        ],
+    )
+    def test_where_there_is_none_it_is_said_why_and_tried_again_ever_later(
+        self, caplog, answer, refused, frozen, why, most
+    ):
+        async def story(bench: Bench):
+            bench.says("POST session", *[answer] * 12)
+            await asyncio.sleep(1_000)
+            assert (bench.dial.refusals, bench.dial.is_frozen) == (12 * refused, frozen)
+            assert bench.dial.trouble == why
+            assert bench.dial.session is None
+            times = bench.times("POST session")
+            pauses = [after - before for before, after in itertools.pairwise(times)]
+            for number, pause in enumerate(pauses):
+                longest = min(most, 2.0 ** min(number, 6))
+                assert longest / 2 <= pause <= longest
+            bench.says("POST session", session(1))
+
+        played(story)
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert told == [f"the control plane: {why}. What was received goes on; it is tried again"], "once"
+
+    def test_when_it_is_there_again_that_is_said(self, caplog):
+        async def story(bench: Bench):
+            bench.says("POST session", refusal(FROZEN_STATUS), session(1))
+            await asyncio.sleep(60)
+            assert (bench.dial.trouble, bench.dial.is_frozen) == ("", False)
+
+        caplog.set_level("INFO", "dayfly.operator.agent.dial")
+        played(story)
+        assert caplog.records[-1].getMessage() == "the control plane is reached again"
+
+    def test_one_of_which_the_beginning_was_not_heard_is_followed_by_another(self):
+        async def story(bench: Bench):
+            bench.says("POST session", refusal(409, there="4"), session(5))
+            await asyncio.sleep(1)
+            assert [each["previous"] for each in bench.of("POST session")] == [0, 4]
+            assert bench.dial.session == session(5)
+
+        played(story)
+
+    def test_one_that_was_put_back_is_not_followed(self):
+        async def story(bench: Bench):
+            bench.says("POST session", refusal(409, there="4"))
+            await asyncio.sleep(30)
+            assert [each["previous"] for each in bench.of("POST session")] == [9, 9]
+            assert bench.dial.trouble == "", "another session is no trouble"
+
+        played(story, seen=Seen(9, 3, "d"))
+
+    def test_who_takes_nothing_for_known_begins_another_if_there_is_one(self, caplog):
+        async def story(bench: Bench):
+            bench.dial.begin_anew()
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            bench.says("POST session", session(2))
+            bench.dial.begin_anew()
+            await asyncio.sleep(5)
+            assert bench.dial.session == session(2)
+
+        played(story)
+        assert sum("has less than it had" in record.getMessage() for record in caplog.records) == 1
+
+
+class TestHearing:
+    def test_what_comes_is_noted_and_carried_out_in_turn(self):
+        async def story(bench: Bench):
+            stop = wire.encode(
+                wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
+            ).decode()
+            first, seen = letters(Seen(1), stop, stop)
+            second, after = letters(seen, stop)
+            bench.says("POST session", session(1))
+            bench.says("GET messages", first, second)
+            await asyncio.sleep(1)
+            assert len(bench.came) == 3
+            assert bench.cursor.seen == after
+            assert [each["after"] for each in bench.of("GET messages")] == ["0", "2", "3"]
+            other = Cursor(bench.client, "dayfly-system")
+            await other.load()
+            assert other.seen == after
+
+        played(story)
+
+    def test_what_says_nothing_is_passed_over(self, caplog):
+        async def story(bench: Bench):
+            found, _ = letters(Seen(1), "{}")
+            bench.says("POST session", session(1))
+            bench.says("GET messages", found)
+            await asyncio.sleep(1)
+            assert len(bench.of("GET messages")) == 2
+
+        played(story)
+
+    @pytest.mark.parametrize("how", ["number", "body"])
+    def test_what_was_altered_on_its_way_is_not_carried_out(self, how):
+        async def story(bench: Bench):
+            found, _ = letters(Seen(1), "a")
+            [message] = found.messages
+            change = {"number": 2} if how == "number" else {"body": "b"}
+            wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
+            bench.says("POST session", session(1))
+            bench.says("GET messages", wrong)
+            await asyncio.sleep(5)
+            assert bench.came == []
+            assert bench.cursor.seen.number == 0
+            assert len(bench.of("GET messages")) == 2, "it is asked for again"
+            assert len(bench.of("POST session")) == 1
+
+        played(story)
+
+    def test_where_another_operator_has_noted_something_the_session_is_over(self):
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            other = Cursor(bench.client, "dayfly-system")
+            await other.load()
+            await other.save(Seen(1, 7, "d"))
+            found, _ = letters(Seen(1), "a")
+            bench.says("POST session", session(2))
+            bench.dial.begin_anew()
+            await asyncio.sleep(5)
+            assert bench.of("POST session")[1]["number"] == 7
+            del found
+
+        played(story)
+
+    def test_a_silent_server_is_asked_ever_later_and_at_once_when_it_has_spoken(self):
+        async def story(bench: Bench):
+            found, _ = letters(Seen(1), "{}")
+            bench.says("POST session", session(1))
+            bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
+            await asyncio.sleep(300)
+            times = bench.times("GET messages")
+            pauses = [after - before for before, after in itertools.pairwise(times)]
+            for number, pause in enumerate(pauses[:8]):
+                longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
+                assert longest / 2 <= pause <= longest
+            assert pauses[8] == 0
+            assert pauses[9] <= 1
+
+        played(story)
