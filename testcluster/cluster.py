@@ -136,7 +136,7 @@ def up(
     with host.lock():
         _sweep()
         cluster, lock = _reserve()
-        in_memory = kubelet and host.spares_memory()
+        in_memory = kubelet and not way_out and host.spares_memory()  # nobody knows how large what is pulled will be
         shape = components.Shape(
             cluster.name, kubelet, kwok_nodes, audit is not None, tuple(without), way_out, images_in_memory=in_memory
         )
