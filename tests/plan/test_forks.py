@@ -3,9 +3,12 @@
 import msgspec
 import pytest
 
+from dayfly.plan.decide import decide
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
+from dayfly.spec.run import State, UnitRecord
 from plan.rows import APP, MAKE, NOW, SEED, Row, check
-from plan.worlds import after, born, claim, database, done, failed, fork, plan_of, record
+from plan.worlds import after, born, claim, database, done, failed, fork, plan_of, record, world
 
 WEB = "fork:shop/web"
 PLAN = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))
@@ -39,3 +42,23 @@ ROWS = (
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_decision(row):
     check(row)
+
+
+@pytest.mark.parametrize(
+    ("lived", "ended", "pause"),
+    [(60_000, NOW, 1_000), (59_999, NOW, 4_000), (0, NOW, 4_000), (60_000, NOW - 999, 1_000)],
+)
+def test_one_that_had_run_for_a_minute_starts_again_soon_and_one_that_keeps_ending_later(lived, ended, pause):
+    third = UnitRecord(
+        attempt=3,
+        state=State.DONE,
+        outcome="failed",
+        failures=3,
+        started_at=ended - lived if lived else 0,
+        ended_at=ended,
+        kind="fork",
+        generation=PLAN.kept[APP].generation,
+    )
+    run = msgspec.structs.replace(MADE, units={**MADE.units, APP: third})
+    [wait] = [each for each in decide(PLAN, world(run), NOW).waits if each.unit == APP]
+    assert (wait.reason, wait.until) == (Reason.WAITING_TO_RETRY, ended + pause)

@@ -18,6 +18,12 @@ def group(value="a*", scope=""):
     return Group(scope, parse({"label": {"key": "team", "value": value}}))
 
 
+def several(how, *labels):
+    """A group that asks for any or all of these."""
+    terms = [{"label": {"key": key, "value": value}} for key, value in labels]
+    return Group("", parse({how: terms}))
+
+
 def report(**more):
     said = {"ready": True, "reason": "AllDesiredWorkloadsReady", "message": "m", "phase": Phase.OPEN, **more}
     return Report(uid="u", done=0, total=0, units=(), **said)
@@ -44,6 +50,19 @@ def test_a_group_takes_only_those_of_its_own_place():
     crowd.put_group("of all", group())
     assert [each.name for each in crowd.of("of c").values()] == ["here"]
     assert sorted(each.name for each in crowd.of("of all").values()) == ["here", "there"]
+
+
+def test_a_group_may_ask_for_any_or_all_of_several_labels():
+    crowd = Members()
+    crowd.put("1", member("both", team="a", tier="web"))
+    crowd.put("2", member("one", team="a", tier="db"))
+    crowd.put("3", member("other", team="b", tier="web"))
+    crowd.put("4", member("none", team="c"))
+    asked = (("team", "a"), ("tier", "w*"))
+    crowd.put_group("any", several("any", *asked))
+    crowd.put_group("all", several("all", *asked))
+    assert sorted(each.name for each in crowd.of("any").values()) == ["both", "one", "other"]
+    assert [each.name for each in crowd.of("all").values()] == ["both"]
 
 
 def test_after_any_changes_it_is_as_if_asked_anew():

@@ -1,0 +1,43 @@
+"""Whether nothing is left to do that has to be done before the target stops."""
+
+import msgspec
+import pytest
+
+from dayfly.plan.closing import is_past_pre_stop
+from dayfly.spec.run import Phase
+from plan.test_closing import HOOK, REMOVED
+from plan.worlds import ABANDON, after, born, claim, close, done, failed, record
+
+STARTED = msgspec.structs.replace(born(HOOK), started_at=1)
+CLOSED = after(HOOK, STARTED, close())
+
+
+@pytest.mark.parametrize(
+    ("run", "past"),
+    [
+        (STARTED, False),
+        (CLOSED, False),
+        (after(HOOK, CLOSED, claim("drain")), False),
+        (done(HOOK, CLOSED, "drain"), True),
+        (after(HOOK, CLOSED, claim("drain"), record("drain", failed())), False),
+        (after(HOOK, born(HOOK), close()), True),
+        (msgspec.structs.replace(CLOSED, abandon=ABANDON), True),
+        (msgspec.structs.replace(CLOSED, closed=REMOVED), True),
+        (msgspec.structs.replace(CLOSED, phase=Phase.CLEANED), True),
+        (msgspec.structs.replace(done(HOOK, STARTED, "drain"), abandon=ABANDON), False),
+    ],
+    ids=[
+        "it is open",
+        "closed",
+        "at it",
+        "done",
+        "failed, and to be tried again",
+        "it never started",
+        "given up",
+        "it lives on",
+        "over",
+        "open, whatever is wished",
+    ],
+)
+def test_it_is_once_they_are_over_or_there_is_no_need(run, past):
+    assert is_past_pre_stop(HOOK, run) is past
