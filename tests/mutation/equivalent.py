@@ -10,6 +10,8 @@ EQUIVALENT: dict[str, str] = {
         "what waits does so for another that is there and comes later; as `after` has no circle the last of them is "
         "among those that go, and does not rest"
     ),
+    'plan/trace.py settled: (kind for kind in kinds(report, expires_soon=False) if kind in ("ready", "failed")) -> '
+    "(kind for kind in kinds(report, expires_soon=False))": "of a run that is open nothing else is told",
     "plan/opening.py _start_fork: 0 -> 1": "a moment in unix milliseconds that is over: no clock shows 0",
     "execute/masks.py _begun: at >= 0 -> (at > 0)": "what is sought behind the first byte is never found at it",
     "execute/masks.py _begun: at < 0 -> (at <= 0)": "what is sought behind the first byte is never found at it",
