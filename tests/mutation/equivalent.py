@@ -141,4 +141,6 @@ EQUIVALENT: dict[str, str] = {
     "operator/hooks/target_grants.py TargetGrants.check: 0 -> 1": "no clock shows so early a moment",
     "operator/agent/served.py Served.__init__: 0 -> 1": "the first session sets it before anything is told",
     "operator/agent/served.py Served.lease: seen is None or run is None -> (run is None)": "what is not there has no run",
+    "operator/agent/dial.py Dial.__init__: 0 -> 1 (1)": "each session begins with it anew",
+    "operator/agent/dial.py Dial.__init__: 1 -> 2": "each session begins with it anew",
 }

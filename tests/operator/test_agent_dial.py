@@ -7,7 +7,7 @@ import itertools
 
 import msgspec
 import pytest
-from rig.dialling import Bench, letters, played, refusal, session
+from rig.dialling import SAID, Bench, letters, played, refusal, session
 
 from dayfly.operator.agent import dial
 from dayfly.operator.agent.cursor import NAME, Cursor, Seen
@@ -98,6 +98,36 @@ class TestSession:
 
         played(story)
 
+    def test_of_one_that_both_know_another_is_begun(self):
+        async def story(bench: Bench):
+            bench.says("POST session", refusal(409, there="4"), session(5))
+            await asyncio.sleep(1)
+            assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
+            assert bench.dial.session == session(5)
+
+        played(story, seen=Seen(4, 3, "d"))
+
+    def test_one_that_is_over_is_followed_soon_by_another_in_which_nothing_of_it_is_said(self):
+        async def story(bench: Bench):
+            bench.says("POST session", *[WayError("away")] * 5, session(1))
+            await asyncio.sleep(60)
+            assert bench.dial.session == session(1)
+            bench.says("POST messages", refusal(409, there="x"))
+            bench.hear(SAID)
+            bench.hear(SAID)
+            await asyncio.sleep(0.1)
+            assert (bench.dial.session, bench.dial.trouble) == (None, "")
+            bench.says("POST session", session(2))
+            await asyncio.sleep(1)
+            assert bench.dial.session == session(2), "a second later at most"
+            bench.says("POST messages", {"heard": 1})
+            bench.hear(SAID)
+            await asyncio.sleep(1)
+            told = bench.of("POST messages")[-1]
+            assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
+
+        played(story)
+
     def test_one_that_was_put_back_is_not_followed(self):
         async def story(bench: Bench):
             bench.says("POST session", refusal(409, there="4"))
@@ -170,17 +200,18 @@ class TestHearing:
 
     def test_where_another_operator_has_noted_something_the_session_is_over(self):
         async def story(bench: Bench):
-            bench.says("POST session", session(1))
-            await asyncio.sleep(1)
-            other = Cursor(bench.client, "dayfly-system")
-            await other.load()
-            await other.save(Seen(1, 7, "d"))
-            found, _ = letters(Seen(1), "a")
-            bench.says("POST session", session(2))
-            bench.dial.begin_anew()
+            async def late():
+                other = Cursor(bench.client, "dayfly-system")
+                await other.load()
+                await other.save(Seen(1, 7, "d"))
+                return letters(Seen(1), "{}")[0]
+
+            bench.says("POST session", session(1), session(2))
+            bench.says("GET messages", late)
             await asyncio.sleep(5)
-            assert bench.of("POST session")[1]["number"] == 7
-            del found
+            assert [each["number"] for each in bench.of("POST session")] == [0, 7]
+            assert bench.dial.session == session(2)
+            assert (bench.came, bench.dial.trouble) == ([], ""), "what nobody has noted is not carried out"
 
         played(story)
 

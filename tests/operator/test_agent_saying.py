@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 
 import pytest
-from rig.dialling import SAID, Bench, home, played, refusal, session
+from rig.dialling import LONG, SAID, Bench, home, played, refusal, session
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
@@ -43,6 +44,40 @@ class TestSaying:
             bench.hear(SAID)
             await asyncio.sleep(5)
             assert [(each["first"], len(each["messages"])) for each in bench.of("POST messages")] == [(1, 2), (2, 1)]
+
+        played(story)
+
+    def test_of_a_server_that_hears_nothing_it_is_asked_ever_later(self):
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            bench.says("POST messages", *[WayError("slow")] * 8, {"heard": 1}, WayError("slow"), {"heard": 2})
+            bench.hear(SAID)
+            await asyncio.sleep(300)
+            bench.hear(SAID)
+            await asyncio.sleep(300)
+            times = bench.times("POST messages")
+            pauses = [after - before for before, after in itertools.pairwise(times)]
+            for number, pause in enumerate(pauses[:8]):
+                longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
+                assert longest / 2 <= pause <= longest
+            assert 0.5 <= pauses[9] <= 1
+
+        played(story)
+
+    def test_what_has_no_room_waits_with_all_that_comes_after_it(self, monkeypatch):
+        small, large = len(wire.encode(SAID)), len(wire.encode(LONG))
+        monkeypatch.setattr(dial, "MOST_BYTES", small + large - 1)
+
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            bench.says("POST messages", {"heard": 1}, {"heard": 2}, {"heard": 3})
+            for message in (SAID, LONG, SAID):
+                bench.hear(message)
+            await asyncio.sleep(5)
+            told = [(each["first"], [len(text) for text in each["messages"]]) for each in bench.of("POST messages")]
+            assert told == [(1, [small]), (2, [large]), (3, [small])]
 
         played(story)
 
@@ -89,6 +124,19 @@ class TestSaying:
 
         played(story)
 
+    def test_as_much_as_may_wait_waits(self, monkeypatch):
+        monkeypatch.setattr(dial, "MOST_UNHEARD_BYTES", 3 * len(wire.encode(SAID)))
+
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await asyncio.sleep(1)
+            for _ in range(4):
+                bench.hear(SAID)
+            assert bench.dial.session is not None
+            assert len(bench.dial._unheard) == 4
+
+        played(story)
+
     @pytest.mark.parametrize("most", ["MOST_UNHEARD", "MOST_UNHEARD_BYTES"])
     def test_what_is_not_heard_for_too_long_is_dropped_and_all_is_said_anew(self, monkeypatch, most):
         one = len(wire.encode(SAID))
@@ -132,6 +180,7 @@ class TestLiving:
         ("answer", "living"),
         [
             ({"session": 1, "uids": ["a"]}, frozenset({"a"})),
+            ({"session": 1, "uids": ["a", "b"]}, frozenset({"a", "b"})),
             ({"session": 1, "uids": []}, frozenset()),
             ({"session": 1, "uids": ["a", "c"]}, None),
             (WayError("lost"), None),

@@ -19,7 +19,7 @@ from dayfly.spec.mailbox import SESSION_HEADER, Letters, Opening, Sent, Session,
 from kube.fake import FakeCluster, run
 from rig.world import KINDS
 
-SAID = wire.Pulse(session=1, count=1)
+SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60)
 
 
 def home() -> FakeCluster:
@@ -74,6 +74,8 @@ class Bench:
         if not answers:
             await asyncio.Event().wait()
         found = answers.pop(0)
+        if callable(found):
+            found = await found()
         if isinstance(found, Exception):
             raise found
         return found if isinstance(found, Answer) else Answer(200, {}, msgspec.json.encode(found))

@@ -70,11 +70,9 @@ class FrozenError(TroubleError):
 
 
 class OverError(TroubleError):
-    """Another session has begun; `session` is the one there is."""
+    """Another session has begun; `session` is the one there is, 0 if that was not said."""
 
-    def __init__(self, session: int) -> None:
-        super().__init__(f"session {session} is the one there is")
-        self.session = session
+    session = 0
 
 
 class Dial:
@@ -112,7 +110,7 @@ class Dial:
         self.is_frozen = False
         self._unheard: deque[str] = deque()
         self._unheard_bytes = 0
-        # Of the first that was not heard.
+        # Of the first that was not heard. A session begins with both anew.
         self._first = 1
         self._says = asyncio.Event()
 
@@ -126,8 +124,8 @@ class Dial:
                     await self._open()
                     failures = 0
                     await first(self._listen(), self._speak())
-                except OverError as fault:
-                    self._close(str(fault), said=False)
+                except OverError:
+                    self.session = None
                 except TroubleError as fault:
                     self._close(str(fault))
                     self.refusals += isinstance(fault, RefusedError)
@@ -138,7 +136,7 @@ class Dial:
                 failures += 1
                 await self._pause(failures, most)
         finally:
-            self._close("this operator does not lead any more", said=False)
+            self.session = None
 
     async def living(self, uids: tuple[str, ...]) -> frozenset[str] | None:
         """Those of the sandboxes that are to live; None if the control plane cannot be asked now."""
@@ -190,12 +188,11 @@ class Dial:
         # The first thing that is said: whoever hears it says hello.
         self._end.attach(self._hear)
 
-    def _close(self, why: str, *, said: bool = True) -> None:
+    def _close(self, why: str) -> None:
         self.session = None
-        if said and why != self.trouble:
+        if why != self.trouble:
             log.warning("the control plane: %s. What was received goes on; it is tried again", why)
-        if said:
-            self.trouble = why
+        self.trouble = why
 
     def _void(self) -> None:
         """Have this session end at once."""
@@ -224,7 +221,7 @@ class Dial:
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.OutcomeUnknown) as fault:
-                raise OverError(0) from fault  # another operator listens, or what is noted is not known
+                raise OverError from fault  # another operator listens, or what is noted is not known
             except (WayError, errors.ApiError) as fault:
                 failures += 1
                 log.debug("nothing was received: %s", fault)
@@ -287,7 +284,7 @@ class Dial:
 
     def _now(self) -> Session:
         if self.session is None:
-            raise OverError(0)
+            raise OverError
         return self.session
 
     async def _ask(
@@ -305,7 +302,9 @@ class Dial:
                 raise RefusedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise OverError(int(there) if there.isdecimal() else 0)
+                over = OverError()
+                over.session = int(there) if there.isdecimal() else 0
+                raise over
             case status if status == FROZEN_STATUS:
                 raise FrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")
