@@ -263,3 +263,10 @@ class TestServices:
         assert (first_port(self.of("web", {}, ports=(80, 81))), first_port(self.of("web", {}, ports=()))) == (80, 0)
         headless = service(self.of("web", {"app": "web"}, clusterIP="None"), IDENTITY)
         assert headless["spec"]["clusterIP"] == "None"
+
+
+def test_a_baseline_whose_pods_have_no_labels_has_a_fork_with_its_own():
+    bare = copy.deepcopy(BASELINE)
+    del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
+    manifest = fork(unit(), bare, IDENTITY, inputs={}, hosts={}, leave=Leave(home=True))
+    assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN

@@ -524,3 +524,9 @@ class TestChance:
             # No field that a server of today has.
             "all variables of another kind",
         }
+
+
+def test_what_the_baseline_has_is_its_forks_in_whatever_order_it_is_written():
+    volume = {"hostPath": {"type": "Directory", "path": "/var/lib/agent"}, "name": "root"}
+    patch = json({"op": "replace", "path": "/spec/template/spec/volumes/0", "value": volume})
+    assert forked(patch, of="agent", env=())["spec"]["template"]["spec"]["volumes"] == [volume]
