@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.paths import declared_paths, private_directories
+from dayfly.execute.process.paths import declared_paths, private_directories, usual_folders
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import (
     MARGIN_MS,
@@ -337,3 +337,9 @@ class TestObserving:
 
         monkeypatch.setattr(folder, "locked", sealed)
         assert self.seen(folder).result.message != "its runner ended without a receipt"
+
+
+def test_of_the_usual_folders_those_are_private_that_this_machine_has(monkeypatch):
+    for there in ({"/tmp", "/var/tmp"}, {"/tmp"}):
+        monkeypatch.setattr("os.path.isdir", there.__contains__)
+        assert set(usual_folders()) == there

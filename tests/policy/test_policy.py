@@ -290,6 +290,7 @@ UID = {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.ui
         lambda ours: ours["sources"].pop(0),
         lambda ours: ours.update(sources=ours["sources"][:1]),
         lambda ours: ours["sources"][1].update(downwardAPI={}),
+        lambda ours: ours["sources"][1].update(serviceAccountToken={"path": "t"}),
         lambda ours: ours["sources"][1].update(downwardAPI={"items": [UID]}),
         lambda ours: ours["sources"][1].update(downwardAPI={"items": [ORDER, {**UID, "path": "other"}]}),
         lambda ours: ours["sources"][1].update(downwardAPI={"items": [{**UID, "path": "order"}]}),
