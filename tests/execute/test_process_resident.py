@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sys
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,3 +95,22 @@ async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypat
         mute._grow_old()
     assert looks == [pytest.approx(after)]
     mute._answers.clear()
+
+
+async def test_that_a_launcher_has_sealed_is_told_and_that_word_may_be_lost(mute):
+    [question] = await asked(mute)
+    told, ears = [], mute._ears
+    mute.sealed = told.append
+    mute._ears = SimpleNamespace(recv=lambda _most: (4711).to_bytes(4, sys.byteorder))
+    mute._told()
+
+    def lost(_most):
+        raise ConnectionResetError
+
+    mute._ears = SimpleNamespace(recv=lost)
+    mute._told()
+    assert told == [4711]
+    mute._ears = ears
+    mute.close()
+    with pytest.raises(UnansweredError):
+        await question

@@ -54,6 +54,16 @@ class TestOneAttempt:
         assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own"
         assert (await mine.lock("b"))[0] == 200
 
+    async def test_one_that_was_altered_where_it_is_kept_is_not_read_and_that_is_said(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(b"{}", "a")
+        for blob in store.blobs:
+            store.blobs[blob] = [bytes(len(chunk)) for chunk in store.blobs[blob]]
+        status, said = await mine.ask("GET")
+        assert (status, said[-1:]) == (500, b"\n")
+        assert b"version 1" in said
+
     async def test_a_deleted_state_is_none(self, store):
         mine = Client(store)
         await mine.lock("a")
