@@ -154,3 +154,11 @@ def test_a_name_that_cannot_be_written_is_one_that_cannot_be_resolved(tmp_path):
 
     sent = send(tmp_path, unit("https://api.example/"), resolver=unwritable)
     assert sent.log.splitlines()[-1] == "the name api.example cannot be resolved: label too long"
+
+
+def test_a_secret_that_is_said_back_is_not_shown(tmp_path):
+    with Server(lambda *_: answer(201, {"you": "Bearer t0ken-of-dns"})) as server:
+        bearer = {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}
+        made = unit(server.url, headers={"Authorization": bearer})
+        sent = send(tmp_path, made, allowed=[server.name], secrets={"DNS_TOKEN": "t0ken-of-dns"})
+    assert lines(sent, server)[-1] == '  {"you": "Bearer ************"}'
