@@ -336,6 +336,8 @@ class TestReleasing:
         told.attempts.tell(KEY, NeverRan(reason="Void"))
         told.attempts.release(KEY)
         assert (told.fact(), told.attempts._cancelled, told.attempts._unseen) == (None, set(), set())
+        told.attempts.drop(KEY.run)
+        assert told.attempts._facts == {}
 
     async def test_what_cannot_be_removed_is_removed_later(self, told):
         told.folder.tell(release=[OSError("busy"), False, True], leave_beginning=True)
@@ -515,6 +517,15 @@ class TestSealing:
         os.kill(child, signal.SIGKILL)
         await asyncio.wait_for(ended, 10)
         assert told.folder.calls[-1] == "leave_beginning"
+
+    async def test_a_server_that_ends_lets_go_of_those_that_have_sealed(self, told):
+        child = await self.sealed(told)
+        [(_, descriptor)] = told.attempts._leaving._left.values()
+        kill(child)
+        told.attempts.close()
+        assert is_nobody(child)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
     async def test_it_does_not_wait_for_one_that_was_stopped(self, told, monkeypatch):
         monkeypatch.setattr(leaving, "LAST_S", 0.01)

@@ -250,10 +250,14 @@ class TestSteps:
         bench.runs.teller = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
         reads = Input(name="who", fork=asks, as_=As(env="WHO"))
-        hooks = doc.hooks(post_start=[doc.step("warm", inputs=[reads])], pre_stop=[doc.step("drain", inputs=[reads])])
+        says = Unit(name="say", kind="webhook", inputs=(reads,), webhook=Webhook(request={"url": "https://a.example/"}))
+        hooks = doc.hooks(
+            post_start=[doc.step("warm", inputs=[reads]), says], pre_stop=[doc.step("drain", inputs=[reads])]
+        )
         bench.of(doc.resource("r", [doc.step("a")]), hooks)
         found = bench.steps.objections(bench.live)
         assert {name: each.reason for name, each in found.items()} == {"warm": Reason.WAITING_FOR_FORKS}
+        assert list(bench.hooks.objections(bench.live)) == ["say"], "each kind speaks for its own"
 
     SHARED = doc.step("a", outputs=[("x", "/srv/x"), ("y", "/srv/y")])
 
