@@ -18,6 +18,7 @@ from dayfly.embedded.ledger import Stored
 from dayfly.embedded.runs import Live
 from dayfly.execute.process.render import Attempt
 from dayfly.execute.state import access
+from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from dayfly.spec.wire import Verdict
 from dayfly.spec.workload import Workload
@@ -223,6 +224,18 @@ async def test_the_disks_trouble_is_no_matter_of_what_is_ready(machine):
     assert machine.report("other").message.endswith("; the disk is full")
     machine.host._writer.trouble = ""
     assert not machine.report("other").message.endswith("full")
+
+
+@pytest.mark.parametrize("routes", [True, False])
+async def test_what_is_wished_for_in_vain_is_said(machine, routes):
+    """A route before a baseline where nothing routes; and where something does, one to what nobody has declared."""
+    machine.host.routes = routes
+    await machine.host.baseline(Workload(name="app", command=("sleep", "60"), routed_port=9090))
+    local = Route(baseline=Baseline(kind="Deployment", namespace="default", name="api"), keys=("k",), local_port=7)
+    await machine.host.offer(doc.offer(forks=[doc.fork(), Unit(name="mine", kind="route", route=local)]))
+    [said] = machine.report().unserved
+    assert said.startswith("local mine (no baseline" if routes else "the route from default/app (this server routes")
+    await machine.finish()
 
 
 async def test_a_fork_begins_once_its_baseline_is_declared(machine):

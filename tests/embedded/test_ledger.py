@@ -11,6 +11,7 @@ import pytest
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
+from dayfly.plan.table import IllegalMoveError
 from dayfly.plan.world import Wish
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
 from embedded import documents as doc
@@ -262,3 +263,13 @@ def test_units_are_kept_as_they_were_written(ledger):
     run = claimed(ledger)
     assert isinstance(run.units["r/a"], UnitRecord)
     assert ledger.load("u").run.units["r/a"].ref == "boot"
+
+
+@pytest.mark.parametrize("unit", ["r/a", "r/gone", "fork:default/app"])
+def test_a_run_that_ends_begins_nothing_but_what_cleans_up(ledger, unit):
+    """Whether a unit is a create step, or is not wished for any more, or is kept."""
+    assert ledger.birth(stored())
+    closed = ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 4)
+    with pytest.raises(IllegalMoveError):
+        ledger.commit(closed, PLAN, (Claim(unit=unit, attempt=1, kind="exec", ref="boot", at=4),), {}, 4)
+    assert ledger.commit(closed, PLAN, (Claim(unit="r/z", attempt=1, kind="exec", ref="boot", at=4),), {}, 4)

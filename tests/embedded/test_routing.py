@@ -188,8 +188,9 @@ class TestFollowing:
 
     async def test_who_hears_of_it_is_whom_it_concerns(self, bench):
         old = KEY._replace(run="old")
-        bench.routing.put(old, wished())
         bench.routing.start()
+        await until(lambda: bench.proxy.asked)
+        bench.routing.put(old, wished())
         await until(lambda: bench.fact(old).ready)
         bench.routing.put(KEY, wished())
         await until(lambda: bench.fact().ready)
