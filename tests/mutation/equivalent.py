@@ -146,4 +146,5 @@ EQUIVALENT: dict[str, str] = {
     "operator/agent/served.py Served.lease: seen is None or run is None -> (run is None)": "what is not there has no run",
     "operator/agent/dial.py Dial.__init__: 0 -> 1 (1)": "each session begins with it anew",
     "operator/agent/dial.py Dial.__init__: 1 -> 2": "each session begins with it anew",
+    "operator/agent/dial.py Dial._speak: break -> continue": "with each that is looked at the size grows: none has room then",
 }

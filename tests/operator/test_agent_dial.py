@@ -103,6 +103,8 @@ class TestSession:
             bench.says("POST session", refusal(409, there="4"), session(5))
             await asyncio.sleep(1)
             assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
+            first, second = bench.times("POST session")
+            assert first == second, "there is nothing to wait for"
             assert bench.dial.session == session(5)
 
         played(story, seen=Seen(4, 3, "d"))

@@ -39,11 +39,13 @@ class TestSaying:
         async def story(bench: Bench):
             bench.says("POST session", session(1))
             await asyncio.sleep(1)
-            bench.says("POST messages", {"heard": 1}, {"heard": 2})
+            bench.says("POST messages", {"heard": 0}, {"heard": 1}, {"heard": 2})
             bench.hear(SAID)
             bench.hear(SAID)
             await asyncio.sleep(5)
-            assert [(each["first"], len(each["messages"])) for each in bench.of("POST messages")] == [(1, 2), (2, 1)]
+            told = [(each["first"], len(each["messages"])) for each in bench.of("POST messages")]
+            assert told == [(1, 2), (1, 2), (2, 1)]
+            assert bench.dial.trouble == "", "that nothing was heard can be"
 
         played(story)
 

@@ -1,0 +1,334 @@
+"""Addresses of endpoints, each rule alone: when one works, what it is told to wait for, where it leads, and when it goes."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from rig.alone import NAME, OWN, UNIT, Alone
+from rig.gateways import KINDS
+
+from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.pod.read import stamp
+from dayfly.kube.objects import Key
+from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.routes import previews
+from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
+from dayfly.operator.routes.route_memory import RouteMemory
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Objection, Running, Waiting
+from dayfly.spec.lifecycle import Kind, Preview, Unit
+from dayfly.spec.run import Request
+from kube.fake import Fault, Harm, run
+
+EDGE = Edge("edges", "edge", "example.com", "https")
+ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
+SHOWN = label("box", "u", "page")
+STEP = "preview:page"
+
+
+def page(**more: Any) -> Unit:
+    wished = {"scheme": "http", "host": "web.shop.svc", "port": 80, "key": "k", **more}
+    return Unit(name="page", kind=Kind.PREVIEW, preview=Preview(**wished))
+
+
+class Bench(Alone):
+    """The same, with an endpoint before `web`, and a Gateway of which the test tells."""
+
+    def __init__(self, *, edge: Edge | None = EDGE, served: bool = True, forked: bool = False, **wished: Any) -> None:
+        super().__init__()
+        for kind in KINDS:
+            self.server.serve(kind)
+        self.plan = seal((), (page(**wished), *((UNIT,) if forked else ())))
+        self.step = self.plan.kept[STEP]
+        self.clock, self.later = 1_800_000_000_000, list[float]()
+        self.caches.now = lambda: self.clock
+        self.caches.queue = SimpleNamespace(add=lambda _key, after=0.0: self.later.append(after))
+        if served:
+            self.caches.gateway._followed["httproutes"] = None
+        self.labels: dict[str, str] | None = {"app": "web"}
+        self.previews = Previews(self.caches, edge, SimpleNamespace(of=self._labels))
+        self.routes = RouteMemory()
+
+    async def _labels(self, _of: Any) -> dict[str, str] | None:
+        return self.labels
+
+    def shown(self) -> dict[str, Any] | None:
+        return next(iter(self.server.objects("httproutes")), None)
+
+    def hears(
+        self, *, accepted: str = "", refs: str = "", generation: int | None = None, at: int | None = None
+    ) -> None:
+        """The cache has the routes as they are, with what their Gateway says of them."""
+        self.look()
+        for route in self.caches.gateway.routes["httproutes"]:
+            self.caches.gateway.routes["httproutes"].drop(Key.of(route))
+        for item in self.server.objects("httproutes"):
+            seen = item["metadata"].get("generation", 1) if generation is None else generation
+            said = [("Accepted", accepted), ("ResolvedRefs", refs)]
+            told = [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": "NoMatchingParent",
+                    "message": "none",
+                    "observedGeneration": seen,
+                    "lastTransitionTime": stamp(self.clock if at is None else at),
+                }
+                for kind, status in said
+                if status
+            ]
+            whole = {**item, "status": {"parents": [{"conditions": told}]}}
+            self.caches.gateway.routes["httproutes"].put(msgspec.convert(whole, RouteObject))
+
+    async def stands(self) -> tuple[str, str, str]:
+        """Its reason, why it leads nowhere, and its address."""
+        fact, lack, url = await self.previews.standing(self.run, self.step, 5, self.routes)
+        assert fact.since == 5
+        assert isinstance(fact, Running | Waiting)
+        return (fact.message if isinstance(fact, Waiting) else ""), lack, url
+
+    async def kept(self) -> None:
+        self.later.clear()
+        await self.previews.keep(self.run, self.plan, [STEP], self.routes)
+
+    def leads_to(self) -> str:
+        found = self.shown()
+        assert found is not None
+        return str(found["spec"]["rules"][0]["backendRefs"][0]["name"])
+
+
+def played(story: Any, **how: Any) -> Any:
+    async def main() -> Any:
+        return await story(Bench(**how))
+
+    return run(main())
+
+
+class TestStanding:
+    def test_it_works_a_moment_after_its_gateway_has_taken_it(self):
+        async def story(bench: Bench):
+            bench.hears()
+            assert await bench.stands() == ("its route is being written", "", "")
+            assert bench.later == [PATIENCE_MS / 1000 + 0.001]
+            await bench.kept()
+            bench.hears()
+            assert (await bench.stands())[0] == "Gateway edges/edge has not taken it yet"
+            bench.hears(accepted="True", refs="True")
+            bench.later.clear()
+            assert (await bench.stands())[0] == "its Gateway has taken it, and its proxies are being told"
+            assert bench.later == [SETTLE_MS / 1000 + 0.001]
+            bench.clock += SETTLE_MS - 1
+            assert (await bench.stands())[2] == ""
+            bench.clock += 1
+            assert await bench.stands() == ("", "", f"https://{SHOWN}.example.com")
+
+        played(story)
+
+    def test_a_gateway_with_a_clock_before_ours_has_taken_it_by_the_time_we_heard(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            bench.hears(accepted="True", refs="True", at=bench.clock + 60_000)
+            await bench.stands()
+            bench.clock += SETTLE_MS
+            assert (await bench.stands())[2]
+
+        played(story)
+
+    def test_one_of_which_nobody_says_anything_is_not_waited_for_for_ever(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.stands()
+            bench.clock += PATIENCE_MS - 1
+            assert (await bench.stands())[0] == "its route is being written"
+            assert bench.later[-1] == pytest.approx(0.002)
+            bench.clock += 1
+            assert await bench.stands() == ("", "its route is being written", "")
+
+        played(story)
+
+    def test_what_a_gateway_has_against_it_is_said(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            bench.hears(accepted="False", refs="True")
+            said = "Gateway edges/edge does not take it: NoMatchingParent: none"
+            assert await bench.stands() == ("", said, "")
+            bench.hears(accepted="False", refs="True", generation=0)
+            assert (await bench.stands())[0], "of an older form that is no news"
+
+        played(story)
+
+    def test_one_that_somebody_has_given_another_name_is_written_again(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            bench.ask("PATCH", f"{ROUTES}/{SHOWN}", {"spec": {"hostnames": ["other"]}}, "application/merge-patch+json")
+            bench.hears(accepted="True", refs="True")
+            bench.clock += SETTLE_MS
+            assert (await bench.stands())[0] == "its route is being written"
+
+        played(story)
+
+    def test_what_keeps_it_from_being_written_is_said(self):
+        async def story(bench: Bench):
+            bench.hears()
+            bench.routes.stuck[STEP] = Objection(reason="r", message="a quota", since=1)
+            assert await bench.stands() == ("", "a quota", "")
+
+        played(story)
+
+    @pytest.mark.parametrize(
+        ("how", "said"),
+        [
+            ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+            ({"served": False}, "endpoints get an address by the Gateway API, which is not installed"),
+            ({"scheme": "https"}, "a Gateway speaks to it without TLS, and it would not answer"),
+            ({"port": 81}, "there is no Service web.shop.svc with port 81"),
+            ({"host": "other.shop.svc"}, "there is no Service other.shop.svc with port 80"),
+            ({"host": "web.shop"}, ""),
+        ],
+    )
+    def test_what_cannot_have_one_is_told_why_and_nothing_is_made(self, how, said):
+        async def story(bench: Bench):
+            bench.hears()
+            assert (await bench.stands())[1] == said
+            assert bench.previews.unable(bench.step) is bool(said)
+            await bench.kept()
+            assert (bench.shown() is None) is bool(said)
+
+        played(story, **how)
+
+    def test_of_another_namespace_nothing_is_told_unless_it_lets_it(self):
+        async def story(bench: Bench):
+            bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
+            bench.hears()
+            assert "an administrator can annotate it dayfly.dev/sandboxes-from=shop" in (await bench.stands())[1]
+            assert bench.later == [KEPT_AGAIN_S + 0.001]
+            notes = {"metadata": {"annotations": {"dayfly.dev/sandboxes-from": "shop"}}}
+            bench.ask("PATCH", "/api/v1/namespaces/away", notes, "application/merge-patch+json")
+            assert (await bench.stands())[1] == "there is no Service web.away.svc with port 80"
+
+        played(story, host="web.away.svc")
+
+    def test_without_a_namespace_it_is_the_default_one(self):
+        assert previews._namespace(page(host="web").preview) == "default"
+
+
+class TestKeeping:
+    def test_it_is_made_once_put_back_and_goes_when_nobody_wishes_for_it(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            made = bench.shown()
+            assert (made["metadata"]["name"], made["metadata"]["labels"][PREVIEW_LABEL]) == (SHOWN, "page")
+            assert made["spec"]["hostnames"] == [f"{SHOWN}.example.com"]
+            bench.hears()
+            await bench.kept()
+            assert bench.changes == []
+            bench.ask("PATCH", f"{ROUTES}/{SHOWN}", {"spec": {"hostnames": ["other"]}}, "application/merge-patch+json")
+            bench.hears()
+            await bench.kept()
+            assert bench.shown()["spec"]["hostnames"] == [f"{SHOWN}.example.com"]
+            bench.hears()
+            await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
+            assert bench.shown() is None
+
+        played(story)
+
+    def test_with_a_run_that_closes_it_goes(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            bench.hears()
+            closed = msgspec.structs.replace(bench.run.ledger, closed=Request(at=1, reason="Deleted"))
+            bench.run = msgspec.structs.replace(bench.run, ledger=closed)
+            await bench.kept()
+            assert bench.shown() is None
+
+        played(story)
+
+    def test_what_only_looks_like_ours_stays(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            patch = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Run", "name": "box", "uid": "x"}]}}
+            bench.ask("PATCH", f"{ROUTES}/{SHOWN}", patch, "application/merge-patch+json")
+            bench.hears()
+            await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
+            assert bench.shown() is not None
+            assert await bench.previews.remove(bench.run, "page") is True
+
+        played(story)
+
+    def test_what_is_refused_is_remembered_until_it_is_written(self):
+        async def story(bench: Bench):
+            bench.hears()
+            bench.server.denied = {("create", "httproutes.gateway.networking.k8s.io")}
+            await bench.kept()
+            assert bench.routes.stuck[STEP].message
+            assert bench.later == [0.0]
+            await bench.kept()
+            assert bench.later == [KEPT_AGAIN_S], "the same is said no second time"
+            bench.server.denied = set()
+            await bench.kept()
+            assert (bench.routes.stuck, bench.later) == ({}, [0.0])
+            bench.hears()
+            await bench.kept()
+            assert bench.later == []
+
+        played(story)
+
+    def test_what_somebody_else_wrote_first_is_looked_at_again(self):
+        async def story(bench: Bench):
+            bench.hears()
+            bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
+            await bench.kept()
+            assert (bench.later, bench.routes.stuck) == ([1.0], {})
+
+        played(story)
+
+    def test_whether_it_is_gone_the_server_says(self):
+        async def story(bench: Bench):
+            assert await bench.previews.remove(bench.run, "page") is True
+            bench.hears()
+            await bench.kept()
+            assert await bench.previews.remove(bench.run, "other") is True
+            assert await bench.previews.remove(bench.run, "page") is False
+            assert bench.shown() is None
+            assert await bench.previews.remove(bench.run, "page") is True
+            bench.server.forget("httproutes")
+            assert await bench.previews.remove(bench.run, "page") is True
+
+        played(story)
+
+
+class TestLeading:
+    @pytest.mark.parametrize(
+        ("labels", "port", "to"),
+        [({"app": "web"}, 80, OWN), ({"app": "other"}, 80, "web"), (None, 80, "web"), ({"app": "web"}, 81, "web")],
+    )
+    def test_it_leads_to_the_fork_of_what_it_names(self, labels, port, to):
+        async def story(bench: Bench):
+            assert NAME in bench.plan.kept
+            bench.service(port=port)
+            bench.labels = labels
+            bench.hears()
+            await bench.kept()
+            assert bench.leads_to() == to
+
+        played(story, forked=True)
+
+    def test_where_there_is_none_it_leads_to_what_it_names(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            assert bench.leads_to() == "web"
+            assert "sd-sandbox=k" in json.dumps(bench.shown()), "and gives the key"
+
+        played(story, forked=True)
