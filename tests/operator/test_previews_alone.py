@@ -13,6 +13,7 @@ from rig.gateways import KINDS
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
 from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
 from dayfly.operator.refusals import KEPT_AGAIN_S
@@ -238,6 +239,24 @@ class TestKeeping:
             bench.hears()
             await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
             assert bench.shown() is None
+
+        played(story)
+
+    def test_of_several_each_is_its_own_and_what_is_no_address_is_not_looked_at(self):
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            made = bench.shown()
+            for name, labels in (("a-route", {}), ("a-preview", {PREVIEW_LABEL: "a"})):
+                labels |= {RUN_LABEL: bench.run.metadata.name}
+                meta = {"name": name, "labels": labels, "ownerReferences": made["metadata"]["ownerReferences"]}
+                bench.ask("POST", ROUTES, {"metadata": meta, "spec": made["spec"] | {"hostnames": ["other"]}})
+            bench.hears(accepted="True", refs="True")
+            assert (await bench.stands())[0] == "its Gateway has taken it, and its proxies are being told"
+            bench.plan = seal(())
+            await bench.kept()
+            left = [each["metadata"]["name"] for each in bench.server.objects("httproutes")]
+            assert left == ["a-route"], "nobody wishes for the addresses any more"
 
         played(story)
 
