@@ -1,0 +1,225 @@
+"""Targets, each rule alone: whose runs are looked at for news of one and how soon, and what a sweep tells of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from rig.birth import BOXES, RUN
+from rig.birth import Bench as Boxes
+from rig.hooking import MACHINES, OURS
+from rig.pairing import KIND, MERGE, Alone, M
+
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
+from dayfly.operator.targets.adapter import Unknown
+from dayfly.operator.targets.targets import ASK_AGAIN_S
+from dayfly.work.pace import Urgency
+from kube.fake import run
+
+BOX = Key("shop", "box")
+
+
+class Heard(Boxes):
+    """A Sandbox with its run, and who is to be looked at, how urgently."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.looked: list[tuple[Any, Urgency | None]] = []
+        add = lambda key, urgency=None, after=0.0: self.looked.append((key, urgency))  # noqa: E731 - a stub
+        self.caches.queue = SimpleNamespace(add=add)
+        self.caches.runs.put(self.born())
+        self.looked.clear()
+
+    def hears(self, **meta: Any) -> list[tuple[Any, Urgency | None]]:
+        """For what becomes of the Sandbox."""
+        if meta:
+            self.box = self.ask("PATCH", f"{BOXES}/box", {"metadata": meta}, MERGE)
+        self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
+        looked, self.looked = self.looked, []
+        return looked
+
+
+def played(story: Any, of: Any = Heard, **how: Any) -> Any:
+    async def main() -> Any:
+        return await story(of(**how))
+
+    return run(main())
+
+
+class TestHearing:
+    def test_what_was_there_before_us_and_is_held_has_time(self):
+        async def story(bench: Heard):
+            assert bench.hears() == [(RUN, Urgency.BACKGROUND)]
+            bench.caches._whole = True
+            assert bench.hears(labels={"a": "b"}) == [(RUN, Urgency.NORMAL)]
+
+        played(story, finalizers=(TARGET_FINALIZER,))
+
+    def test_what_is_yet_to_be_held_has_not(self):
+        async def story(bench: Heard):
+            assert bench.hears() == [(RUN, Urgency.NORMAL)]
+
+        played(story)
+
+    def test_an_end_is_looked_at_first(self):
+        async def story(bench: Heard):
+            bench.hears()
+            bench.box = bench.ask("DELETE", f"{BOXES}/box")
+            assert (RUN, Urgency.URGENT) in bench.hears()
+            bench.caches.sandboxes.drop(BOX)
+            assert (RUN, Urgency.URGENT) in bench.looked
+
+        played(story, finalizers=("x/y",))
+
+    def test_a_run_that_stays_is_looked_at_once_its_target_is_gone(self):
+        async def story(bench: Alone):
+            bench.born(phase="cleaned")
+            bench.seen()
+            bench.looked.clear()
+            bench.machine_is(labels={"a": "b"})
+            assert bench.taken("queue") == []
+            bench.watched.adapter.cache.drop(M)
+            assert bench.taken("queue") == [(bench.name, 0.0)]
+
+        played(story, Alone)
+
+
+class TestSweeping:
+    def test_what_is_held_without_its_run_is_told_of(self):
+        async def story(bench: Alone):
+            told: list[Any] = []
+            bench.watched.adapter.lost = told.append
+            item = bench.machine_is(finalizers=[OURS])
+            bench.targets.sweep()
+            assert told == [item]
+            bench.born()
+            bench.targets.sweep()
+            assert told == [item], "it has its run"
+            both = bench.machine_is(finalizers=[OURS, "lifecycle.dayfly.dev/other"])
+            bench.targets.sweep()
+            assert told == [item, both], "another hook's is missing"
+            bench.machine_is(finalizers=["x/y"])
+            bench.targets.sweep()
+            assert len(told) == 2
+
+        played(story, Alone)
+
+    @pytest.mark.parametrize(
+        ("phase", "hook", "there", "looked"),
+        [
+            ("cleaned", True, False, 1),
+            ("open", True, False, 0),
+            ("cleaned", False, False, 0),
+            ("cleaned", True, True, 0),
+        ],
+    )
+    def test_a_run_that_stays_for_nobody_is_looked_at(self, phase, hook, there, looked):
+        async def story(bench: Alone):
+            made = bench.born(phase=phase, known=hook)
+            if not hook:
+                plain = msgspec.structs.replace(made.spec, hook=None)
+                bench.caches.runs.put(msgspec.structs.replace(made, spec=plain))
+            if there:
+                bench.seen()
+            bench.looked.clear()
+            bench.targets.sweep()
+            assert len(bench.taken("queue")) == looked
+
+        played(story, Alone)
+
+
+class TestKinds:
+    def test_a_kind_is_known_as_long_as_somebody_has_runs_of_it(self):
+        async def story(bench: Alone):
+            adapter, made = bench.watched.adapter, bench.born()
+            assert bench.targets.find(*KIND) is adapter
+            assert bench.targets.of(made) is adapter
+            bench.targets.drop(adapter)
+            assert bench.targets.find(*KIND) is None
+            assert isinstance(bench.targets.of(made), Unknown)
+
+        played(story, Alone)
+
+
+class TestFencing:
+    """Before its first claim."""
+
+    @pytest.mark.parametrize(
+        ("says", "fenced", "runs", "held"), [(True, True, 1, True), (None, False, 1, True), (False, False, 0, False)]
+    )
+    def test_whoever_serves_it_says_whether_it_is_to_live(self, says, fenced, runs, held):
+        async def story(bench: Heard):
+            asked: list[Any] = []
+            later: list[float] = []
+
+            async def permits(made):
+                asked.append(made)
+                return says
+
+            made = bench.caches.ledger.get(RUN)
+            bench.targets.of(made).permits = permits
+            bench.caches.queue = SimpleNamespace(add=lambda _key, after=0.0, **_: later.append(after))
+            assert await bench.targets.fence(made) is fenced
+            assert asked == [made]
+            assert later == ([ASK_AGAIN_S] if says is None else [])
+            assert len(bench.server.objects("runs")) == runs
+            assert (TARGET_FINALIZER in bench.finalizers()) is held
+
+        played(story)
+
+    def test_of_one_that_is_deleted_nobody_is_asked(self):
+        async def story(bench: Heard):
+            made = bench.caches.ledger.get(RUN)
+            bench.targets.of(made).permits = lambda _run: pytest.fail("asked")
+            bench.ask("DELETE", f"{BOXES}/box")
+            assert await bench.targets.fence(made) is True, "it ends as any other"
+
+        played(story, finalizers=(TARGET_FINALIZER,))
+
+    def test_another_of_its_name_in_the_cache_is_not_it(self):
+        async def story(bench: Heard):
+            made = bench.caches.ledger.get(RUN)
+            other = {**bench.box, "metadata": {**bench.box["metadata"], "uid": "another", "resourceVersion": "900"}}
+            bench.caches.sandboxes.put(msgspec.convert(other, SandboxObject))
+            assert bench.targets._cached(made) is None
+            assert (await bench.targets.wish(made)).stop is None
+
+        played(story)
+
+    def test_a_hook_that_is_there_lets_its_run_begin(self):
+        async def story(bench: Alone):
+            assert await bench.targets.fence(bench.born()) is True
+            assert bench.ask("GET", f"{MACHINES}/m")["metadata"]["finalizers"] == [OURS]
+
+        played(story, Alone)
+
+
+class TestEnding:
+    def test_what_its_owner_asks_for_is_read_of_its_annotations(self):
+        async def story(bench: Heard):
+            made = bench.caches.ledger.get(RUN)
+            bench.hears(annotations={RETRY_ANNOTATION: "db/make=3", ABANDON_ANNOTATION: "by hand"})
+            wish = await bench.targets.wish(made)
+            assert wish.retry == {"db/make": 3}
+            assert wish.abandon is not None
+            assert wish.abandon.message == "by hand"
+
+        played(story)
+
+    @pytest.mark.parametrize("how", ["there", "deleted", "gone"])
+    def test_with_its_run_it_goes_and_is_deleted_once(self, how):
+        async def story(bench: Heard):
+            made, asked = bench.caches.ledger.get(RUN), []
+            if how != "there":
+                bench.ask("DELETE", f"{BOXES}/box")
+            if how == "gone":
+                bench.ask("PATCH", f"{BOXES}/box", {"metadata": {"finalizers": None}}, MERGE)
+            bench.server.faults = lambda call: asked.append(call.request.method)
+            assert await bench.targets.release(made) is True
+            assert bench.server.objects("sandboxes") == []
+            assert asked.count("DELETE") == (how == "there")
+
+        played(story, finalizers=(TARGET_FINALIZER,))
