@@ -150,4 +150,6 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/previews.py Previews.seen: each.metadata.labels or {} -> (each.metadata.labels)": (
         "what belongs to a run is found by a label that it has"
     ),
+    "operator/objects/object_observer.py ObjectObserver.ask: view.hindered is not None or view.kind is None -> "
+    "(view.hindered is not None)": "of a kind that is not served it is told what hinders it",
 }

@@ -20,6 +20,7 @@ from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Run
 from dayfly.work.pace import Urgency
+from dayfly.work.queue import work
 from kube.fake import FakeCluster
 
 GONE = errors.NotFound("GET box", "gone", status=404)
@@ -190,3 +191,11 @@ def test_what_belongs_to_a_run_names_it_and_does_not_hold_it_up():
     found = owner(a_run("box"))
     assert (found["kind"], found["name"], found["uid"]) == ("Run", "box", "box")
     assert found["blockOwnerDeletion"] is False
+
+
+async def test_once_it_is_closed_nobody_is_given_work_of_any_kind():
+    made = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    made.close()
+    for queue in (made.queue, made.wishes, made.published, made.hooked, made.pairs, made.grouped):
+        async with asyncio.timeout(1):
+            await work(queue, None)
