@@ -11,11 +11,13 @@ from rig.birth import BOXES, RUN
 from rig.birth import Bench as Boxes
 from rig.hooking import MACHINES, OURS
 from rig.pairing import KIND, MERGE, Alone, M
+from rig.rules import Rules
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import Unknown
 from dayfly.operator.targets.targets import ASK_AGAIN_S
+from dayfly.spec.kinds import Pin
 from dayfly.work.pace import Urgency
 from kube.fake import run
 
@@ -28,6 +30,8 @@ class Heard(Boxes):
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
         self.looked: list[tuple[Any, Urgency | None]] = []
+        self.broken: list[str] = []
+        self.server.judge = Rules(self.server, self.broken.append)
         add = lambda key, urgency=None, after=0.0: self.looked.append((key, urgency))  # noqa: E731 - a stub
         self.caches.queue = SimpleNamespace(add=add)
         self.caches.runs.put(self.born())
@@ -223,3 +227,56 @@ class TestEnding:
             assert asked.count("DELETE") == (how == "there")
 
         played(story, finalizers=(TARGET_FINALIZER,))
+
+    @pytest.mark.parametrize("ends", [True, False])
+    def test_its_documents_go_with_the_ledger_or_with_a_run_that_never_was(self, ends):
+        async def story(bench: Heard):
+            uid, made = bench.document(), bench.caches.ledger.get(RUN)
+            pins = (Pin(name="d", uid=uid, digest=""),)
+            made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, documents=pins))
+            assert await bench.targets.wants_run(bench.caches.documents.get("d"))
+            if ends:
+                await bench.targets.release_documents(made)
+            else:
+                bench.ask("DELETE", f"{BOXES}/box")
+                assert await bench.targets.fence(made) is False
+                assert bench.server.objects("runs") == []
+            assert bench.server.objects("objectlifecyclemethods") == []
+            assert bench.broken == []
+
+        played(story)
+
+    def test_a_document_without_labels_is_no_hooks(self):
+        async def story(bench: Heard):
+            bench.document()
+            found = bench.caches.documents.get("d")
+            bare = msgspec.structs.replace(found.metadata, labels=None)
+            assert await bench.targets.wants_run(msgspec.structs.replace(found, metadata=bare))
+
+        played(story)
+
+    def test_what_holds_the_target_for_a_hook_goes_with_the_run(self):
+        async def story(bench: Alone):
+            made, loosened = bench.born(phase="cleaned"), []
+
+            async def loosen(found):
+                loosened.append(found.metadata.name)
+                return False
+
+            bench.watched.adapter.loosen = loosen
+            assert await bench.targets.loosen(made) is False
+            await bench.targets.release(made)
+            assert loosened == [bench.name, bench.name]
+
+        played(story, Alone, machine=(OURS,))
+
+    def test_what_others_hold_it_by_stays(self):
+        async def story(bench: Heard):
+            bench.hears()
+            bench.server.faults = lambda call: asked.append(call.request.method)
+            asked: list[str] = []
+            assert await bench.targets.fence(bench.caches.ledger.get(RUN)) is True
+            assert bench.finalizers() == ["x/y", TARGET_FINALIZER]
+            assert asked == ["PATCH"], "what the cache knows is not asked for"
+
+        played(story, finalizers=("x/y",))
