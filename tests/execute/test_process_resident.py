@@ -1,6 +1,7 @@
 """The resident runner's life: nothing is left of it, and nobody waits for its answer for ever."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections import deque
@@ -114,3 +115,15 @@ async def test_that_a_launcher_has_sealed_is_told_and_that_word_may_be_lost(mute
     mute.close()
     with pytest.raises(UnansweredError):
         await question
+
+
+async def test_why_none_could_be_forked_is_told_to_whoever_asked(mute):
+    [question] = await asked(mute)
+    socket = mute._socket
+    mute._socket = SimpleNamespace(recv=lambda _most: (-errno.ENOMEM).to_bytes(4, sys.byteorder, signed=True))
+    assert mute._hear()
+    mute._socket = socket
+    with pytest.raises(OSError, match="Cannot allocate memory") as told:
+        await question
+    assert (told.value.errno, told.value.filename) == (errno.ENOMEM, mute._runner)
+    mute.close()
