@@ -49,7 +49,7 @@ class Bench:
         self.done: list[object] = []
         self.fenced = self.placed = self.committed = True
         self.copies = True
-        self.lost = False
+        self.lost = self.goes = False
         self.refusal: errors.ApiError | None = None
         self.log: Printed | None = Printed(b"db://1 s3cr3t", 13, TIMES)
         ledger = SimpleNamespace(get=lambda _name: self.run, fresh=self._answer("fresh"), commit=self._commit)
@@ -95,6 +95,7 @@ class Bench:
         self.done.append(("commit", *((type(move).__name__, getattr(move, "result", None)) for move in moves)))
         if self.committed:
             self.run = msgspec.structs.replace(run, ledger=msgspec.structs.replace(run.ledger, seq=run.ledger.seq + 1))
+            self.run = None if self.goes else self.run
         return self.committed
 
     async def _keep(self, _run, place, result, values, log):
@@ -169,6 +170,15 @@ class TestCommitting:
         assert await bench.reconciler.commit(scene, (CLAIM,))
         assert bench.done == [("places", False), ("commit", ("Claim", None))]
         assert bench.sight.run.ledger.seq == 1
+
+    async def test_of_a_run_that_went_meanwhile_what_was_seen_is_gone_on_with(self):
+        bench = Bench()
+        scene = await bench.turn()
+        before = bench.sight.run
+        sight = bench.sight
+        bench.goes = True
+        assert await bench.reconciler.commit(scene, (CLAIM,))
+        assert sight.run is before
 
     async def test_nothing_is_written_without_a_place(self):
         bench = Bench()

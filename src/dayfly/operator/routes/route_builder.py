@@ -18,7 +18,7 @@ from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.strands import Concerned, Strand, concerned, leads_of, strands
 from dayfly.plan import words
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import Baseline, Kind, Route
+from dayfly.spec.lifecycle import Baseline, Route
 from dayfly.spec.routing import Forms
 
 KIND = "Deployment"
@@ -118,8 +118,9 @@ class RouteBuilder:
         found: set[str] = set()
         for step in plan.kept.values():
             other = step.unit.route
-            here = other is not None and other.baseline.namespace == route.baseline.namespace
-            if step.unit.kind == Kind.ROUTE and here and other is not None and other.baseline != route.baseline:
+            if other is None or other.baseline.namespace != route.baseline.namespace:
+                continue
+            if other.baseline != route.baseline:
                 labels = await self._labels.of(other.baseline)
                 found |= {each.metadata.name for each in render.leading(local, labels or {})}
         return frozenset(found)

@@ -1,0 +1,24 @@
+"""The Secret with what signs for states: nobody changes it, and each process reads the same."""
+
+from __future__ import annotations
+
+from rig.world import KINDS
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import NAMESPACES
+from dayfly.operator.states import authority
+from kube.fake import FakeCluster, run
+
+
+def test_it_is_made_once_and_cannot_be_changed():
+    async def story():
+        server = FakeCluster(seed=1, extra=KINDS)
+        client = Client(server.transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        first = await authority.load(client, "dayfly-system")
+        assert await authority.load(client, "dayfly-system") == first
+        [made] = server.objects("secrets")
+        assert made["immutable"] is True
+        assert made["type"] == authority.TYPE
+
+    run(story())

@@ -1,0 +1,46 @@
+"""Whose rules in VirtualServices are nobody's any more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.istio.rules import Mark
+from dayfly.operator.routes import weaver
+from dayfly.operator.routes.weaver import Weaver
+
+FORKS = {
+    "a": {("box", "f-web"), ("box", "f-api")},
+    "b": {("other", "f-web"), ("box", "f-web")},
+    "c": {("other", "f-x")},
+}
+
+
+@pytest.mark.parametrize(
+    ("stays", "within", "taken"),
+    [
+        (set(), None, [("a", "f-api"), ("a", "f-web"), ("b", "f-web")]),
+        ({"f-web"}, None, [("a", "f-api")]),
+        ({"f-web", "f-api"}, None, []),
+        (set(), {"bank"}, [("b", "f-web")]),
+        (set(), set(), []),
+    ],
+)
+async def test_only_the_runs_own_that_no_route_is_for_are_taken_out(monkeypatch, stays, within, taken):
+    """Elsewhere than where it has routes somebody else writes in its name."""
+    marks = lambda rules: frozenset(Mark(1, run, fork) for run, fork in FORKS[rules])  # noqa: E731
+    monkeypatch.setattr(weaver, "marks", marks)
+    spaces = {"a": "shop", "b": "bank", "c": "bank"}
+    seen = [SimpleNamespace(rules=name, metadata=SimpleNamespace(name=name, namespace=spaces[name])) for name in FORKS]
+    cluster = SimpleNamespace(client=None, woven=SimpleNamespace(of=lambda _run: seen))
+    found, done = Weaver(cluster), []
+
+    async def take_out(run, each, fork=""):
+        assert run == "box"
+        done.append((each.metadata.name, fork))
+
+    found.take_out = take_out
+    assert found.has_strays("box", stays, within) is bool(taken)
+    await found.tidy("box", stays, within)
+    assert done == taken
