@@ -115,6 +115,8 @@ class TestForks:
         bench.baselines.take(Workload(name="app", command=("/bin/app",)))
         bench.of(doc.resource("r", [doc.step("make", outputs=[("url", "/u")])]), wished=[reads], r__make=made)
         assert [each.reason for each in bench.forks.objections(bench.live).values()] == [Reason.INPUT_NOT_TEXT]
+        with pytest.raises(CannotRenderError):
+            bench.forks.order(bench.live, Key("u", FORK, 1), reads)
 
     async def test_with_its_run_go_its_ports(self, bench):
         await bench.forks.clear(bench.live)
