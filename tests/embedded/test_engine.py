@@ -50,8 +50,11 @@ class TestTurns:
         assert (bench.engine._deletes, bench.engine._creates) == ({}, {})
         assert bench.alarm() == NOW + int(seconds * 1000)
 
-    async def test_one_whose_run_is_gone_leaves_nothing(self, bench, monkeypatch):
+    @pytest.mark.parametrize("in_memory", [False, True])
+    async def test_one_whose_run_is_gone_leaves_nothing(self, bench, monkeypatch, in_memory):
         fails(monkeypatch, None)
+        if in_memory:
+            bench.live()
         bench.engine._deletes["u"] = bench.engine._creates["u"] = None
         bench.engine._blocked.add("u")
         bench.engine._alarms.set("u", NOW)
@@ -260,6 +263,23 @@ class TestEnd:
     async def test_before_it_has_begun_it_ends_as_well(self, bench):
         await bench.engine.stop()
         assert bench.done == ["no more", "closed"]
+
+    async def test_whoever_looks_at_the_clock_has_ended_with_it(self, bench):
+        """It may be at the ledger, which is closed then."""
+        ended = []
+
+        async def look():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                ended.append(True)
+
+        bench.engine._lookers = [asyncio.create_task(look())]
+        await asyncio.sleep(0)
+        await bench.engine.stop()
+        assert ended == [True]
 
     async def test_turns_that_are_under_way_are_finished_and_alarms_ring_no_more(self, bench, monkeypatch):
         """What they start is watched until the last has ended."""
