@@ -176,8 +176,8 @@ class TestFollowing:
     )
     async def test_while_nothing_goes_that_is_said_of_what_is_new_alone(self, bench, fault, said):
         old = KEY._replace(run="old")
-        bench.routing.put(old, wished())
         bench.routing.start()
+        bench.routing.put(old, wished())
         await until(lambda: bench.fact(old).ready)
         bench.proxy.fault = fault
         bench.routing.put(KEY, wished())

@@ -54,6 +54,7 @@ async def test_what_is_asked_for_together_is_written_together_and_answered_one_b
     ledger = Ledger()
     made = Writer(ledger)
     assert await made.run(lambda: "one") == "one"
+    assert made._thread.daemon, "a server that dies is not kept by it"
 
     def wrong():
         raise ValueError("a defect")
