@@ -70,7 +70,7 @@ EQUIVALENT: dict[str, str] = {
     ),
     "execute/process/beginning.py Beginnings.__init__: 0 -> 1": "folders in waiting may be numbered from any number on",
     "embedded/attempts.py Attempts.__init__: 256 -> 257": "so many folders are at hand: of any other the path is found anew",
-    "embedded/routing.py Routing.__init__: 0 -> 1 (1)": "changes may be numbered from any number on",
+    "embedded/routing.py Routing.__init__: 0 -> 1": "changes may be numbered from any number on",
     "embedded/envoy.py Envoy.adopt: self._process is None and self._folder.is_dir() -> (self._process is None)": (
         "nobody holds a lock in a folder that is not there"
     ),
