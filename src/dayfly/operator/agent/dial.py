@@ -268,19 +268,21 @@ class Dial:
             try:
                 heard = (await self._ask("POST", "messages", Heard, body=body)).heard
             except WayError as fault:
-                failures += 1
                 log.debug("nothing was heard: %s", fault)
+                heard = self._first - 1
+            failures = 0 if self._is_heard(heard) else failures + 1
+            if failures:
                 await self._pause(failures)
-                continue
-            failures = 0
-            self._is_heard(heard)
 
-    def _is_heard(self, heard: int) -> None:
+    def _is_heard(self, heard: int) -> bool:
+        """Keep no more what was; whether anything was."""
+        before = self._first
         if not self._first - 1 <= heard < self._first + len(self._unheard):
             raise TroubleError(f"it has heard {heard} messages, which cannot be")
         while self._first <= heard:
             self._unheard_bytes -= len(self._unheard.popleft())
             self._first += 1
+        return self._first > before
 
     def _now(self) -> Session:
         if self.session is None:
