@@ -187,6 +187,13 @@ AGENTS: tuple[Guard, ...] = (
         "operator/test_agent.py::test_after_a_long_absence_of_the_control_plane_it_is_heard_within_seconds",
     ),
     guard(
+        "a control plane that hears nothing is told without a pause",
+        "operator/agent/dial.py",
+        "failures = 0 if self._is_heard(heard) else failures + 1",
+        "self._is_heard(heard)",
+        "operator/test_agent_saying.py::TestSaying::test_a_server_that_hears_nothing_is_asked_ever_later",
+    ),
+    guard(
         "a key may be a pattern",
         ADMISSION,
         "                check_key(key)\n",

@@ -272,10 +272,9 @@ class Served:
             self._over.discard(uid)
 
     def _run_heard(self, change: Change[RunObject]) -> None:
-        if (gone := change.gone) is not None and (offered := gone.spec.offered) is not None:
-            seen = self._seen(offered.uid)
-            if seen is not None:
-                self._may_be_over(seen, offered.uid)
+        offered = change.gone.spec.offered if change.gone is not None else None
+        if offered is not None and (seen := self._seen(offered.uid)) is not None:
+            self._may_be_over(seen, offered.uid)
         if settled.went_back(change):
             self.lost()
 
