@@ -51,8 +51,8 @@ def test_nobody_elses_is_ever_called_so():
 
 
 def test_its_address_names_a_port_where_that_is_not_the_usual_one():
-    assert EDGE.url("a.b") == "http://a.b"
-    assert EDGE._replace(scheme="https", port="8443").url("a.b") == "https://a.b:8443"
+    assert EDGE.url("a.example") == "http://a.example"
+    assert EDGE._replace(scheme="https", port="8443").url("a.example") == "https://a.example:8443"
 
 
 def test_each_request_is_given_the_key_and_goes_to_the_service():
