@@ -122,11 +122,12 @@ static void dismiss(struct waiting *waiting) {
     waiting->socket = -1;
 }
 
-/* Tells the folder to who waits, if it would still be forked just so. */
+/* Tells the folder to who waits, if it would still be forked just so. Nobody waits afterwards: our caller ends who was
+ * not taken, and must never end a launcher. */
 static bool is_taken(struct waiting *waiting, enum isolation isolation, const char *path) {
-    if (waiting->socket < 0 || waiting->isolation != isolation) return false;
+    if (waiting->socket < 0) return false;
     size_t length = strlen(path);
-    bool taken = all_unchanged(waiting) &&
+    bool taken = waiting->isolation == isolation && all_unchanged(waiting) &&
                  send(waiting->socket, path, length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length;
     dismiss(waiting);
     return taken;
@@ -180,6 +181,11 @@ static bool serve_once(struct waiting *waiting, char *packet, size_t size, struc
     if (got < 0 && errno == EINTR) return true;
     if (got <= 0) return false;
     packet[got] = '\0';
+    if (strcmp(packet, "let go") == 0) {
+        int32_t nobody = 0;
+        dismiss(waiting);
+        return send(STDIN_FILENO, &nobody, sizeof nobody, MSG_NOSIGNAL) == (ssize_t)sizeof nobody;
+    }
     launch->path = packet;
     bool early = strncmp(packet, ahead, sizeof ahead - 1) == 0;
     if (early) launch->path += sizeof ahead - 1;

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import signal
 import sys
 from collections import deque
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.process.resident import Resident, UnansweredError
+from embedded.machine import until
 
 
 @pytest.fixture
@@ -20,6 +22,17 @@ def mute(tmp_path):
     path.write_text("#!/bin/sh\nexec cat\n")
     path.chmod(0o700)
     return Resident(str(path), {"PATH": "/usr/bin:/bin"})
+
+
+@pytest.fixture
+def child():
+    """A process of ours that waits."""
+    return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+
+
+def reap(process, how=0):
+    """What is said of its end."""
+    return os.waitpid(process, how)
 
 
 def lives(process):
@@ -96,6 +109,29 @@ async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypat
         mute._grow_old()
     assert looks == [pytest.approx(after)]
     mute._answers.clear()
+
+
+async def test_who_has_waited_too_long_is_ended_once_it_cannot_become_a_launcher(mute, child):
+    """A launcher that is killed has carried out nothing, and its step would have to be begun anew."""
+    mute._ahead, mute._asked_at, sent = child, float("-inf"), []
+    mute._socket = SimpleNamespace(send=sent.append, recv=lambda _most: bytes(4))
+    mute._grow_old()
+    mute._reap()
+    assert sent == [b"let go"]
+    assert reap(child, os.WNOHANG) == (0, 0), "it may become one still"
+    assert mute._hear()
+    assert (mute._ahead, mute._pause) == (0, 0)
+    await until(lambda: not mute._dismissed)
+    assert not lives(child)
+
+
+async def test_one_that_the_kernel_has_reaped_is_waited_for_no_more(mute, child):
+    """As where whoever began us has children's ends ignored."""
+    os.kill(child, signal.SIGKILL)
+    reap(child)
+    mute._dismissed.add(child)
+    mute._reap()
+    assert mute._dismissed == set()
 
 
 async def test_that_a_launcher_has_sealed_is_told_and_that_word_may_be_lost(mute):

@@ -50,7 +50,7 @@ class Resident:
         # Not the same one: launchers that live on hold it, and its end would never be seen.
         self._ears: socket.socket | None = None
         self._child = 0
-        # None: of who is forked ahead.
+        # None: of who is forked ahead, or let go.
         self._answers: deque[asyncio.Future[int] | None] = deque()
         self._ahead = 0
         self._asked_at = 0.0
@@ -95,17 +95,19 @@ class Resident:
             self._timer = loop.call_later(_AHEAD_S, self._grow_old)
 
     def _grow_old(self) -> None:
-        """Let go who has waited too long. As long as an answer is due it may have become a launcher."""
+        """Have let go who has waited too long. Until that is answered it may become a launcher, and is not ended."""
         loop = asyncio.get_running_loop()
         due = self._asked_at + _AHEAD_S
         self._timer = None
         if self._answers or loop.time() < due:
             self._timer = loop.call_later(max(due - loop.time(), _AHEAD_S / 10), self._grow_old)
-        else:
-            self._dismiss()
+        elif self._ahead:
+            with contextlib.suppress(UnansweredError):
+                self._send(b"let go")
+                self._answers.append(None)
 
     def _dismiss(self) -> None:
-        """End who was forked ahead and never had a folder. The kernel takes its time to take the mounts apart."""
+        """End who was forked ahead and will never have a folder. The kernel takes its time to take the mounts apart."""
         if self._ahead:
             os.kill(self._ahead, signal.SIGKILL)
             self._dismissed.add(self._ahead)
@@ -114,8 +116,10 @@ class Resident:
 
     def _reap(self) -> None:
         for process in list(self._dismissed):
-            if os.waitpid(process, os.WNOHANG)[0]:
-                self._dismissed.discard(process)
+            with contextlib.suppress(ChildProcessError):  # where nobody is to wait for children the kernel does
+                if not os.waitpid(process, os.WNOHANG)[0]:
+                    continue
+            self._dismissed.discard(process)
         if self._dismissed and self._reaper is None:
             self._reaper = asyncio.get_running_loop().call_later(_REAP_S, self._reap_again)
 
@@ -143,7 +147,8 @@ class Resident:
             timer.cancel()
         self._timer = self._reaper = None
         while self._dismissed:
-            os.waitpid(self._dismissed.pop(), 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._dismissed.pop(), 0)
         while self._answers:
             answer = self._answers.popleft()
             if answer is not None and not answer.done():
@@ -218,7 +223,7 @@ class Resident:
         if answer is None:
             self._dismiss()  # whom the resident runner has let go for this one
             self._ahead = max(number, 0)
-            if not self._ahead:
+            if number < 0:
                 self._pause = _PAUSE
             return True
         if number == self._ahead:
