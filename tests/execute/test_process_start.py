@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from dayfly.execute.process import monitors
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder
 from dayfly.execute.process.start import Containers, Processes
@@ -90,6 +91,14 @@ async def test_what_is_typed_at_the_servers_terminal_is_not_for_the_step(tmp_pat
 def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at_once):
     engine(tmp_path, name).clear(folder)
     assert (tmp_path / "called").read_text().splitlines() == ["rm", "--force", *at_once, "dayfly-run.db.make.2"]
+
+
+@pytest.mark.parametrize(("name", "ended"), [("podman", ["dayfly-run.db.make.2"]), ("docker", [])])
+def test_what_a_killed_podman_left_is_ended_with_its_container(tmp_path, folder, monkeypatch, name, ended):
+    found = []
+    monkeypatch.setattr(monitors, "end", lambda container, path: found.append((container, path)))
+    engine(tmp_path, name).clear(folder)
+    assert found == [(each, folder.path) for each in ended]
 
 
 def test_a_container_that_was_never_there_is_as_good_as_gone_and_nobody_is_told(tmp_path, folder, capfd):

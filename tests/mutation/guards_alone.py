@@ -43,7 +43,7 @@ ALONE: tuple[Guard, ...] = (
         "execute/process/start.py",
         "monitors.end(_name(folder), folder.path)",
         "pass",
-        "embedded/test_containers.py::test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile",
+        "execute/test_process_start.py::test_what_a_killed_podman_left_is_ended_with_its_container",
     ),
     # --- what a fork tells its sandbox's hooks ---
     guard(
