@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 
 import msgspec
@@ -15,13 +14,14 @@ from dayfly.operator.agent.way import Answer, WayError
 from dayfly.spec import wire
 from dayfly.spec.mailbox import FROZEN_STATUS, Letters
 from dayfly.spec.run import Request
+from kube.fake import rest
 
 
 class TestSession:
     def test_it_begins_is_noted_and_met(self, caplog):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             [opening] = bench.of("POST session")
             assert (opening["clusterUid"], opening["previous"], opening["number"]) == ("c", 0, 0)
             assert opening["version"]
@@ -64,7 +64,7 @@ class TestSession:
     ):
         async def story(bench: Bench):
             bench.says("POST session", *[answer] * 12)
-            await asyncio.sleep(1_000)
+            await rest(1_000)
             assert (bench.dial.refusals, bench.dial.is_frozen) == (12 * refused, frozen)
             assert bench.dial.trouble == why
             assert bench.dial.session is None
@@ -82,7 +82,7 @@ class TestSession:
     def test_when_it_is_there_again_that_is_said(self, caplog):
         async def story(bench: Bench):
             bench.says("POST session", refusal(FROZEN_STATUS), session(1))
-            await asyncio.sleep(60)
+            await rest(60)
             assert (bench.dial.trouble, bench.dial.is_frozen) == ("", False)
 
         caplog.set_level("INFO", "dayfly.operator.agent.dial")
@@ -92,7 +92,7 @@ class TestSession:
     def test_one_of_which_the_beginning_was_not_heard_is_followed_by_another(self):
         async def story(bench: Bench):
             bench.says("POST session", refusal(409, there="4"), session(5))
-            await asyncio.sleep(1)
+            await rest(1)
             assert [each["previous"] for each in bench.of("POST session")] == [0, 4]
             assert bench.dial.session == session(5)
 
@@ -101,7 +101,7 @@ class TestSession:
     def test_of_one_that_both_know_another_is_begun(self):
         async def story(bench: Bench):
             bench.says("POST session", refusal(409, there="4"), session(5))
-            await asyncio.sleep(1)
+            await rest(1)
             assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
             first, second = bench.times("POST session")
             assert first == second, "there is nothing to wait for"
@@ -112,19 +112,19 @@ class TestSession:
     def test_one_that_is_over_is_followed_soon_by_another_in_which_nothing_of_it_is_said(self):
         async def story(bench: Bench):
             bench.says("POST session", *[WayError("away")] * 5, session(1))
-            await asyncio.sleep(60)
+            await rest(60)
             assert bench.dial.session == session(1)
             bench.says("POST messages", refusal(409, there="x"))
             bench.hear(SAID)
             bench.hear(SAID)
-            await asyncio.sleep(0.1)
+            await rest(0.1)
             assert (bench.dial.session, bench.dial.trouble) == (None, "")
             bench.says("POST session", session(2))
-            await asyncio.sleep(1)
+            await rest(1)
             assert bench.dial.session == session(2), "a second later at most"
             bench.says("POST messages", {"heard": 1})
             bench.hear(SAID)
-            await asyncio.sleep(1)
+            await rest(1)
             told = bench.of("POST messages")[-1]
             assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
 
@@ -133,7 +133,7 @@ class TestSession:
     def test_one_that_was_put_back_is_not_followed(self):
         async def story(bench: Bench):
             bench.says("POST session", refusal(409, there="4"))
-            await asyncio.sleep(30)
+            await rest(30)
             assert [each["previous"] for each in bench.of("POST session")] == [9, 9]
             assert bench.dial.trouble == "", "another session is no trouble"
 
@@ -143,10 +143,10 @@ class TestSession:
         async def story(bench: Bench):
             bench.dial.begin_anew()
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST session", session(2))
             bench.dial.begin_anew()
-            await asyncio.sleep(5)
+            await rest(5)
             assert bench.dial.session == session(2)
 
         played(story)
@@ -163,7 +163,7 @@ class TestHearing:
             second, after = letters(seen, stop)
             bench.says("POST session", session(1))
             bench.says("GET messages", first, second)
-            await asyncio.sleep(1)
+            await rest(1)
             assert len(bench.came) == 3
             assert bench.cursor.seen == after
             assert [each["after"] for each in bench.of("GET messages")] == ["0", "2", "3"]
@@ -178,7 +178,7 @@ class TestHearing:
             found, _ = letters(Seen(1), "{}")
             bench.says("POST session", session(1))
             bench.says("GET messages", found)
-            await asyncio.sleep(1)
+            await rest(1)
             assert len(bench.of("GET messages")) == 2
 
         played(story)
@@ -192,7 +192,7 @@ class TestHearing:
             wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
             bench.says("POST session", session(1))
             bench.says("GET messages", wrong)
-            await asyncio.sleep(5)
+            await rest(5)
             assert bench.came == []
             assert bench.cursor.seen.number == 0
             assert len(bench.of("GET messages")) == 2, "it is asked for again"
@@ -210,7 +210,7 @@ class TestHearing:
 
             bench.says("POST session", session(1), session(2))
             bench.says("GET messages", late)
-            await asyncio.sleep(5)
+            await rest(5)
             assert [each["number"] for each in bench.of("POST session")] == [0, 7]
             assert bench.dial.session == session(2)
             assert (bench.came, bench.dial.trouble) == ([], ""), "what nobody has noted is not carried out"
@@ -222,7 +222,7 @@ class TestHearing:
             found, _ = letters(Seen(1), "{}")
             bench.says("POST session", session(1))
             bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
-            await asyncio.sleep(300)
+            await rest(300)
             times = bench.times("GET messages")
             pauses = [after - before for before, after in itertools.pairwise(times)]
             for number, pause in enumerate(pauses[:8]):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.serving import API, BOX, BOXES, DOCUMENTS, MERGE, NAME, STOP, UID, Bench, offer, over, played
+from rig.serving import API, BOX, BOXES, DOCUMENTS, FIRST, LED, MERGE, NAME, STOP, UID, WEB, Bench, offer, over, played
 
-from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     RETRY_ANNOTATION,
@@ -15,14 +14,10 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     TARGET_FINALIZER,
 )
-from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
+from dayfly.spec.lifecycle import Lifecycle, Route, Target
 from dayfly.spec.run import Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from kube.fake import Harm
-
-FIRST = 3 * VERSIONS_IN_A_SESSION
-WEB = Baseline(kind="Deployment", namespace="shop", name="web")
-LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
 
 
 class TestOffer:

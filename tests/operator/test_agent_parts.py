@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 import pytest
-from rig.serving import BOXES, DOCUMENTS, NAME, UID, Bench, over, played, report
+from rig.serving import BOXES, DOCUMENTS, NAME, UID, WEB, Bench, over, played, report
 
 from dayfly.kube import errors
 from dayfly.operator.agent import objects, settled
@@ -30,12 +30,10 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, Kind, Preview, Route, Target, Unit
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Preview, Route, Target, Unit
 from dayfly.spec.run import decode
 from dayfly.spec.wire import HostUnavailableError, RefusedError
-from kube.fake import Harm
-
-WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+from kube.fake import Harm, rest
 
 
 def box(*, deleted: bool = False, finalizers: tuple[str, ...] = (), **notes: str) -> SandboxObject:
@@ -136,9 +134,9 @@ class TestRelease:
             await go.wait()
 
         task = asyncio.create_task(release.noted([str(number) for number in range(count)], ended))
-        await asyncio.sleep(1)
+        await rest(1)
         again = asyncio.create_task(release.noted(["0"], ended))
-        await asyncio.sleep(1)
+        await rest(1)
         go.set()
         await asyncio.gather(task, again)
         return release, asked, go

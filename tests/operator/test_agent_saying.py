@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 
@@ -15,20 +14,20 @@ from dayfly.operator.agent import dial
 from dayfly.operator.agent.cursor import NAME, Cursor, Seen
 from dayfly.operator.agent.way import Answer, WayError
 from dayfly.spec import wire
-from kube.fake import run
+from kube.fake import rest, run
 
 
 class TestSaying:
     def test_it_is_said_again_until_it_was_heard_and_then_no_more(self):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", WayError("lost"), {"heard": 1}, {"heard": 3})
             bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             bench.hear(SAID)
             bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             told = [(each["session"], each["first"], len(each["messages"])) for each in bench.of("POST messages")]
             assert told == [(1, 1, 1), (1, 1, 1), (1, 2, 2)]
             assert (len(bench.dial._unheard), bench.dial._unheard_bytes) == (0, 0)
@@ -38,11 +37,11 @@ class TestSaying:
     def test_what_was_heard_in_part_goes_on_from_there(self):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", {"heard": 0}, {"heard": 1}, {"heard": 2})
             bench.hear(SAID)
             bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             told = [(each["first"], len(each["messages"])) for each in bench.of("POST messages")]
             assert told == [(1, 2), (1, 2), (2, 1)]
             assert bench.dial.trouble == "", "that nothing was heard can be"
@@ -53,12 +52,12 @@ class TestSaying:
     def test_a_server_that_hears_nothing_is_asked_ever_later(self, nothing):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", *[nothing[0]] * 8, {"heard": 1}, nothing[1], {"heard": 2})
             bench.hear(SAID)
-            await asyncio.sleep(300)
+            await rest(300)
             bench.hear(SAID)
-            await asyncio.sleep(300)
+            await rest(300)
             times = bench.times("POST messages")
             pauses = [after - before for before, after in itertools.pairwise(times)]
             for number, pause in enumerate(pauses[:8]):
@@ -74,11 +73,11 @@ class TestSaying:
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", {"heard": 1}, {"heard": 2}, {"heard": 3})
             for message in (SAID, LONG, SAID):
                 bench.hear(message)
-            await asyncio.sleep(5)
+            await rest(5)
             told = [(each["first"], [len(text) for text in each["messages"]]) for each in bench.of("POST messages")]
             assert told == [(1, [small]), (2, [large]), (3, [small])]
 
@@ -88,10 +87,10 @@ class TestSaying:
     def test_more_than_was_said_cannot_have_been_heard(self, heard):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", {"heard": heard})
             bench.hear(SAID)
-            await asyncio.sleep(0.1)
+            await rest(0.1)
             assert bench.dial.trouble == f"it has heard {heard} messages, which cannot be"
             assert bench.dial.session is None
 
@@ -104,11 +103,11 @@ class TestSaying:
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", {"heard": 2}, {"heard": 4}, {"heard": 5})
             for _ in range(5):
                 bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             assert [len(each["messages"]) for each in bench.of("POST messages")] == [2, 2, 1]
 
         played(story)
@@ -118,11 +117,11 @@ class TestSaying:
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", {"heard": 1}, {"heard": 2})
             bench.hear(SAID)
             bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             assert [len(each["messages"]) for each in bench.of("POST messages")] == [1, 1]
 
         played(story)
@@ -132,7 +131,7 @@ class TestSaying:
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             for _ in range(4):
                 bench.hear(SAID)
             assert bench.dial.session is not None
@@ -147,7 +146,7 @@ class TestSaying:
 
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             for _ in range(3):
                 bench.hear(SAID)
             assert bench.dial.session is not None
@@ -157,9 +156,9 @@ class TestSaying:
             assert len(bench.dial._unheard) == 0
             bench.says("POST session", session(2))
             bench.says("POST messages", {"heard": 1})
-            await asyncio.sleep(10)
+            await rest(10)
             bench.hear(SAID)
-            await asyncio.sleep(1)
+            await rest(1)
             [told] = bench.of("POST messages")[-1:]
             assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
 
@@ -168,10 +167,10 @@ class TestSaying:
     def test_an_answer_that_means_nothing_is_none(self):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST messages", Answer(200, {}, b"\xff"), {"heard": 1})
             bench.hear(SAID)
-            await asyncio.sleep(5)
+            await rest(5)
             assert len(bench.of("POST messages")) == 2
             assert bench.dial.trouble == ""
 
@@ -194,7 +193,7 @@ class TestLiving:
         async def story(bench: Bench):
             assert await bench.dial.living(("a", "b")) is None, "there is nobody to ask yet"
             bench.says("POST session", session(1))
-            await asyncio.sleep(1)
+            await rest(1)
             bench.says("POST births", answer)
             assert await bench.dial.living(("a", "b")) == living
             assert bench.of("POST births") == [{"session": 1, "uids": ["a", "b"]}]

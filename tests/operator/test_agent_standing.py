@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rig.serving import API, BOX, BOXES, MERGE, NAME, STOP, UID, Bench, gone, offer, over, played, report
+from rig.serving import API, BOX, BOXES, FIRST, MERGE, NAME, STOP, UID, Bench, gone, offer, over, played, report
 
 from dayfly.kube.objects import Key
-from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -17,13 +16,9 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
 )
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Baseline, Kind, Route, Target, Unit
+from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request
 from dayfly.spec.wire import Verdict
-
-FIRST = 3 * VERSIONS_IN_A_SESSION
-WEB = Baseline(kind="Deployment", namespace="shop", name="web")
-LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
 
 
 class TestOthers:

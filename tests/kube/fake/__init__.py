@@ -21,7 +21,7 @@ Same seed, same order of requests: same answers. `test_against_real.py` plays th
 real API server and compares the answers.
 """
 
-from kube.fake.clock import DeadlockError, VirtualLoop, run
+from kube.fake.clock import DeadlockError, VirtualLoop, rest, run
 from kube.fake.cluster import FakeCluster, FakeTransport
 from kube.fake.faults import WRITE_HARMS, Call, Crash, Fault, Harm, at_random, at_write
 from kube.fake.front import serving
@@ -43,6 +43,7 @@ __all__ = [
     "at_random",
     "at_write",
     "custom",
+    "rest",
     "run",
     "serving",
 ]

@@ -60,3 +60,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """As `asyncio.run`, in virtual time that begins at 0."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+async def rest(seconds: float) -> None:
+    """Let so much virtual time go by, in which others do what they do: nobody waits for it."""
+    assert isinstance(asyncio.get_running_loop(), VirtualLoop), "real time is not slept away"
+    await asyncio.sleep(seconds)

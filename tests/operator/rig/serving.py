@@ -15,10 +15,11 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.agent import objects
 from dayfly.operator.agent.served import Served
+from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, DocumentObject, RunObject, SandboxObject
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Exec, Lifecycle, Origin, Target, Unit
+from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Origin, Route, Target, Unit
 from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request, Run, encode
@@ -40,6 +41,10 @@ DOCUMENTS = (
     Lifecycle(target=TARGET, resource="db", origin=Origin(publisher="acme", plugin="pg"), pre_start=(STEP,)),
     Lifecycle(target=TARGET),
 )
+WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
+# The first version of a report in the session that the bench has.
+FIRST = 3 * VERSIONS_IN_A_SESSION
 
 
 def offer(**changes: Any) -> Offer:
