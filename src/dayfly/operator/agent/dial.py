@@ -72,7 +72,9 @@ class FrozenError(TroubleError):
 class OverError(TroubleError):
     """Another session has begun; `session` is the one there is, 0 if that was not said."""
 
-    session = 0
+    def __init__(self, session: int = 0) -> None:
+        super().__init__()
+        self.session = session
 
 
 class Dial:
@@ -304,9 +306,7 @@ class Dial:
                 raise RefusedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                over = OverError()
-                over.session = int(there) if there.isdecimal() else 0
-                raise over
+                raise OverError(int(there) if there.isdecimal() else 0)
             case status if status == FROZEN_STATUS:
                 raise FrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")

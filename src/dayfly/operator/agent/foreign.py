@@ -14,7 +14,7 @@ class ForeignKeys:
     """Kept up by what is heard of Sandboxes and RouteGroups. Keys are derived from their UIDs."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._keys: dict[str, str] = {}
+        self._keys: set[str] = set()
         cluster.sandboxes.listen(self._heard)
         cluster.groups.listen(self._heard)
 
@@ -26,6 +26,6 @@ class ForeignKeys:
         meta = change.seen.metadata
         key = routing_key(meta.uid)
         if change.new is None:
-            self._keys.pop(key, None)
+            self._keys.discard(key)
         elif not is_served(meta):
-            self._keys[key] = meta.uid
+            self._keys.add(key)

@@ -18,7 +18,7 @@ from dayfly.spec.run import Run
 
 
 async def seal(cluster: Cluster, meta: AnnotatedMeta, documents: tuple[Lifecycle, ...], spec: RunSpec) -> RunObject:
-    """The run of the Sandbox with that metadata: made, or the one that is there. Its documents are pinned in `spec`."""
+    """The run of the target with that metadata: made, or the one that is there. `spec` pins its documents."""
     run = names.run_name(meta.name, meta.uid)
     pins = tuple([await _document(cluster, meta, run, document) for document in documents])
     ledger = Run(

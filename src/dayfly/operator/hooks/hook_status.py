@@ -38,10 +38,7 @@ class Trouble(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The objects that a hook goes with now; of these, those that end, that somebody should look at, that were there
-
-    before the hook.
-    """
+    """The objects that a hook goes with now; and of these how many end, need somebody, and are older than the hook."""
 
     objects: int
     ending: int

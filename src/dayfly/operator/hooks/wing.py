@@ -70,8 +70,8 @@ class Hooks:
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         """Also where its hook is gone, whoever has seen to that: what depends on its target must not wait for ever."""
-        if change.new is not None and change.new.spec.hook is not None:
-            self._kinds.want(kind_of(change.new))
+        if change.old is None and change.seen.spec.hook is not None:
+            self._kinds.want(kind_of(change.seen))
 
     def _heard(self, adapter: HookedTarget, change: Change[PartialObjectMetadata]) -> None:
         if change.new is not None:
