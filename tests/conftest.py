@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from idle import Idle
 from minutes import Minutes, Processor
-from proof import PLAYED, SAID, Proof
+from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
 from scopes import Scopes, rank
 from share import SHARE, brought
 
@@ -54,6 +54,7 @@ HEAVY = (
     *("tests/mutation/test_mutants.py", "tests/simulator/test_machine.py"),
 )
 CLUSTERS = "tests/cluster/"
+PROOFS = Path.home() / ".cache" / "dayfly" / "proof"
 # The real command line, somebody who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
 # Stories that start programs, most of them a server too: of each folder's a commit tells one in so many, if they are not
@@ -73,7 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Minutes(config))
         whole = SHARE.everything and config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        config.pluginmanager.register(Proof(config.getoption("proof_page"), whole=whole))
+        page = config.getoption("proof_page")
+        journal = Journal.of_checkout(PROOFS) if page else None
+        config.pluginmanager.register(Proof(page, whole=whole, journal=journal), PLUGIN)
     else:
         config.pluginmanager.register(Idle())
     config.pluginmanager.register(Processor())
@@ -124,6 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         proof = [item for item in items if item.get_closest_marker("proof")]
         _leave_out(config, items, proof)
         _leave_out(config, items, _for_another_commit(config, items))
+    _leave_out(config, items, proven(items, config))
     for item in items if SHARE.everything else []:
         item.add_marker(_at_leisure(config, item), append=False)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))

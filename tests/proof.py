@@ -1,21 +1,36 @@
-"""What a run has played of the exhaustive, and the table of docs/reliability.md that `make proof` writes of it."""
+"""What a run has played of the exhaustive, and the table of docs/reliability.md that `make proof` writes of it.
+
+A proof takes hours, and may be ended before it is through. What has passed stands in a journal of the commit, so the next
+one goes on from there; the table is written as it goes, and says `so far` until a run has come to its end.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from share import commit
+from share import commit, git
 
 # The names of what a report carries to the process that sums up.
 PLAYED, SAID = "played", "said"
+# And of what the process that sums up tells the others; the plugin is known there alone.
+BEFORE, PLUGIN = "proven", "dayfly-proof"
 BEGIN, END = "<!-- the proof's own table: `make proof` writes it -->\n", "<!-- end of the table -->\n"
 HEAD = ("| what | played | found | took | at |", "|---|---|---|---|---|")
 ALL = "every test"
+
+
+PAGES_EVERY_S = 60.0
+# What the proof itself writes is no other state of the tests.
+PAGE = "docs/reliability.md"
 
 
 @dataclasses.dataclass
@@ -27,44 +42,121 @@ class Row:
     seconds: float = 0.0
     said: str = ""  # a figure that says more than that nothing failed
 
-    def line(self, what: str, at: str) -> str:
+    def line(self, what: str, at: str, *, through: bool = True) -> str:
+        """One of the table; without `through` more of this kind is to come."""
         found = f"**{self.found} failed**" if self.found else self.said or "nothing"
-        return f"| {what} | {self.played:,} | {found} | {_time(self.seconds)} | `{at}` |"
+        played = f"{self.played:,}{'' if through else ' so far'}"
+        return f"| {what} | {played} | {found} | {_time(self.seconds)} | `{at}` |"
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """What one test has played."""
+
+    test: str
+    kinds: dict[str, int]
+    said: dict[str, str]
+    seconds: float
+    failed: bool = False
+
+
+class Journal:
+    """The tests that have passed in proofs of this commit: a line for each, whoever is ended in the midst of the next."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.before = list(self._read())
+
+    @classmethod
+    def of_checkout(cls, folder: Path) -> Journal:
+        """Of the commit, and of what was changed since."""
+        changes = git("diff", "HEAD", "--", ".", f":!{PAGE}")
+        state = hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "clean"
+        return cls(folder / f"{commit()}-{state}.jsonl")
+
+    def add(self, played: Played) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            file.write(f"{json.dumps(dataclasses.asdict(played))}\n")
+
+    def _read(self) -> Iterator[Played]:
+        for line in self._file.read_text().splitlines() if self._file.exists() else ():
+            try:
+                yield Played(**json.loads(line))
+            except ValueError:
+                continue  # who wrote it was ended while it did
 
 
 class Proof:
     """Sums up over all workers; with a page it writes there, each kind in a line that stays until it is played again."""
 
-    def __init__(self, page: Path | None, *, whole: bool) -> None:
-        """`whole` is a run of all tests."""
-        self._page, self._whole = page, whole
+    def __init__(self, page: Path | None, *, whole: bool, journal: Journal | None = None) -> None:
+        """`whole` is a run of all tests; what the journal has is not played again, and is summed up with the rest."""
+        self._page, self._whole, self._journal = page, whole, journal
+        self._passed: dict[str, Played] = {}
+        self._written_at = time.monotonic()
         self.rows: dict[str, Row] = {}
+        self.before = frozenset(each.test for each in journal.before) if journal else frozenset()
+        for each in journal.before if journal else ():
+            self._count(each)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """All workers leave out the same, whenever they begin."""
+        node.workerinput[BEFORE] = sorted(self.before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        kinds = dict.fromkeys([ALL], 1) if self._whole and (report.when == "call" or report.failed) else {}
-        if report.when == "call":
-            for name, value in report.user_properties:
-                if name == PLAYED:
-                    kinds |= json.loads(value)
-        said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
-        for what, count in kinds.items():
-            row = self.rows.setdefault(what, Row())
-            row.said = said.get(what, row.said)
-            row.played += count
-            row.found += report.failed
-            row.seconds += report.duration
+        if report.when == "call" or report.failed:
+            one = _of(report)
+            self._count(one)
+            if report.passed:
+                self._passed[report.nodeid] = one
+        if report.when == "teardown" and report.passed and (one := self._passed.pop(report.nodeid, None)):
+            if self._journal:
+                self._journal.add(one)
+            if time.monotonic() - self._written_at > PAGES_EVERY_S:
+                self._write(through=False)
 
-    def pytest_sessionfinish(self) -> None:
-        if self._page and self.rows:
-            self._page.write_text(written(self._page.read_text(), self.rows, commit()))
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self._write(through=exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         said = [f"{row.played:,} {what}" for what, row in self.rows.items()]
         if said:
             terminalreporter.write_line(f"played: {'; '.join(said)}")
 
+    def _count(self, one: Played) -> None:
+        for what, count in (({ALL: 1} if self._whole else {}) | one.kinds).items():
+            row = self.rows.setdefault(what, Row())
+            row.said = one.said.get(what, row.said)
+            row.played += count
+            row.found += one.failed
+            row.seconds += one.seconds
 
-def written(page: str, rows: dict[str, Row], at: str) -> str:
+    def _write(self, *, through: bool) -> None:
+        self._written_at = time.monotonic()
+        if self._page and self.rows:
+            self._page.write_text(written(self._page.read_text(), self.rows, commit(), through=through))
+
+
+def proven(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """Those that a proof of this commit has seen pass before."""
+    proof = config.pluginmanager.get_plugin(PLUGIN)
+    before = frozenset(config.workerinput[BEFORE]) if hasattr(config, "workerinput") else proof.before
+    return [item for item in items if item.nodeid in before]
+
+
+def _of(report: pytest.TestReport) -> Played:
+    kinds: dict[str, int] = {}
+    if report.when == "call":
+        for name, value in report.user_properties:
+            if name == PLAYED:
+                kinds |= json.loads(value)
+    said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
+    return Played(report.nodeid, kinds, said, report.duration, report.failed)
+
+
+def written(page: str, rows: dict[str, Row], at: str, *, through: bool = True) -> str:
     """The page with these lines in its table, beside what it has of other kinds."""
     before, mark, rest = page.partition(BEGIN)
     table, closing, after = rest.partition(END)
@@ -72,7 +164,7 @@ def written(page: str, rows: dict[str, Row], at: str) -> str:
     assert closing, f"the page has no line {END!r}"
     lines = {found[1]: found[0] for found in re.finditer(r"^\| (.*?) \| .*\|$", table, re.MULTILINE)}
     lines = {what: line for what, line in lines.items() if line not in HEAD}
-    lines |= {what: row.line(what, at) for what, row in rows.items()}
+    lines |= {what: row.line(what, at, through=through) for what, row in rows.items()}
     ordered = [lines[what] for what in sorted(lines, key=lambda what: (what == ALL, what))]
     return "".join((before, BEGIN, *(f"{line}\n" for line in (*HEAD, *ordered)), END, after))
 

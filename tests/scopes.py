@@ -11,7 +11,10 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 # Each test of these takes long, and shares nothing with the others.
-SPREAD = ("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/embedded/test_crash.py")
+SPREAD = (
+    *("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/operator/test_takings.py"),
+    "tests/embedded/test_crash.py",
+)
 # Files that need the same server: one worker starts it for all of them.
 TOGETHER = (
     ("tests/kube/test_auth.py", "tests/kube/test_strategic.py", "tests/kube/test_against_real.py"),

@@ -20,6 +20,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+ROOT = Path(__file__).parents[1]
+
 VARIABLE = "DAYFLY_SHARE"
 ALL = "all"
 _NO_COMMIT = "unversioned"  # a checkout without its history always plays the same
@@ -66,7 +68,7 @@ def in_time(took: float, within: float) -> bool:
 
 def commit() -> str:
     """What is checked out here; where there is no git, or no history, a word in its place."""
-    return _git("rev-parse", "--short=12", "HEAD").strip() or _NO_COMMIT
+    return git("rev-parse", "--short=12", "HEAD").strip() or _NO_COMMIT
 
 
 def brought(seed: str) -> frozenset[tuple[str, str]]:
@@ -75,7 +77,7 @@ def brought(seed: str) -> frozenset[tuple[str, str]]:
     """
     found: set[tuple[str, str]] = set()
     file = ""
-    for line in _git("log", "--format=", "--unified=0", "--patch", f"-{NEWEST}", seed, "--", "tests").splitlines():
+    for line in git("log", "--format=", "--unified=0", "--patch", f"-{NEWEST}", seed, "--", "tests").splitlines():
         if at := _FILE.fullmatch(line):
             file = at[1]
         elif test := _TEST.match(line):
@@ -83,11 +85,10 @@ def brought(seed: str) -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
     """What it says; nothing where there is none, or it cannot tell."""
-    root = Path(__file__).parent.parent
     try:
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
 

@@ -7,18 +7,22 @@ from pathlib import Path
 import pytest
 
 import proof
-from proof import Proof, Row, written
+from proof import Journal, Played, Proof, Row, written
 from share import commit
 
 ROOT = Path(__file__).parents[1]
+OK = pytest.ExitCode.OK
 PAGE = f"before\n{proof.BEGIN}{proof.END}after\n"
 
 
 class Report:
     """As pytest's."""
 
-    def __init__(self, *, when: str = "call", failed: bool = False, played: str = "", said: str = "") -> None:
-        self.when, self.failed, self.duration = when, failed, 70.0
+    def __init__(
+        self, test: str = "a", *, when: str = "call", failed: bool = False, played: str = "", said: str = ""
+    ) -> None:
+        self.nodeid, self.when, self.duration = test, when, 70.0
+        self.failed, self.passed = failed, not failed
         self.user_properties = [("other", "1"), *([(proof.PLAYED, played)] if played else [])]
         self.user_properties += [(proof.SAID, said)] if said else []
 
@@ -79,11 +83,64 @@ def test_it_is_written_at_the_end_of_a_run(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     told = Proof(page, whole=False)
-    told.pytest_sessionfinish()
+    told.pytest_sessionfinish(OK)
     assert page.read_text() == PAGE, "nothing was played"
     told.pytest_runtest_logreport(Report(played='{"lives": 3}'))
-    told.pytest_sessionfinish()
+    told.pytest_sessionfinish(OK)
     assert f"| lives | 3 | nothing | 70 s | `{commit()}` |\n" in page.read_text()
+
+
+@pytest.mark.parametrize("status", [pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR])
+def test_a_run_that_was_ended_says_that_there_is_more(tmp_path: Path, status: pytest.ExitCode):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    told = Proof(page, whole=False)
+    told.pytest_runtest_logreport(Report(played='{"lives": 3}'))
+    told.pytest_sessionfinish(status)
+    assert f"| lives | 3 so far | nothing | 70 s | `{commit()}` |\n" in page.read_text()
+
+
+def test_it_is_written_as_the_run_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    now = 1000.0
+    monkeypatch.setattr(proof.time, "monotonic", lambda: now)
+    told = Proof(page, whole=False)
+    for test in "abc":
+        now += proof.PAGES_EVERY_S / 2
+        told.pytest_runtest_logreport(Report(test, played='{"lives": 3}'))
+        told.pytest_runtest_logreport(Report(test, when="teardown"))
+        assert ("| lives | 9 so far |" in page.read_text()) == (test == "c")
+
+
+def test_what_has_passed_is_summed_up_with_what_the_next_run_plays(tmp_path: Path):
+    file = tmp_path / "some" / "journal"
+    told = Proof(None, whole=True, journal=Journal(file))
+    for test, failed in (("a", False), ("b", True), ("c", False)):
+        told.pytest_runtest_logreport(Report(test, failed=failed, played='{"lives": 3}', said="lives\nmany"))
+        told.pytest_runtest_logreport(Report(test, when="teardown", failed=test == "c"))
+    with file.open("a") as open_file:
+        open_file.write('{"test": "d", "kin')  # its writer was killed
+    again = Proof(None, whole=True, journal=Journal(file))
+    assert again.before == {"a"}, "who failed, or did not clean up, is played again"
+    assert again.rows == {"lives": Row(3, 0, 70.0, "many"), "every test": Row(1, 0, 70.0)}
+    again.pytest_runtest_logreport(Report("b", played='{"lives": 4}'))
+    assert again.rows["lives"] == Row(7, 0, 140.0, "many")
+
+
+def test_the_journal_is_of_what_was_checked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A find that is mended may have been in what had passed."""
+    said = {"diff": ""}
+    monkeypatch.setattr(proof, "git", lambda *words: said[words[0]])
+    monkeypatch.setattr(proof, "commit", lambda: "aaa")
+    one = Played("a", {}, {}, 1.0)
+    Journal.of_checkout(tmp_path).add(one)
+    assert Journal.of_checkout(tmp_path).before == [one]
+    said["diff"] = "a line more"
+    assert Journal.of_checkout(tmp_path).before == []
+    monkeypatch.setattr(proof, "commit", lambda: "bbb")
+    said["diff"] = ""
+    assert Journal.of_checkout(tmp_path).before == []
 
 
 def test_the_page_has_its_marks():

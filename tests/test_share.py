@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from minutes import Minutes
+from proof import BEGIN, END
 from share import NEWEST, SHARE, Share, commit
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +112,39 @@ def test_the_proof_is_played_on_request_alone(tmp_path: Path):
     assert played(said) == [*range(40), *range(100, 108)]
     assert "played the proof" in said
     assert "1 passed" in run(tmp_path, "abcdef", "-m", "proof")
+
+
+LONG_PROBE = """
+import pathlib
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_one(number, played):
+    with pathlib.Path("log").open("a") as log:
+        log.write(f"{number} ")
+    played("numbers", 10)
+    assert number != 3 or not pathlib.Path("bad").exists()
+"""
+
+
+@pytest.mark.slow
+def test_a_proof_goes_on_from_what_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In each of its workers."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    lay_out(tmp_path)
+    (tmp_path / "tests" / "test_long.py").write_text(LONG_PROBE)
+    page, bad, log = tmp_path / "page.md", tmp_path / "bad", tmp_path / "log"
+    page.write_text(f"{BEGIN}{END}")
+    bad.touch()
+    proof = ("-n", "2", "--proof-page", str(page), "tests/test_long.py")
+    run(tmp_path, "all", *proof)
+    assert "| numbers | 60 | **1 failed** |" in page.read_text()
+    assert sorted(log.read_text().split()) == [*"012345"]
+    bad.unlink()
+    log.write_text("")
+    assert "1 passed" in run(tmp_path, "all", *proof)
+    assert log.read_text().split() == ["3"]
+    assert "| numbers | 60 | nothing |" in page.read_text()
 
 
 @pytest.mark.slow
