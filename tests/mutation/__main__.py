@@ -1,7 +1,7 @@
 """Play the two lists; the exit code tells whether something is held by no test.
 
 python -m mutation guards [NAME...]
-python -m mutation mutants [--sample N] [--seed S] [--least N] ROOM...    a room or a file: plan, operator/effects.py
+python -m mutation mutants [--sample N] [--seed S] [--least N] [--quick] ROOM...    a room or a file: plan, operator/effects.py
 """
 
 from __future__ import annotations
@@ -9,22 +9,33 @@ from __future__ import annotations
 import argparse
 import importlib
 import multiprocessing
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from multiprocessing.pool import Pool
+from typing import NamedTuple
 
 from mutation.equivalent import EQUIVALENT
 from mutation.guard import Guard
 from mutation.guards import GUARDS
 from mutation.mutants import Mutant
 from mutation.plant import SOURCE, End, RunnerError, StaleError, edited, folder, play
-from mutation.played import TESTS, Anew, Figures, Hunt, Memory, fingerprint, of, sample
+from mutation.played import TESTS, Figures, Hunt, Memory, fingerprint, of, sample
 from mutation.player import Player, serve
 from share import SHARE
 
 SECONDS = 300.0
+ANEW_S = 1200.0
 # Loaded once, before any process is forked for a play: none of them knows the package, or is a plugin of pytest.
 COMMON = ("pytest", "msgspec", "aiohttp", "yaml", "sqlite3", "asyncio")
+
+
+class Shown(NamedTuple):
+    """Who has noticed, and how; and the test by itself, where it is known."""
+
+    noticed: str
+    test: str = ""
 
 
 def missed(guards: list[Guard]) -> list[str]:
@@ -50,17 +61,41 @@ def _unsound(tests: list[str]) -> list[str]:
     return [] if played.end is End.SURVIVED else [f"the tests do not pass with everything in its place: {played.said}"]
 
 
-def anew(mutant: Mutant, tests: Sequence[str]) -> str:
-    """The file of tests that notices it in a package that is loaded with it; empty if none does."""
+def anew(texts: dict[str, str], tests: Sequence[str], only: str) -> Shown:
+    """Shows a package that is loaded with these texts to such of these tests."""
     with folder() as home:
         try:
-            played = play({mutant.file: mutant.text}, tests, home, seconds=SECONDS)
+            played = play(texts, tests, home, seconds=ANEW_S, only=only)
         except RunnerError as fault:
-            return f"loading ({fault!s:.80})"
-    return "" if played.end is End.SURVIVED else f"{tests[0]} ({played.end.value})"
+            return Shown(f"loading ({fault!s:.80})")
+    if played.end is End.SURVIVED:
+        return Shown("")
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", played.said, re.MULTILINE)
+    return Shown(f"{failed[1] if failed else tests[0]} ({played.end.value})", failed[1] if failed else "")
 
 
-def hunt(every: list[Mutant], chosen: list[Mutant]) -> Figures:
+class Anew:
+    """Plays mutants in a package that is loaded with each, in processes of `fresh`, which has nothing loaded yet."""
+
+    def __init__(self, fresh: Pool) -> None:
+        self._fresh = fresh
+        self._sound: dict[str, bool] = {}
+
+    def __call__(self, mutant: Mutant, tests: Sequence[str], only: str) -> str:
+        """Who notices it. What a slow test says is believed if it passes without the mutant: it plays real programs."""
+        shown = self._fresh.apply(anew, ({mutant.file: mutant.text}, tests, only))
+        if only == "slow" and shown.test and not self._is_sound(shown.test):
+            print(f"fails by itself, so it is not believed: {shown.test}", flush=True)
+            return ""
+        return shown.noticed
+
+    def _is_sound(self, test: str) -> bool:
+        if test not in self._sound:
+            self._sound[test] = not self._fresh.apply(anew, ({}, [test], "")).noticed
+        return self._sound[test]
+
+
+def hunt(every: list[Mutant], chosen: list[Mutant], *, patient: bool) -> Figures:
     """Play these of all mutants; what is not noticed is printed with its line."""
     import coverage
 
@@ -70,8 +105,8 @@ def hunt(every: list[Mutant], chosen: list[Mutant]) -> Figures:
     def work(player: Player) -> None:
         from mutation.reach import learnt
 
-        memory = Memory(fingerprint())
-        seeker = Hunt(player, learnt(player, loading), memory, patiently)
+        memory = Memory(f"{fingerprint()}{' and the slow ones' if patient else ''}")
+        seeker = Hunt(player, learnt(player, loading), memory, afresh, patient=patient)
         for mutant in chosen:
             if mutant.name in EQUIVALENT:
                 figures.count(mutant, "equivalent")
@@ -86,7 +121,7 @@ def hunt(every: list[Mutant], chosen: list[Mutant]) -> Figures:
 
     # Forked here, where nothing of the package is loaded yet.
     with multiprocessing.get_context("fork").Pool(1) as fresh:
-        patiently: Anew = lambda mutant, tests: fresh.apply(anew, (mutant, list(tests)))  # noqa: E731 - has a type
+        afresh = Anew(fresh)
         loading.start()
         serve(TESTS, Player(work))
     whole = Counter(mutant.file.split("/")[0] for mutant in every)
@@ -103,6 +138,7 @@ def main(arguments: list[str]) -> int:
     played.add_argument("--sample", type=int, default=0, help="so many of each room, at random; 0: all")
     played.add_argument("--seed", default=SHARE.seed, help="of what is random: the commit, if nothing is said")
     played.add_argument("--least", type=float, default=100.0, help="so many in a hundred must be noticed")
+    played.add_argument("--quick", action="store_true", help="show them to the quick tests alone")
     played.add_argument("rooms", nargs="+")
     options = parser.parse_args(arguments)
     for name in COMMON:
@@ -114,7 +150,9 @@ def main(arguments: list[str]) -> int:
         return bool(found)
     rooms = [list(of([room])) for room in options.rooms]
     chosen = [mutant for room in rooms for mutant in sample(room, options.sample, options.seed)]
-    return bool(hunt([mutant for room in rooms for mutant in room], chosen).below(options.least))
+    return bool(
+        hunt([mutant for room in rooms for mutant in room], chosen, patient=not options.quick).below(options.least)
+    )
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def _link(source: Path, target: Path, texts: dict[tuple[str, ...], str]) -> None
             _link(entry, target / entry.name, below)
 
 
-def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: float) -> Played:
-    """Run the tests, to the first that fails, against the package with these texts.
+def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: float, only: str = "") -> Played:
+    """Run the tests, to the first that fails, against the package with these texts; `only` those with such marks.
 
     Whoever calls this must not have imported the package. Processes that a test starts find the changed one as well.
 
@@ -97,7 +97,7 @@ def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: fl
     child = os.fork()
     if child == 0:
         try:
-            os._exit(_run(tests, home, said))
+            os._exit(_run(tests, home, said, only))
         except BaseException:  # noqa: BLE001 - a forked child must never come back to its parent's code
             traceback.print_exc()
             os._exit(3)
@@ -111,7 +111,7 @@ def play(texts: dict[str, str], tests: Sequence[str], home: Path, *, seconds: fl
     return Played(End.NOTICED if code else End.SURVIVED, took, last)
 
 
-def _run(tests: Sequence[str], home: Path, said: Path) -> int:
+def _run(tests: Sequence[str], home: Path, said: Path, only: str) -> int:
     """In the child: all of pytest, with nothing of it shown."""
     import pytest
 
@@ -126,7 +126,8 @@ def _run(tests: Sequence[str], home: Path, said: Path) -> int:
     sys.path[:] = [str(home), *(path for path in sys.path if Path(path) != SOURCE.parent)]
     os.chdir(ROOT)
     scratch = f"--basetemp={home / 'scratch'}"
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-m", "not cluster", scratch, *tests]))
+    marked = f"not cluster{f' and ({only})' if only else ''}"
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-m", marked, scratch, *tests]))
 
 
 def _awaited(child: int, deadline: float) -> int | None:

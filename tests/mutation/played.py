@@ -17,7 +17,21 @@ from mutation.player import Player
 from mutation.reach import Reach
 
 MEMORY = ROOT / ".cache" / "mutation" / "noticed.jsonl"
-SECONDS = 30.0  # of tests, for each mutant
+SECONDS = 30.0  # of quick tests, for each mutant
+PATIENT_S = 300.0  # and for one that those do not notice
+# The slow tests of `make test` that may notice what no quick one does, room by room, the likely ones first.
+MATRIX = "tests/operator/test_matrix.py"
+SLOW = {
+    "plan": ("tests/simulator", MATRIX, "tests/embedded/test_crash.py"),
+    "execute": (
+        "tests/operator",
+        "tests/policy",
+        "tests/embedded/test_crash.py",
+        "tests/embedded/test_container_crash.py",
+    ),
+    "operator": ("tests/operator",),
+    "embedded": ("tests/embedded", "tests/cli"),
+}
 # Whatever else reaches a line, a package that is loaded anew for one mutant is asked by so many.
 ANEW = 400
 SCHEDULES = "tests/mutation/schedules.py"
@@ -28,8 +42,8 @@ TESTS = (
     SCHEDULES,
 )
 
-# Plays one with a package that is loaded anew: the mutant, and the tests.
-Anew = Callable[[Mutant, Sequence[str]], str]
+# Plays one with a package that is loaded anew: the mutant, the tests, and which of them by their marks.
+Anew = Callable[[Mutant, Sequence[str], str], str]
 
 
 class Memory:
@@ -94,19 +108,30 @@ def fingerprint() -> str:
 class Hunt:
     """Finds for each mutant a test that notices it."""
 
-    def __init__(self, player: Player, reach: Reach, memory: Memory, anew: Anew) -> None:
+    def __init__(self, player: Player, reach: Reach, memory: Memory, anew: Anew, *, patient: bool) -> None:
+        """Who is `patient` asks the slow tests as well: whatever `make test` plays without a cluster."""
         self._player, self._reach, self._memory, self._anew = player, reach, memory, anew
-        self._functions = Functions()
+        self._functions, self._patient = Functions(), patient
 
     def notice(self, mutant: Mutant) -> str:
         """The first test that notices it; empty if none does."""
-        tests = self._likely(mutant)
+        likely = self._likely(mutant)
+        first = self._within(likely, SECONDS)
+        found = self._shown(mutant, first)
+        if found or not self._patient:
+            return found
+        rest = [test for test in likely if test not in set(first)]
+        found = self._shown(mutant, self._within(rest, PATIENT_S))
+        return found or self._anew(mutant, SLOW[mutant.file.split("/")[0]], "slow")
+
+    def _shown(self, mutant: Mutant, tests: list[str]) -> str:
+        """Which of these quick tests notices it."""
         if not tests:
             return ""
         try:
             mutate = self._functions.prepare(mutant)
         except NotInPlaceError:
-            return self._anew(mutant, tests[:ANEW])
+            return self._anew(mutant, tests[:ANEW], "not slow")
 
         def before(home: Path) -> None:
             mutate()
@@ -115,7 +140,7 @@ class Hunt:
         verdict = self._player.play(tests, self._reach.seconds, before)
         if verdict.end is not End.SURVIVED:
             return f"{verdict.test} ({verdict.end.value})"
-        return self._anew(mutant, tests[:ANEW]) if self._reach.loaded(mutant) else ""
+        return self._anew(mutant, tests[:ANEW], "not slow") if self._reach.loaded(mutant) else ""
 
     def _likely(self, mutant: Mutant) -> list[str]:
         """Those that come there: who noticed others of this file, they and their neighbours, and who is quick, goes
@@ -134,11 +159,15 @@ class Hunt:
             name = test.partition("[")[0]
             turns[test] = cost[test] * (1 + cases[name]) ** 0.5
             cases[name] += 1
-        left, chosen = SECONDS, []
-        for test in sorted(turns, key=lambda test: (turns[test], test)):
-            if seconds[test] <= left or not chosen:
+        return sorted(turns, key=lambda test: (turns[test], test))
+
+    def _within(self, tests: Sequence[str], left: float) -> list[str]:
+        """As many of them as so many seconds have room for: one at least."""
+        chosen: list[str] = []
+        for test in tests:
+            if self._reach.seconds[test] <= left or not chosen:
                 chosen.append(test)
-                left -= seconds[test]
+                left -= self._reach.seconds[test]
         return chosen
 
 

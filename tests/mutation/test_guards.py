@@ -20,7 +20,7 @@ from share import SHARE, VARIABLE, commit
 # The edits and tests that there are; each of the share costs about three seconds.
 PARTS = 64
 ROOMS = ("plan", "execute", "operator", "embedded")
-SAMPLE = 400
+SAMPLE = 120
 
 
 @pytest.mark.slow

@@ -156,3 +156,65 @@ class TestReach:
         every = mutants("embedded/host.py", (SOURCE / "embedded" / "host.py").read_text())
         [inner, *_] = [each for each in every if each.where == "EmbeddedHost.offer.seal_or_revise"]
         assert Reach(at_import={f"embedded/host.py:EmbeddedHost.{works}"}).loaded(inner) is loaded
+
+
+class TestHunt:
+    """Whom a mutant is shown to, one after the other."""
+
+    HERE, LONG, THERE = (f"tests/mutation/test_mutants.py::{name}" for name in ("here", "long", "there"))
+
+    class Plays:
+        """A player whose tests notice what they are told to."""
+
+        def __init__(self, *noticing: str) -> None:
+            self.noticing, self.shown = noticing, []
+
+        def play(self, tests, _seconds, _before):
+            from mutation.player import Verdict
+
+            self.shown.append(list(tests))
+            found = next((each for each in tests if each in self.noticing), "")
+            return Verdict(End.NOTICED if found else End.SURVIVED, found)
+
+    def hunt(self, tmp_path, player, *, patient, slow=""):
+        from mutation.played import Hunt
+        from mutation.reach import Reach
+
+        [mutant, *_] = [
+            each
+            for each in mutants("plan/retry.py", (SOURCE / "plan" / "retry.py").read_text())
+            if each.where == "backoff"
+        ]
+        seconds = {self.HERE: 0.1, self.LONG: 40.0, self.THERE: 0.2}
+        reach = Reach(seconds, {"plan/retry.py:backoff": {offset: set(seconds) for offset in range(1, 40)}})
+        asked = []
+
+        def anew(_mutant, tests, only):
+            asked.append((tests, only))
+            return slow
+
+        found = Hunt(player, reach, Memory("", tmp_path / "memory"), anew, patient=patient).notice(mutant)
+        return found, asked
+
+    def test_the_quick_ones_come_first_and_are_all_if_nobody_is_patient(self, tmp_path):
+        player = self.Plays(self.LONG)
+        assert self.hunt(tmp_path, player, patient=False) == ("", [])
+        assert player.shown == [[self.HERE, self.THERE]]
+
+    def test_who_is_patient_asks_the_rest_of_them(self, tmp_path):
+        player = self.Plays(self.LONG)
+        assert self.hunt(tmp_path, player, patient=True) == (f"{self.LONG} (noticed)", [])
+        assert player.shown == [[self.HERE, self.THERE], [self.LONG]]
+
+    def test_and_then_the_slow_ones_of_its_room(self, tmp_path):
+        from mutation.played import SLOW
+
+        found, asked = self.hunt(tmp_path, self.Plays(), patient=True, slow="tests/x.py::test (noticed)")
+        assert found == "tests/x.py::test (noticed)"
+        assert asked == [(SLOW["plan"], "slow")]
+
+    def test_the_slow_ones_are_there(self):
+        from mutation.played import ROOT, SLOW
+
+        assert SLOW.keys() == {"plan", "execute", "operator", "embedded"}
+        assert [place for places in SLOW.values() for place in places if not (ROOT / place).exists()] == []
