@@ -10,7 +10,7 @@ import functools
 
 import pytest
 from rig.scenes import CHAIN_UNITS, RETRY_UNITS
-from rig.takings import LIVES, Asked, Taking, play, takings
+from rig.takings import LIVES, NOTHING, Asked, Taking, met, play, takings
 from rig.world import World, live
 
 from share import SHARE
@@ -37,6 +37,25 @@ def whole(name: str) -> tuple[int, list[Taking]]:
     return len(world.writes), takings(name, asked)
 
 
+def cells(name: str, numbers: range) -> list[tuple[Taking, int]]:
+    """What to take, and at which change. The proof leaves out what nobody would meet any more: one life without any
+    taking, ended at that change, is there for all of those.
+    """
+    every = whole(name)[1]
+    if not SHARE.everything:
+        return [(taking, number) for taking in every for number in numbers]
+    found: list[tuple[Taking, int]] = []
+    for number in numbers:
+        _, requests = lived(name, NOTHING, number, after(number))
+        found += [(taking, number) for taking in met(every, requests)]
+    return found
+
+
+def after(number: int) -> float:
+    """Seconds until the life's end is wished for."""
+    return 30.0 * (number % 3)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600, func_only=True)
 @pytest.mark.parametrize("slice_", range(SLICES))
@@ -45,12 +64,12 @@ def test_what_is_taken_away_is_waited_for(name, slice_, played):
     count, every = whole(name)
     assert count > 40
     assert len(every) > 50
-    cells = [(taking, number) for taking in every for number in range(1, count + 1)]
-    share = SHARE.of(cells, PARTS, f"what is taken from {name}")[slice_::SLICES]
+    numbers = range(1 + slice_, count + 1, SLICES)
+    share = SHARE.of(cells(name, numbers), PARTS, f"what is taken from {name}")
     played("lives of which something is taken away", len(share))
     for taking, number in share:
         try:
-            lived(name, taking, number, 30.0 * (number % 3))
+            lived(name, taking, number, after(number))
         except BaseException as fault:
             fault.add_note(f"{taking.name}, taken at change {number} of {count}")
             raise
@@ -65,7 +84,7 @@ def test_what_is_taken_away_is_waited_for(name, slice_, played):
 )
 def test_what_once_was_asked_for_over_and_over(name, what, number):
     [taking] = [each for each in whole(name)[1] if each.name == what]
-    lived(name, taking, number, 30.0 * (number % 3))
+    lived(name, taking, number, after(number))
 
 
 @pytest.mark.parametrize("name", LIVES)
@@ -78,3 +97,17 @@ def test_a_world_leaves_what_scenes_share_as_it_was(name):
 
     live(LIVES[name].world, story)
     assert before == (CHAIN_UNITS, RETRY_UNITS)
+
+
+@pytest.mark.parametrize("name", SHARE.of(LIVES, 3, "lives that a taking does not touch"))
+def test_what_nobody_meets_makes_no_difference(name):
+    """So the proof leaves it out."""
+    count, every = whole(name)
+    number = count // 2
+    undisturbed, requests = lived(name, NOTHING, number, after(number))
+    unmet = [each for each in every if each not in met(every, requests)]
+    assert unmet, "half of a life asks for less than all of it"
+    for taking in SHARE.of(unmet, len(unmet), f"unmet of {name}"):
+        world, same = lived(name, taking, number, after(number))
+        assert same == requests
+        assert [str(line) for line in world.cloud.log] == [str(line) for line in undisturbed.cloud.log]

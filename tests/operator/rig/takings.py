@@ -40,11 +40,21 @@ class Life:
     over: Callable[[World], bool] = lambda world: not world.leftovers()
 
 
+class Asked(NamedTuple):
+    """What a request does to which resource; `user` is whose rights count, where they are not the operator's own."""
+
+    does: str
+    resource: str
+    plural: str
+    user: str
+
+
 class Taking(NamedTuple):
     """How it is called, and what it does to a world; what that gives undoes it."""
 
     name: str
     take: Callable[[World], Callable[[], object]]
+    of: Asked | None = None  # it is met by whoever asks just this; None where nobody knows who meets it
 
 
 # --- lives ------------------------------------------------------------------------------------------------------------
@@ -174,15 +184,6 @@ LIVES = {
 # --- takings ----------------------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
-    """What a request does to which resource; `user` is whose rights count, where they are not the operator's own."""
-
-    does: str
-    resource: str
-    plural: str
-    user: str
-
-
 def asked(world: World, request: Request) -> Asked | None:
     """None if it asks what is served, or for what is not."""
     parts = request.path.strip("/").split("/")
@@ -208,7 +209,9 @@ def right(of: Asked) -> Taking:
         world.cluster.denied.add((of.does, of.resource))
         return lambda: world.cluster.denied.discard((of.does, of.resource))
 
-    return Taking(f"the right to {of.does} {of.resource}{' of the account' if of.user else ''}", take)
+    # What an account may do is asked about as well, in a review's body.
+    name = f"the right to {of.does} {of.resource}{' of the account' if of.user else ''}"
+    return Taking(name, take, None if of.user else of)
 
 
 def leave(of: Asked, code: int = 403) -> Taking:
@@ -229,7 +232,7 @@ def leave(of: Asked, code: int = 403) -> Taking:
         world.cluster.refuses = refuse
         return lambda: setattr(world.cluster, "refuses", lambda _request: None)
 
-    return Taking(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take)
+    return Taking(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take, of)
 
 
 def kind(plural: str) -> Taking:
@@ -242,6 +245,7 @@ def kind(plural: str) -> Taking:
     return Taking(f"the definition of {plural}", take)
 
 
+NOTHING = Taking("nothing", lambda _world: lambda: None)
 DEFINITIONS = {"hook": ("machines",)}
 
 
@@ -257,19 +261,26 @@ def takings(name: str, requests: list[Asked]) -> list[Taking]:
 # --- playing ----------------------------------------------------------------------------------------------------------
 
 
+def met(every: list[Taking], requests: list[Asked]) -> list[Taking]:
+    """Those that make a difference where all this is asked afterwards: a life without them is the same to the letter."""
+    known = {request._replace(user="") for request in requests}
+    return [each for each in every if each.of is None or each.of._replace(user="") in known]
+
+
 async def play(world: World, life: Life, taking: Taking | None, number: int, after: float) -> list[Asked]:
     """One life, from which something is taken at a change, and whose end is wished for so much later.
 
-    All that operators asked is given back.
+    All that operators asked since then is given back.
     """
     undo: list[Callable[[], object]] = []
     requests: list[Asked] = []
 
     def hook(count: int, call: Call) -> None:
-        if (what := asked(world, call.request)) is not None:
-            requests.append(what)
         if taking is not None and count == number and not undo:
             undo.append(taking.take(world))
+            requests.clear()
+        if (what := asked(world, call.request)) is not None:
+            requests.append(what)
 
     world.hook = hook
     world.start()
