@@ -407,4 +407,13 @@ ALONE: tuple[Guard, ...] = (
         "if False:",
         ROUTED + "a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too",
     ),
+    guard(
+        "what fails for good in a turn stops nothing in that turn",
+        "plan/opening.py",
+        """            if desk.has_failed(step):
+                failed = (*failed, step.id)  # in this very turn; those before it are claimed already
+""",
+        "",
+        "plan/test_decide.py::test_decision[taken away once too often: nothing more is begun]",
+    ),
 )

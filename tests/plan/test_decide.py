@@ -8,6 +8,7 @@ from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import (
     Ended,
     Held,
+    NeverRan,
     Objection,
     Running,
     Sealed,
@@ -60,6 +61,7 @@ from plan.worlds import (
     world,
 )
 
+REMOVED = NeverRan(reason="Deleted", message="deleted behind its gate")
 ROWS = (
     Row("nothing has happened", born(PLAN), "claim and launch db/make#1", {SEED: "needs an output of db/make"}),
     Row("both are ready", born(PAIR), "claim and launch db/make#1, claim and launch db/other#1", plan=PAIR),
@@ -337,6 +339,24 @@ ROWS = (
         "fence db/make#1 (asked to end: deleted by ada)",
         {MAKE: "asked to end: deleted by ada"},
         {(MAKE, 1): Held(ref="uid-1")},
+        PAIR,
+        {"gated": GATED},
+    ),
+    Row(
+        "taken away before it was claimed",
+        born(PAIR),
+        "claim db/make#1, void db/make#1 (Deleted), claim and launch db/other#1, release db/make#1",
+        {MAKE: "attempt 1 was removed before it was allowed to start; a new one is being made"},
+        {(MAKE, 1): REMOVED, ("db/other", 1): Held(ref="uid-2")},
+        PAIR,
+        {"gated": GATED},
+    ),
+    Row(
+        "taken away once too often: nothing more is begun",
+        ledger(PAIR, claim(MAKE), void(MAKE), claim(MAKE, 2), void(MAKE, 2)),
+        "claim db/make#3, void db/make#3 (Deleted), release db/make#3",
+        {"db/other": "is not started because db/make failed; delete the sandbox to clean up"},
+        {(MAKE, 3): REMOVED, ("db/other", 1): Held(ref="uid-2")},
         PAIR,
         {"gated": GATED},
     ),

@@ -3,6 +3,7 @@
 from dayfly.plan import table, words
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
 from dayfly.plan.reasons import Reason
+from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import ALIVE, Phase, Request, Run, State, UnitRecord
@@ -63,6 +64,10 @@ class Desk:
     def is_there(self, name: str) -> bool:
         """Whether something of it may be there: an attempt that lives, or processes of one that is recorded."""
         return self.unit(name).state in ALIVE or self.lingers(name)
+
+    def has_failed(self, step: Step) -> bool:
+        """Whether it has ended without success, for good."""
+        return standing(step, self.unit(step.id)) is Standing.FAILED
 
     def hurried(self, name: str) -> bool:
         """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
@@ -140,7 +145,8 @@ class Desk:
             # It was taken away before it was claimed. Its name is used up, so the attempt is, and the ledger says so.
             self.move(self._claim(step, attempt, "", generation))
             self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
-            self.wait(Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=words.void(attempt), since=self.now))
+            if isinstance(step, KeptStep) or not self.has_failed(step):
+                self.wait(Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=words.void(attempt), since=self.now))
         else:
             self.wait(Wait(unit=name, reason=Reason.FOREIGN, message=words.foreign(attempt)))
 

@@ -52,6 +52,8 @@ def _event(desk: Desk, event: Event) -> bool:
         at = where[step.id]
         if at is Standing.FRESH or at is Standing.AGAIN:
             _try(desk, step, failed, doubtful)
+            if desk.has_failed(step):
+                failed = (*failed, step.id)  # in this very turn; those before it are claimed already
         elif at is not Standing.SUCCEEDED:
             tell(desk, step, at)
     return all(at is Standing.SUCCEEDED for at in where.values())
