@@ -155,4 +155,6 @@ EQUIVALENT: dict[str, str] = {
     "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": (
         "what belongs to a run is found by a label that it has"
     ),
+    "operator/executors/step_observer.py _in_time: record.claimed_at <= fact.result.ended_at <= now -> "
+    "(record.claimed_at <= fact.result.ended_at < now)": "an end of this very moment is replaced by itself",
 }

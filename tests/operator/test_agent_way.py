@@ -51,6 +51,20 @@ async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
     assert asked == [f"/api/v2/agent/{name} t" for name in ("births", "messages", "huge")]
 
 
+async def test_it_goes_by_the_proxy_that_the_environment_names(server, monkeypatch):
+    url, asked = server
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, url)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    way = HttpWay("http://127.0.0.1:9", "t")  # where nobody listens
+    try:
+        assert (await way.ask("GET", "messages", seconds=10)).body == b"xxx"
+    finally:
+        await way.close()
+    assert asked == ["/api/v2/agent/messages t"]
+
+
 async def test_a_certificate_that_nobody_trusts_is_refused(tmp_path):
     import asyncio
     import ssl

@@ -126,7 +126,8 @@ class TestSessions:
         assert not sessions.of(a_run()).fenced, "its name may come back"
 
     @pytest.mark.parametrize(
-        "remembered", ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with"]
+        "remembered",
+        ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with", "loosened"],
     )
     def test_a_run_that_rests_keeps_what_is_remembered_of_it(self, remembered):
         sessions = Sessions(lambda _: None)
@@ -140,6 +141,8 @@ class TestSessions:
                 mine.logs.waiting[key] = object()
             case "dealt_with":
                 mine.logs.dealt_with |= {key}
+            case "loosened":
+                mine.loosened = True
             case _:
                 getattr(mine, remembered)["x"] = object()
         sessions.rest("box")

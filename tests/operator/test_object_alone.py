@@ -370,6 +370,10 @@ class TestGrants:
         assert message.endswith(grants.line("shop", "claims.x"))
         assert grants.line("shop", "services") in self.said(self.CORE)[1]
 
+    def test_what_names_no_resource_is_said_in_the_servers_words(self):
+        path = 'User "x" is forbidden: User "x" cannot get path "/apis/x"'
+        assert self.said(path) == ("Forbidden", path)
+
     def test_in_a_namespace_that_goes_it_is_given_from_outside(self):
         reason, message = self.said(self.LACKS, ending=True)
         assert reason == Reason.OBJECTS_NOT_GRANTED

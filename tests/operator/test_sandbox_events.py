@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from types import SimpleNamespace
 
 import msgspec
@@ -88,6 +89,9 @@ def test_one_that_fails_is_told_and_when_its_end_is_near():
 
     heard = told(story, make=Script(fails=99))
     assert heard.taken == [("failed", "box"), ("ready", "short"), ("expiring", "short")]
+    ends = {each["subject"]: each["data"]["scheduledDeleteTime"] for each in heard.events}
+    assert ends["box"] is None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", ends["short"])
 
 
 def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_leader_tells_it():

@@ -17,6 +17,29 @@ FORKS = {
 }
 
 
+@pytest.fixture
+def found(monkeypatch):
+    """One who knows the VirtualServices of a, b and c."""
+    marks = lambda rules: frozenset(Mark(1, run, fork) for run, fork in FORKS[rules])  # noqa: E731
+    monkeypatch.setattr(weaver, "marks", marks)
+    spaces = {"a": "shop", "b": "bank", "c": "bank"}
+    seen = [SimpleNamespace(rules=name, metadata=SimpleNamespace(name=name, namespace=spaces[name])) for name in FORKS]
+    return Weaver(SimpleNamespace(client=None, woven=SimpleNamespace(of=lambda _run: seen)))
+
+
+@pytest.mark.parametrize(
+    ("run", "fork", "namespace", "names"),
+    [
+        ("box", "f-web", "shop", ["a"]),
+        ("box", "f-web", "bank", ["b"]),
+        ("box", "f-api", "bank", []),
+        ("other", "f-web", "bank", ["b"]),
+    ],
+)
+def test_a_forks_own_are_those_with_rules_for_it(found, run, fork, namespace, names):
+    assert [each.metadata.name for each in found.of(run, fork, namespace)] == names
+
+
 @pytest.mark.parametrize(
     ("stays", "within", "taken"),
     [
@@ -27,14 +50,9 @@ FORKS = {
         (set(), set(), []),
     ],
 )
-async def test_only_the_runs_own_that_no_route_is_for_are_taken_out(monkeypatch, stays, within, taken):
+async def test_only_the_runs_own_that_no_route_is_for_are_taken_out(found, stays, within, taken):
     """Elsewhere than where it has routes somebody else writes in its name."""
-    marks = lambda rules: frozenset(Mark(1, run, fork) for run, fork in FORKS[rules])  # noqa: E731
-    monkeypatch.setattr(weaver, "marks", marks)
-    spaces = {"a": "shop", "b": "bank", "c": "bank"}
-    seen = [SimpleNamespace(rules=name, metadata=SimpleNamespace(name=name, namespace=spaces[name])) for name in FORKS]
-    cluster = SimpleNamespace(client=None, woven=SimpleNamespace(of=lambda _run: seen))
-    found, done = Weaver(cluster), []
+    done = []
 
     async def take_out(run, each, fork=""):
         assert run == "box"

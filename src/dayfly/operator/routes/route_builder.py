@@ -174,7 +174,8 @@ def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.Besid
     if not accepting(route):
         yield f"no Gateway has taken {called}"
     if made.crowded:
-        rules = ", ".join(str(number + 1) for number in made.crowded)
-        yield f"rule {rules} of {called} asks for so many headers that there is no room for a key"
+        rules, one = ", ".join(str(number + 1) for number in made.crowded), len(made.crowded) == 1
+        what = f"rule {rules} of {called} asks" if one else f"rules {rules} of {called} ask"
+        yield f"{what} for so many headers that there is no room for a key"
     if made.cut:
         yield f"{called} has so many rules, or the sandbox so many groups, that some keys reach the baseline"
