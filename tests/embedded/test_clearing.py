@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from dayfly.embedded import attempts
+from embedded.alone import KEY, UNIT, bench
 from embedded.machine import until
-from embedded.test_attempts import KEY, UNIT, bench
 
 __all__ = ["bench"]
 

@@ -10,8 +10,8 @@ import pytest
 from dayfly.execute import receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running, Stalled, Waiting
+from embedded.alone import KEY, UNIT, is_nobody, sleeping, told
 from embedded.machine import until
-from embedded.test_attempts import KEY, UNIT, is_nobody, sleeping, told
 
 __all__ = ["told"]
 

@@ -13,8 +13,8 @@ import pytest
 from dayfly.embedded import envoy_process
 from dayfly.embedded.envoy_process import Process, holder, is_closed, stamp, unbindable
 from dayfly.embedded.leaving import reaped
+from embedded.alone import is_nobody, sleeping
 from embedded.machine import until
-from embedded.test_attempts import is_nobody, sleeping
 
 
 class TestHolder:

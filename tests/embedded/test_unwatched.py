@@ -11,8 +11,8 @@ import pytest
 from dayfly.embedded import attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Running, Stalled, Unclear
+from embedded.alone import KEPT, KEY, UNIT, is_nobody, sleeping, told
 from embedded.machine import until
-from embedded.test_attempts import KEPT, KEY, UNIT, is_nobody, sleeping, told
 
 __all__ = ["told"]
 

@@ -36,7 +36,7 @@ ALONE: tuple[Guard, ...] = (
         "embedded/leaving.py",
         "if self._calls.pop(pidfd, None) is not None:",
         "if self._calls.get(pidfd) is not None:",
-        "embedded/test_attempts.py::test_who_hears_of_an_end_may_forget_another_one",
+        "embedded/test_leaving.py::test_who_hears_of_an_end_may_forget_another_one",
     ),
     guard(
         "what an engine had begun outlives it",
@@ -341,7 +341,7 @@ ALONE: tuple[Guard, ...] = (
         """        await self._sweeping.done(besides=self._uncleared)
 """,
         "",
-        "embedded/test_attempts.py::TestSealing::test_a_server_that_ends_waits_for_the_last_folder",
+        "embedded/test_attempt_ends.py::TestSealing::test_a_server_that_ends_waits_for_the_last_folder",
     ),
     guard(
         "a container that its engine could not start is forgotten",

@@ -1,0 +1,80 @@
+"""Who has ended, who is to be waited for, and which folders are still to go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from dayfly.embedded import leaving
+from embedded.alone import ended, nobody, sleeper
+from embedded.machine import until
+
+
+def test_a_child_that_somebody_else_has_waited_for_is_over():
+    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    assert not leaving.reaped(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert leaving.reaped(child)
+
+
+def test_a_child_that_has_ended_is_waited_for():
+    child = nobody()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert leaving.reaped(child)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
+    monkeypatch.setattr(leaving, "LAST_S", 3600)
+    sweeping = leaving.Sweeping()
+    for key in "abc":
+        sweeping.add(key)
+    waiting = asyncio.create_task(sweeping.done(besides={"c"}))
+    for key in "ab":
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        sweeping.discard(key)
+    await asyncio.wait_for(waiting, 10)
+
+
+async def test_an_end_is_heard_of_until_it_is_forgotten():
+    ends, heard = leaving.Ends(), []
+    lives, ended = await sleeper(), await sleeper()
+    pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
+    for name, pidfd in pidfds.items():
+        ends.watch(pidfd, lambda name=name: heard.append(name))
+    ended.kill()
+    await until(lambda: len(heard) > 1)
+    ends.watch(pidfds["ended"], lambda: heard.append("again"))
+    await until(lambda: "again" in heard)
+    ends.forget(pidfds["ended"])
+    heard.clear()
+    lives.kill()
+    await until(lambda: heard)
+    assert set(heard) == {"lives"}
+    ends.close()
+    for process, pidfd in ((lives, pidfds["lives"]), (ended, pidfds["ended"])):
+        await process.wait()
+        os.close(pidfd)
+
+
+async def test_who_hears_of_an_end_may_forget_another_one():
+    """Both have ended when the first is heard of, and the second is somebody else's business by then."""
+    ends, heard = leaving.Ends(), []
+    both = [ended() for _ in range(2)]
+    pidfds = [os.pidfd_open(child) for child in both]
+    for pidfd in pidfds:
+        ends.watch(pidfd, lambda: (heard.append(1), [ends.forget(each) for each in pidfds]))
+    await until(lambda: heard)
+    await asyncio.sleep(0)
+    assert heard == [1]
+    ends.close()
+    for child, pidfd in zip(both, pidfds, strict=True):
+        assert leaving.reaped(child)
+        os.close(pidfd)
