@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         whole = SHARE.everything and config.args_source is pytest.Config.ArgsSource.TESTPATHS
         page = config.getoption("proof_page")
         journal = Journal.of_checkout(PROOFS) if page else None
-        config.pluginmanager.register(Proof(page, whole=whole, journal=journal), PLUGIN)
+        config.pluginmanager.register(Proof(page, whole=whole, journal=journal, parts=config.args), PLUGIN)
     else:
         config.pluginmanager.register(Idle())
     config.pluginmanager.register(Processor())

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ ALL = "every test"
 
 
 PAGES_EVERY_S = 60.0
+# How a run ends that has come to its end. It collects nothing where all was played before.
+THROUGH = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 # What the proof itself writes is no other state of the tests.
 PAGE = "docs/reliability.md"
 
@@ -90,15 +92,18 @@ class Journal:
 class Proof:
     """Sums up over all workers; with a page it writes there, each kind in a line that stays until it is played again."""
 
-    def __init__(self, page: Path | None, *, whole: bool, journal: Journal | None = None) -> None:
-        """`whole` is a run of all tests; what the journal has is not played again, and is summed up with the rest."""
+    def __init__(
+        self, page: Path | None, *, whole: bool, journal: Journal | None = None, parts: Sequence[str] = ("tests",)
+    ) -> None:
+        """`whole` is a run of all tests; what the journal has of these parts is summed up, and is not played again."""
         self._page, self._whole, self._journal = page, whole, journal
         self._passed: dict[str, Played] = {}
         self._written_at = time.monotonic()
         self.rows: dict[str, Row] = {}
         self.before = frozenset(each.test for each in journal.before) if journal else frozenset()
         for each in journal.before if journal else ():
-            self._count(each)
+            if any(_is_of(each.test, part) for part in parts):
+                self._count(each)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -118,7 +123,7 @@ class Proof:
                 self._write(through=False)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._write(through=exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED))
+        self._write(through=exitstatus in THROUGH)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         said = [f"{row.played:,} {what}" for what, row in self.rows.items()]
@@ -144,6 +149,10 @@ def proven(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.I
     proof = config.pluginmanager.get_plugin(PLUGIN)
     before = frozenset(config.workerinput[BEFORE]) if hasattr(config, "workerinput") else proof.before
     return [item for item in items if item.nodeid in before]
+
+
+def _is_of(test: str, part: str) -> bool:
+    return test == part or test.startswith((f"{part.rstrip('/')}/", f"{part}::"))
 
 
 def _of(report: pytest.TestReport) -> Played:

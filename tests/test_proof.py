@@ -116,16 +116,46 @@ def test_it_is_written_as_the_run_goes(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_has_passed_is_summed_up_with_what_the_next_run_plays(tmp_path: Path):
     file = tmp_path / "some" / "journal"
     told = Proof(None, whole=True, journal=Journal(file))
-    for test, failed in (("a", False), ("b", True), ("c", False)):
+    for test, failed in (("tests/a", False), ("tests/b", True), ("tests/c", False)):
         told.pytest_runtest_logreport(Report(test, failed=failed, played='{"lives": 3}', said="lives\nmany"))
-        told.pytest_runtest_logreport(Report(test, when="teardown", failed=test == "c"))
+        told.pytest_runtest_logreport(Report(test, when="teardown", failed=test == "tests/c"))
     with file.open("a") as open_file:
         open_file.write('{"test": "d", "kin')  # its writer was killed
     again = Proof(None, whole=True, journal=Journal(file))
-    assert again.before == {"a"}, "who failed, or did not clean up, is played again"
+    assert again.before == {"tests/a"}, "who failed, or did not clean up, is played again"
     assert again.rows == {"lives": Row(3, 0, 70.0, "many"), "every test": Row(1, 0, 70.0)}
-    again.pytest_runtest_logreport(Report("b", played='{"lives": 4}'))
+    again.pytest_runtest_logreport(Report("tests/b", played='{"lives": 4}'))
     assert again.rows["lives"] == Row(7, 0, 140.0, "many")
+
+
+def test_of_what_has_passed_only_the_parts_that_are_played_are_summed_up(tmp_path: Path):
+    """Of a kind that no test of this run is of nobody knows whether it is through."""
+    file = tmp_path / "journal"
+    for test, kind in (
+        ("tests/a/test_x.py::one", "lives"),
+        ("tests/a/test_y.py::two", "guards"),
+        ("tests/ab.py::c", "x"),
+    ):
+        Journal(file).add(Played(test, {kind: 1}, {}, 1.0))
+
+    def rows(*parts: str) -> set[str]:
+        told = Proof(None, whole=False, journal=Journal(file), parts=parts)
+        assert len(told.before) == 3
+        return set(told.rows)
+
+    assert rows("tests") == {"lives", "guards", "x"}
+    assert rows("tests/a/") == rows("tests/a") == {"lives", "guards"}
+    assert rows("tests/a/test_x.py") == rows("tests/a/test_x.py::one") == {"lives"}
+    assert rows("tests/a/test_x.py::on") == set()
+
+
+def test_a_run_in_which_nothing_was_left_to_play_has_come_to_its_end(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(written(PAGE, {"lives": Row(3)}, "aaa", through=False))
+    Journal(tmp_path / "journal").add(Played("tests/a.py::one", {"lives": 3}, {}, 1.0))
+    told = Proof(page, whole=False, journal=Journal(tmp_path / "journal"))
+    told.pytest_sessionfinish(pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert "| lives | 3 | nothing |" in page.read_text()
 
 
 def test_the_journal_is_of_what_was_checked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
