@@ -57,10 +57,10 @@ CLUSTERS = "tests/cluster/"
 PROOFS = Path.home() / ".cache" / "dayfly" / "proof"
 # The real command line, somebody who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
-# Stories that start programs, most of them a server too: of each folder's a commit tells one in so many, if they are not
-# marked otherwise. They are told by who asks for one of these fixtures.
-STORIES = {"tests/cli/": 3, "tests/examples/": 2, "tests/docs/": 2, "tests/page/": 2}
-STORY_FIXTURES = HEAVY_FIXTURES | {"home", "typist"}
+# Stories that start programs, most of them a server too, or have an operator and a server live for days: of each place's a
+# commit tells one in so many, if they are not marked otherwise. They are told by who asks for one of these fixtures.
+STORIES = {"tests/cli/": 3, "tests/examples/": 2, "tests/docs/": 2, "tests/page/": 2, "tests/operator/test_agent": 2}
+STORY_FIXTURES = HEAVY_FIXTURES | {"home", "typist", "story"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

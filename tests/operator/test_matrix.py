@@ -164,6 +164,7 @@ def changes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], in
 QUICK = SHARE.of(ALL, 3, "undisturbed lives in `make check`")
 
 
+@pytest.mark.rotates(2, "undisturbed lives")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ALL])
 def test_undisturbed(name, changes):
     """Each life comes to its end, with one, two and three operators at work."""

@@ -232,6 +232,7 @@ GUARDS = {
 FIRST = (1, 14, 24)
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize(("of", "name", "instead"), GUARDS.values(), ids=GUARDS)
 def test_each_guard_of_forks_is_missed(monkeypatch, of, name, instead):
     """Without it some schedule goes wrong."""
