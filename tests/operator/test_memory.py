@@ -127,7 +127,7 @@ class TestSessions:
 
     @pytest.mark.parametrize(
         "remembered",
-        ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with", "loosened"],
+        ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with", "loosened", "routes"],
     )
     def test_a_run_that_rests_keeps_what_is_remembered_of_it(self, remembered):
         sessions = Sessions(lambda _: None)
@@ -143,6 +143,8 @@ class TestSessions:
                 mine.logs.dealt_with |= {key}
             case "loosened":
                 mine.loosened = True
+            case "routes":
+                mine.routes.stuck["route:shop/web"] = object()
             case _:
                 getattr(mine, remembered)["x"] = object()
         sessions.rest("box")

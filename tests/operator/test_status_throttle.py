@@ -102,3 +102,14 @@ def test_a_condition_holds_since_a_process_before_this_one_has_said_so(since, ke
     assert found.hold(True, "r", 7_000) == kept
     assert found.wait(NEWS, ("0/9",), 7_000) == 0.0
     assert found.hold(False, "r", 8_000) == stamp(8_000)
+
+
+@pytest.mark.parametrize(
+    ("version", "shown", "is_so"),
+    [("9", ("b",), True), ("9", ("a",), False), ("5", ("b",), False), ("4", ("b",), False), ("10", ("b",), True)],
+)
+def test_somebody_else_has_written_another_if_it_is_newer_and_shows_another(version, shown, is_so):
+    told = StatusThrottle()
+    assert not told.overwritten(version, shown), "nothing was written"
+    told.version, told.shown = "5", ("a",)
+    assert told.overwritten(version, shown) is is_so

@@ -1,0 +1,57 @@
+"""What a run that is gone has left: a fork's pods go with the fork, and each other one by itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.kube.objects import ObjectMeta, OwnerReference
+from dayfly.operator.sweeper import Sweeper
+
+RUN = "box"
+
+
+class Cache(list):
+    """All that a run may own."""
+
+    def labelled(self, _label: str, run: str) -> Cache:
+        assert run == RUN
+        return self
+
+
+def pod(name: str, labels: dict[str, str] | None) -> SimpleNamespace:
+    owner = OwnerReference(api_version="dayfly.dev/v1alpha1", kind="Run", name=RUN, uid="r")
+    return SimpleNamespace(metadata=ObjectMeta(name=name, labels=labels, owner_references=[owner]))
+
+
+@pytest.mark.parametrize(("cached", "fresh", "goes"), [(True, True, False), (None, True, False), (None, None, True)])
+async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
+    """And nothing goes while there may be such a run."""
+    done: list[tuple[str, str]] = []
+
+    async def read(_run: str) -> object:
+        return fresh
+
+    def note(what: str):
+        async def noted(run: str, *pods: SimpleNamespace) -> None:
+            assert run == RUN
+            done.append((what, "".join(each.metadata.name for each in pods)))
+
+        return noted
+
+    pods = Cache([pod("a", {FORK_LABEL: "f"}), pod("b", {}), pod("c", None)])
+    cluster = SimpleNamespace(
+        pods=pods,
+        forks=Cache(),
+        services=Cache(),
+        gateway=SimpleNamespace(routes={}),
+        woven=SimpleNamespace(of=lambda _run: []),
+        ledger=SimpleNamespace(get=lambda _run: cached, fresh=read),
+    )
+    parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
+    sweeper = Sweeper(cluster, SimpleNamespace(), SimpleNamespace(), *parts)
+    sweeper._orphan = note("pod")
+    await sweeper.tidy(RUN)
+    assert done == ([("routes", ""), ("forks", ""), ("pod", "b"), ("pod", "c")] if goes else [])
