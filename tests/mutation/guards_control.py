@@ -229,7 +229,7 @@ CONTROL: tuple[Guard, ...] = (
         "control/group_keys.py",
         "if before.get(uid) != now.get(uid):",
         "if uid in now and before.get(uid) != now.get(uid):",
-        "cli/test_routing.py::test_two_sandboxes_and_a_group",
+        "control/test_group_keys.py::test_who_comes_who_leaves_and_whose_key_is_another_is_told",
     ),
     guard(
         "a key that has expired opens",
