@@ -16,8 +16,8 @@ from dayfly.control.app import create_app
 from dayfly.control.store import Store
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences, follow
-from embedded.conftest import processes
 from mutation.tenants import TENANTS
+from processes import processes
 
 DOCS = ROOT / "docs"
 

@@ -1,7 +1,6 @@
 """A machine of the test's own, and proof that nothing of it is left."""
 
 import collections
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest_asyncio
 
 from dayfly.work.queue import WorkQueue
 from embedded.machine import Machine
+from processes import processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,20 +34,6 @@ async def machine(tmp_path: Path, runner: str):
     finally:
         await found.end()
     assert not processes(str(found.journal)), "processes are left"
-
-
-def processes(mark: str) -> list[int]:
-    """Living processes with this in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue  # it ended, or is none of ours
-    return found
 
 
 # No run has so many turns in a second, whatever becomes of it: a loop without a pause takes some hundreds.

@@ -17,9 +17,9 @@ import stat
 import sys
 from pathlib import Path
 
-from embedded.conftest import processes
 from embedded.machine import until, work_of
 from embedded.test_containers import IMAGE
+from processes import processes
 
 AT_ONCE = 3
 MOST_DEATHS = 4  # after which it may live, or a slow machine would never see the end

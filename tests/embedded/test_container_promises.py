@@ -6,7 +6,6 @@ import pytest
 import pytest_asyncio
 
 from embedded import documents as doc
-from embedded.conftest import processes
 from embedded.machine import Machine, until
 from embedded.test_adoption import (
     test_a_receipt_left_meanwhile_is_read,
@@ -30,6 +29,7 @@ from embedded.test_removed import (
     test_the_folder_of_an_adopted_step,
     test_the_work_folder_and_all_logs_under_a_living_server,
 )
+from processes import processes
 
 __all__ = [
     "disk",

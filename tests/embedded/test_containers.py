@@ -18,8 +18,8 @@ import pytest_asyncio
 
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
-from embedded.conftest import processes
 from embedded.machine import Machine, until
+from processes import processes
 
 IMAGE = "localhost/busybox:1"
 SETTINGS = """

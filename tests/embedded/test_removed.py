@@ -4,8 +4,8 @@ import shutil
 
 from dayfly.execute.process import run as process
 from embedded import documents as doc
-from embedded.conftest import processes
 from embedded.machine import until
+from processes import processes
 
 SLOW = 'echo "+ $DAYFLY_ATTEMPT" >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
 

@@ -11,8 +11,8 @@ import pytest
 from dayfly.spec.lifecycle import Retry
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
-from embedded.conftest import processes
 from embedded.machine import until
+from processes import processes
 from webhook.sending import unit
 from webhook.server import Server, answer
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from processes import end
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dayfly"
 MEMORY = 4 << 30  # a mutant that never ends must not take the machine with it
@@ -145,9 +147,10 @@ def _awaited(child: int, deadline: float) -> int | None:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for one play."""
+    """A folder for one play. Whoever was started there ends with it: a test that fails ends nobody, and most of them do."""
     home = Path(tempfile.mkdtemp(prefix="dayfly-mutant-"))
     try:
         yield home
     finally:
+        end(str(home))  # all have it in their PYTHONPATH
         shutil.rmtree(home, ignore_errors=True)

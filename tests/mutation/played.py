@@ -120,7 +120,8 @@ class Hunt:
         found = self._shown(mutant, first)
         if found or not self._patient:
             return found
-        rest = [test for test in likely if test not in set(first)]
+        shown = set(first)
+        rest = [test for test in likely if test not in shown]
         found = self._shown(mutant, self._within(rest, PATIENT_S))
         return found or self._anew(mutant, SLOW[mutant.file.split("/")[0]], "slow")
 

@@ -12,18 +12,16 @@ import gc
 import os
 import resource
 import select
-import shutil
 import signal
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from mutation.plant import MEMORY, ROOT, End
+from mutation.plant import MEMORY, ROOT, End, folder
 
 # Of the kernel: for unshare(2), and for mount(2).
 _NEW_MOUNTS, _REC, _PRIVATE = 0x20000, 0x4000, 0x40000
@@ -178,16 +176,6 @@ def _followed(child: int, pipe: int, limits: Sequence[float]) -> tuple[int | Non
 def _rest(pipe: int) -> bytes:
     ready, _, _ = select.select([pipe], [], [], 0)
     return os.read(pipe, 65536) if ready else b""
-
-
-@contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    """A folder for one play."""
-    home = Path(tempfile.mkdtemp(prefix="dayfly-mutant-"))
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def serve(arguments: Sequence[str], player: Player) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+import subprocess
+import time
 
 import pytest
 
@@ -109,6 +113,19 @@ def test_the_package_is_laid_out_whole_with_one_file_changed():
         assert (there / "operator").is_symlink()
     assert not home.exists()
     assert End.HUNG.value == "hung"
+
+
+def test_whoever_a_play_has_started_ends_with_it():
+    """Also who has left its session, as a resident runner does."""
+    from processes import processes
+
+    with folder() as home:
+        environment = os.environ | {"PYTHONPATH": f"{home}:x"}
+        own = subprocess.Popen(["sh", "-c", "sleep 60 & exec setsid sleep 60"], env=environment)
+        while len(processes(str(home))) < 2:
+            time.sleep(0.01)
+    assert processes(str(home)) == []
+    assert own.wait(10) == -signal.SIGKILL
 
 
 def numbered(first, *, second=1):
