@@ -26,8 +26,6 @@ BEFORE, PLUGIN = "proven", "dayfly-proof"
 BEGIN, END = "<!-- the proof's own table: `make proof` writes it -->\n", "<!-- end of the table -->\n"
 HEAD = ("| what | played | found | took | at |", "|---|---|---|---|---|")
 ALL = "every test"
-
-
 PAGES_EVERY_S = 60.0
 # How a run ends that has come to its end. It collects nothing where all was played before.
 THROUGH = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -97,13 +95,11 @@ class Proof:
     ) -> None:
         """`whole` is a run of all tests; what the journal has of these parts is summed up, and is not played again."""
         self._page, self._whole, self._journal = page, whole, journal
-        self._passed: dict[str, Played] = {}
         self._written_at = time.monotonic()
-        self.rows: dict[str, Row] = {}
-        self.before = frozenset(each.test for each in journal.before) if journal else frozenset()
-        for each in journal.before if journal else ():
-            if any(_is_of(each.test, part) for part in parts):
-                self._count(each)
+        before = journal.before if journal else []
+        self.before = frozenset(each.test for each in before)
+        # By test: what is played again, or fails as it ends, counts as it was last.
+        self._played = {each.test: each for each in before if any(_is_of(each.test, part) for part in parts)}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -111,16 +107,29 @@ class Proof:
         node.workerinput[BEFORE] = sorted(self.before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or report.failed:
-            one = _of(report)
-            self._count(one)
-            if report.passed:
-                self._passed[report.nodeid] = one
-        if report.when == "teardown" and report.passed and (one := self._passed.pop(report.nodeid, None)):
+        one = self._played.get(report.nodeid)
+        if report.when == "call":
+            self._played[report.nodeid] = _of(report)
+        elif report.failed:
+            self._played[report.nodeid] = dataclasses.replace(one or _of(report), failed=True)
+        elif report.when == "teardown" and one and not one.failed:
             if self._journal:
                 self._journal.add(one)
             if time.monotonic() - self._written_at > PAGES_EVERY_S:
                 self._write(through=False)
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """What was played of each kind."""
+        found: dict[str, Row] = {}
+        for one in self._played.values():
+            for what, count in (({ALL: 1} if self._whole else {}) | one.kinds).items():
+                row = found.setdefault(what, Row())
+                row.said = one.said.get(what, row.said)
+                row.played += count
+                row.found += one.failed
+                row.seconds += one.seconds
+        return found
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._write(through=exitstatus in THROUGH)
@@ -130,25 +139,24 @@ class Proof:
         if said:
             terminalreporter.write_line(f"played: {'; '.join(said)}")
 
-    def _count(self, one: Played) -> None:
-        for what, count in (({ALL: 1} if self._whole else {}) | one.kinds).items():
-            row = self.rows.setdefault(what, Row())
-            row.said = one.said.get(what, row.said)
-            row.played += count
-            row.found += one.failed
-            row.seconds += one.seconds
-
     def _write(self, *, through: bool) -> None:
         self._written_at = time.monotonic()
-        if self._page and self.rows:
+        if self._page and self._played:
             self._page.write_text(written(self._page.read_text(), self.rows, commit(), through=through))
 
 
 def proven(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
-    """Those that a proof of this commit has seen pass before."""
-    proof = config.pluginmanager.get_plugin(PLUGIN)
-    before = frozenset(config.workerinput[BEFORE]) if hasattr(config, "workerinput") else proof.before
-    return [item for item in items if item.nodeid in before]
+    """Those that a proof of this commit has seen pass before; of a class all or none, for its tests may go on where the
+    one before has ended.
+    """
+    if hasattr(config, "workerinput"):
+        before = frozenset(config.workerinput[BEFORE])
+    else:
+        before = config.pluginmanager.get_plugin(PLUGIN).before
+    units: dict[Any, list[pytest.Item]] = {}
+    for item in items:
+        units.setdefault(item.getparent(pytest.Class) or item, []).append(item)
+    return [item for its in units.values() if all(each.nodeid in before for each in its) for item in its]
 
 
 def _is_of(test: str, part: str) -> bool:
@@ -157,10 +165,9 @@ def _is_of(test: str, part: str) -> bool:
 
 def _of(report: pytest.TestReport) -> Played:
     kinds: dict[str, int] = {}
-    if report.when == "call":
-        for name, value in report.user_properties:
-            if name == PLAYED:
-                kinds |= json.loads(value)
+    for name, value in report.user_properties if report.when == "call" else ():
+        if name == PLAYED:
+            kinds |= json.loads(value)
     said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
     return Played(report.nodeid, kinds, said, report.duration, report.failed)
 

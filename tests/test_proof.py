@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,9 +30,10 @@ class Report:
 
 def test_kinds_are_summed_up_over_their_tests():
     told = Proof(None, whole=False)
-    for played, failed in (('{"lives": 3}', False), ('{"lives": 4, "guards": 1}', True), ("", False)):
+    tests = (("a", '{"lives": 3}', False), ("b", '{"lives": 4, "guards": 1}', True), ("c", "", False))
+    for test, played, failed in tests:
         for when in ("setup", "call", "teardown"):
-            told.pytest_runtest_logreport(Report(when=when, failed=failed and when == "call", played=played))
+            told.pytest_runtest_logreport(Report(test, when=when, failed=failed and when == "call", played=played))
     assert told.rows == {"lives": Row(7, 1, 140.0), "guards": Row(1, 1, 70.0)}
 
 
@@ -39,7 +41,7 @@ def test_a_figure_stands_where_nothing_failed():
     told = Proof(None, whole=False)
     told.pytest_runtest_logreport(Report(played='{"mutants": 100}', said="mutants\n97.0 % noticed"))
     assert told.rows["mutants"].line("mutants", "aaa") == "| mutants | 100 | 97.0 % noticed | 70 s | `aaa` |"
-    told.pytest_runtest_logreport(Report(failed=True, played='{"mutants": 100}', said="mutants\n90.0 % noticed"))
+    told.pytest_runtest_logreport(Report("b", failed=True, played='{"mutants": 100}', said="mutants\n90.0 % noticed"))
     assert told.rows["mutants"].line("mutants", "aaa") == "| mutants | 200 | **1 failed** | 2 min | `aaa` |"
 
 
@@ -48,8 +50,41 @@ def test_a_run_of_everything_has_a_line_of_its_own():
     told = Proof(None, whole=True)
     told.pytest_runtest_logreport(Report(when="setup"))
     told.pytest_runtest_logreport(Report())
-    told.pytest_runtest_logreport(Report(when="setup", failed=True))
+    told.pytest_runtest_logreport(Report("b", when="setup", failed=True))
     assert told.rows == {"every test": Row(2, 1, 140.0)}
+
+
+def test_one_that_fails_as_it_ends_is_a_find_of_what_it_played():
+    told = Proof(None, whole=True)
+    told.pytest_runtest_logreport(Report(played='{"lives": 3}'))
+    told.pytest_runtest_logreport(Report(when="teardown", failed=True))
+    assert told.rows == {"every test": Row(1, 1, 70.0), "lives": Row(3, 1, 70.0)}
+
+
+class Item:
+    """As pytest's: of a class, or by itself."""
+
+    def __init__(self, nodeid: str, of: str = "") -> None:
+        self.nodeid, self.of = nodeid, of
+
+    def getparent(self, kind: type) -> str:
+        assert kind is pytest.Class
+        return self.of
+
+
+def test_of_a_class_all_that_has_passed_is_left_out_or_none():
+    """Its tests may go on where the one before has ended."""
+    items = [Item("a"), Item("b"), Item("C::a", "C"), Item("C::b", "C"), Item("D::a", "D"), Item("D::b", "D")]
+    config = SimpleNamespace(workerinput={proof.BEFORE: ["a", "C::a", "C::b", "D::a"]})
+    assert [each.nodeid for each in proof.proven(items, config)] == ["a", "C::a", "C::b"]
+
+
+def test_what_is_played_again_counts_once(tmp_path: Path):
+    file = tmp_path / "journal"
+    Journal(file).add(Played("tests/a.py::D::a", {"lives": 3}, {}, 1.0))
+    told = Proof(None, whole=False, journal=Journal(file))
+    told.pytest_runtest_logreport(Report("tests/a.py::D::a", played='{"lives": 4}'))
+    assert told.rows == {"lives": Row(4, 0, 70.0)}
 
 
 def test_a_line_stays_until_it_is_played_again():
