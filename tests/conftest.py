@@ -54,7 +54,8 @@ HEAVY = (
     *("tests/mutation/test_mutants.py", "tests/simulator/test_machine.py"),
 )
 CLUSTERS = "tests/cluster/"
-PROOFS = Path.home() / ".cache" / "dayfly" / "proof"
+# As what the tests build (`testcluster.build.cache`): outside of the checkout.
+PROOFS = Path(os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly") / "proof"
 # The real command line, somebody who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
 # Stories that start programs, most of them a server too, or have an operator and a server live for days: of each place's a

@@ -154,7 +154,7 @@ def proven(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.I
     else:
         before = config.pluginmanager.get_plugin(PLUGIN).before
     units: dict[Any, list[pytest.Item]] = {}
-    for item in items:
+    for item in items if before else ():
         units.setdefault(item.getparent(pytest.Class) or item, []).append(item)
     return [item for its in units.values() if all(each.nodeid in before for each in its) for item in its]
 

@@ -130,7 +130,7 @@ def test_one(number, played):
 @pytest.mark.slow
 def test_a_proof_goes_on_from_what_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In each of its workers."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path / "cache"))
     lay_out(tmp_path)
     (tmp_path / "tests" / "test_long.py").write_text(LONG_PROBE)
     page, bad, log = tmp_path / "page.md", tmp_path / "bad", tmp_path / "log"
@@ -144,6 +144,7 @@ def test_a_proof_goes_on_from_what_has_passed(tmp_path: Path, monkeypatch: pytes
     log.write_text("")
     assert "1 passed" in run(tmp_path, "all", *proof)
     assert log.read_text().split() == ["3"]
+    assert len(list((tmp_path / "cache" / "proof").iterdir())) == 1
     assert "| numbers | 60 | nothing |" in page.read_text()
 
 
