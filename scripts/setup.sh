@@ -42,10 +42,29 @@ if [ ! -x "$venv/bin/pip" ]; then
     fi
 fi
 # pip compiles one module after the other; all processors do it in less time.
-"$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$wish" >&2
+install() { "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$wish" "$@" >&2; }
+# What one checkout has fetched, the next one takes: to choose among all the files of an index is three quarters of an install.
+# What is taken is held to the same hashes.
+take_or_fetch() {
+    wheels="${DAYFLY_CACHE:-${HOME:-$root}/.cache/dayfly}/wheels"
+    mkdir -p "$wheels" 2>/dev/null || { install; return; }
+    tag=$("$venv/bin/python" -c 'import sys, sysconfig; print(sysconfig.get_platform(), sys.implementation.cache_tag, sep="-")')
+    mine="$wheels/$(cksum <"$wish" | cut -d ' ' -f 1)-$tag"
+    [ ! -d "$mine" ] || ! install --no-deps --no-index --find-links "$mine" || return 0
+    fetched="$wheels/.$$"
+    "$venv/bin/pip" download --quiet --no-deps --disable-pip-version-check --require-hashes -r "$wish" -d "$fetched" >&2
+    install --no-deps --no-index --find-links "$fetched"
+    rm -rf "$mine"
+    mv "$fetched" "$mine"
+    find "$wheels" -mindepth 1 -maxdepth 1 -mtime +7 ! -path "$mine" -exec rm -rf {} +
+}
+if [ "$kind" = dev ]; then take_or_fetch; else install; fi
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-# Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache these modules.
-"$venv/bin/python" -m compileall -q -j 0 "$site" >/dev/null 2>&1 || true
+# Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache these modules. Left out is what nobody imports, or a
+# linter alone: two thirds of all there is (the types and calls of `kubernetes`, of which only the credentials are wanted,
+# are half).
+unused='/kubernetes/((aio/)?client/(models|api)|dynamic|utils|watch)/|/(pip|setuptools|pkg_resources|mypy|mypyc|coverage)/|/pygments/lexers/|/tests?/'
+"$venv/bin/python" -m compileall -q -j 0 -x "$unused" "$site" >/dev/null 2>&1 || true
 [ "$kind" != docs ] || { touch "$stamp"; exit 0; }
 printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"
 "$venv/bin/python" -m compileall -q -j 0 "$root/src" >&2 || true

@@ -14,7 +14,7 @@ import certifi
 import pytest
 import yaml
 
-from dayfly.kube import auth, errors
+from dayfly.kube import auth, errors, kubeconfig
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, PODS
 from dayfly.kube.transport import HttpTransport
@@ -109,8 +109,7 @@ class TestLoad:
 
     async def test_in_a_pod(self, tmp_path: Path, monkeypatch):
         """Without any file, the pod's own service account."""
-        from kubernetes.aio.config import incluster_config
-
+        incluster_config = kubeconfig.library().incluster_config
         (tmp_path / "token").write_text("mine")
         shutil.copy(certifi.where(), tmp_path / "ca.crt")
         monkeypatch.setattr(auth, "_SERVICE_ACCOUNT", tmp_path)
