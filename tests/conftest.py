@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from idle import Idle
+from long import LONG, PARTS
 from minutes import Minutes, Processor
 from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
 from scopes import Scopes, rank
@@ -60,7 +61,7 @@ PROOFS = Path(os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
 # Stories that start programs, most of them a server too, or have an operator and a server live for days: of each place's a
 # commit tells one in so many, if they are not marked otherwise. They are told by who asks for one of these fixtures.
-STORIES = {"tests/cli/": 3, "tests/examples/": 2, "tests/docs/": 2, "tests/page/": 2, "tests/operator/test_agent": 2}
+STORIES = {"tests/cli/": 4, "tests/examples/": 3, "tests/docs/": 3, "tests/page/": 3, "tests/operator/test_agent": 3}
 STORY_FIXTURES = HEAVY_FIXTURES | {"home", "typist", "story"}
 
 
@@ -138,10 +139,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_stories(item: pytest.Item) -> None:
-    """What is heavy, and what rotates with its whole folder."""
+    """What is heavy, and what rotates because it is long, or with its whole folder."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
         item.add_marker("heavy")
+    if item.nodeid.partition("[")[0] in LONG and not item.get_closest_marker("rotates"):
+        item.add_marker(pytest.mark.rotates(PARTS, "long ones"))
     folder = next((each for each in STORIES if item.nodeid.startswith(each)), None)
     if folder and not STORY_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("rotates"):
         item.add_marker(pytest.mark.rotates(STORIES[folder], f"stories of {folder}"))
@@ -162,7 +165,9 @@ def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list
             groups.setdefault((group, parts), {}).setdefault(node, []).append(item)
     left, new = [], brought(SHARE.seed) if groups else frozenset()
     for (group, parts), units in groups.items():
-        mine = SHARE.of(units, parts, f"tests of {group}")
+        # By what they take, so that each commit's share takes as long.
+        by_length = sorted(units, key=lambda unit: LONG.get(unit.nodeid.partition("[")[0], 0.0))
+        mine = SHARE.of(by_length, parts, f"tests of {group}")
         others = (its for unit, its in units.items() if unit not in mine)
         left += [item for its in others if not any(_is_of(item, new) for item in its) for item in its]
     return left

@@ -92,7 +92,7 @@ def need(scope: str) -> Need:
 
 
 class Scopes(LoadFileScheduling):
-    """Gives whole scopes to workers, in the order of the tests.
+    """Gives whole scopes to workers, in the order of the tests. It is asked after each test.
 
     Those of clusters go to a few workers alone, and those of an API server to one as long as there is other work: each
     worker starts its own. Both begin with them if Kubernetes is built, for they wait while other workers compute.
@@ -101,6 +101,7 @@ class Scopes(LoadFileScheduling):
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         self._places: dict[str, int] = {}  # in each worker's list of tests: they are the same
+        self._built = False
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
@@ -136,7 +137,8 @@ class Scopes(LoadFileScheduling):
         """The scope that this worker is to play now, or None if what is left is for others."""
         at_work = [each for each in self.nodes if not each.shutting_down]
         place = at_work.index(node) if node in at_work else MOST_CLUSTERS
-        return choose(self.workqueue, preferred(place, len(at_work), built=_has_kubernetes()))
+        self._built = self._built or _has_kubernetes()
+        return choose(self.workqueue, preferred(place, len(at_work), built=self._built))
 
 
 def preferred(place: int, workers: int, *, built: bool) -> tuple[Need, ...]:

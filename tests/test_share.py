@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from long import LONG
 from minutes import Minutes
 from proof import BEGIN, END
 from share import NEWEST, SHARE, Share, commit
@@ -68,12 +69,18 @@ def test_of_another_commit(number):
 """
 
 
+LAID_OUT = {
+    name: (ROOT / "tests" / name).read_text()
+    for name in ("conftest.py", "idle.py", "long.py", "minutes.py", "proof.py", "scopes.py", "share.py")
+}
+
+
 def lay_out(folder: Path) -> None:
     """A file beside our conftest."""
     place = folder / "tests"
     place.mkdir(exist_ok=True)
-    for name in ("conftest.py", "idle.py", "minutes.py", "proof.py", "scopes.py", "share.py"):
-        (place / name).write_text((ROOT / "tests" / name).read_text())
+    for name, text in LAID_OUT.items():
+        (place / name).write_text(text)
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (place / "test_probe.py").write_text(PROBE)
 
@@ -158,6 +165,25 @@ def test_what_rotates_is_played_by_one_commit_in_so_many(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_of_long_ones_each_commit_plays_some_that_take_as_long_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever their order in the file."""
+    seconds = dict(zip(range(200, 208), (5, 1, 8, 2, 7, 3, 6, 4), strict=True))
+    tests = "".join(f"def test_{number}():\n    assert number < 0, 'played {number}'\n" for number in seconds)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_long.py").write_text(f"number = 0\n{tests}")
+    table = {f"tests/test_long.py::test_{number}": took for number, took in seconds.items()}
+    monkeypatch.setitem(LAID_OUT, "long.py", f"PARTS = 4\nLONG = {table}\n")
+    pairs = set()
+    for seed in COMMITS[:4]:
+        mine = [seconds[number] for number in played(run(tmp_path, seed, "tests/")) if number >= 200]
+        pairs.add(tuple(sorted(mine)))
+    assert pairs <= {(1, 5), (2, 6), (3, 7), (4, 8)}
+    assert len(pairs) > 1
+
+
+@pytest.mark.slow
 def test_the_commit_is_the_seed(tmp_path: Path):
     assert re.fullmatch(r"[0-9a-f]{12}", commit())
     assert "DAYFLY_SHARE=unversioned plays it again" in run(tmp_path, None)
@@ -210,3 +236,10 @@ def test_a_test_that_is_new_is_played_by_the_commits_that_follow(tmp_path: Path)
         subprocess.run([*GIT, "commit", "-q", "-a", "-m", "later"], cwd=tmp_path, check=True)
     assert len([number for number in played(run(tmp_path, None)) if number >= 100]) == 2
     assert [number for number in played(run(tmp_path, seed)) if number >= 100] == [*range(100, 108)]
+
+
+def test_each_long_one_is_there():
+    for name in LONG:
+        file, *rest = name.split("::")
+        words = set(re.findall(r"\w+", (ROOT / file).read_text()))
+        assert words.issuperset({*rest} - {"runTest"}), f"{name} is not there any more: tests/long.py"

@@ -27,7 +27,7 @@ from cluster.journal import Journal
 from cluster.wishes import Wishes
 
 HERE = Path(__file__).resolve().parent
-# Stories that each commit tells; of all others it tells every eighth, and the proof tells all.
+# Stories that each commit tells; of all others it tells every twelfth, and the proof tells all.
 ALWAYS = (
     "test_conformance.py",
     "test_controllers.py",
@@ -154,7 +154,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
             if item.path.name not in ALWAYS and not item.get_closest_marker("rotates"):
-                item.add_marker(pytest.mark.rotates(8, "stories of the cluster"))
+                item.add_marker(pytest.mark.rotates(12, "stories of the cluster"))
             if "operator" in item.fixturenames:
                 item.add_marker(pytest.mark.builds("image"))
             if not item.get_closest_marker("timeout"):

@@ -43,7 +43,7 @@ PLAYED = (
     "a cleanup is tried again now",
     "given up while it creates",
 )
-PARTS = 8
+PARTS = 12
 # What a real cluster says beside the story, since it knows what leads requests and has nothing that does.
 UNROUTED = f" {words.unserved((words.no_data_plane(),))}"
 

@@ -64,7 +64,7 @@ EXAMPLES = {
         },
     ),
 }
-PARTS = 4
+PARTS = 6
 
 
 @pytest.mark.parametrize("name", SHARE.of(EXAMPLES, PARTS, "examples of objects that others carry out"))

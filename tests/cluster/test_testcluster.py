@@ -109,7 +109,7 @@ class TestPods:
         assert (said.strip() == "tmpfs") == (not seen)
 
 
-@pytest.mark.rotates(5, "clusters of their own")
+@pytest.mark.rotates(8, "clusters of their own")
 class TestLife:
     @pytest.fixture(autouse=True)
     def _machine(self, machine):

@@ -115,7 +115,7 @@ def databases(own: clusters.Cluster) -> list[str]:
 
 
 @pytest.mark.timeout(600, func_only=True)
-@pytest.mark.rotates(5, "clusters of their own")
+@pytest.mark.rotates(8, "clusters of their own")
 class TestTrial:
     """In their order: each goes on where the one before has left the cluster."""
 

@@ -248,6 +248,9 @@ def own():
     yield from start()
 
 
+one_of_three = pytest.mark.rotates(3, "uninstalls")
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(180, func_only=True)
 class TestUninstall:
@@ -270,6 +273,7 @@ class TestUninstall:
             assert api.ask("PATCH", f"{path}/s", held, user=OPERATOR, kind="application/merge-patch+json").status == 200
         return f"{path}/s"
 
+    @one_of_three
     def test_stays_while_a_cleanup_is_not_proved(self, own):
         sandbox = self.install(own, finalizers=True)
         ended = self.run(own, "--timeout", "2s")
@@ -281,6 +285,7 @@ class TestUninstall:
         )
         assert released.status == 200
 
+    @one_of_three
     def test_drains_then_goes(self, own):
         sandbox = self.install(own, finalizers=False)
         ended = self.run(own)
@@ -296,6 +301,7 @@ class TestUninstall:
             names = [each["metadata"]["name"] for each in own.ask("GET", path).body["items"]]
             assert [name for name in names if "dayfly" in name] == []
 
+    @one_of_three
     def test_keeps_the_kinds_if_asked(self, own):
         self.install(own, finalizers=False)
         plugin = thing(

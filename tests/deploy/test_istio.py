@@ -16,7 +16,11 @@ from dayfly.spec.routing import Forms
 from deploy.conftest import OPERATOR, thing
 from policy.apiserver import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120, func_only=True),
+    pytest.mark.rotates(2, "what is written before an API server"),
+]
 
 TEAM, OTHERS = "mesh-team", "mesh-others"
 KIND = VIRTUAL_SERVICES

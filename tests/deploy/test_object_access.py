@@ -23,7 +23,11 @@ from kube.fake.kinds import Kind
 from policy.apiserver import AUDITED, eventually
 
 T = TypeVar("T")
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120, func_only=True),
+    pytest.mark.rotates(2, "what is written before an API server"),
+]
 
 TEAM = AUDITED
 OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": "", "blockOwnerDeletion": False}

@@ -212,7 +212,7 @@ class TestAgainstRealServer:
         client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
         agreed = 0
         try:
-            seeds = SHARE.of(range(400), 2, "templates")
+            seeds = SHARE.of(range(400), 8, "templates")
             for seed in seeds:
                 dice = random.Random(seed)
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)

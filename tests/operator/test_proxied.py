@@ -1,7 +1,7 @@
 """The fault matrix before a real API server: operators whose requests are harmed on their way by a proxy.
 
 All plans that pytest has selected are played side by side, once, and then judged one by one: naming a single test plays
-its plan alone. `make test` plays one of 120 shares of all changes and harms, another one with each commit.
+its plan alone. `make test` plays one of 240 shares of all changes and harms, another one with each commit.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from share import SHARE, commit
 from simulator.campaign import HOSTS, replay
 
 SCHEDULES = 100_000
-PARTS = 40
+PARTS = 60
 BLOCK = 1_250  # so many one after the other, in a process of their own
 WORKERS = 2
 ROOT = Path(__file__).parents[2]

@@ -117,9 +117,9 @@ def shares() -> list[list[Plan]]:
 
 
 def chosen(share: Share = SHARE) -> list[Plan]:
-    """Those to play: half of the lives unharmed, and one share of all harms; in the proof, all of them."""
-    unharmed = share.of([plan for plan in every() if plan.harm is None], 2, "unharmed plans")
-    wanted = shares()
+    """Those to play: a quarter of the lives unharmed, and half a share of all harms; in the proof, all of them."""
+    unharmed = share.of([plan for plan in every() if plan.harm is None], 4, "unharmed plans")
+    wanted = [half for some in shares() for half in (some[0::2], some[1::2])]
     return unharmed + [plan for some in share.of(wanted, len(wanted), "plans") for plan in some]
 
 
