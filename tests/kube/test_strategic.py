@@ -218,7 +218,7 @@ class TestAgainstRealServer:
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)
         finally:
             await client.close()
-        assert agreed > len(seeds) // 2, "too many of the patches were refused to tell much"
+        assert agreed > len(seeds) // 4, "too many of the patches were refused to tell much"
 
     async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Whether the case told anything (both refuse: nothing)."""
