@@ -143,8 +143,10 @@ def _mark_stories(item: pytest.Item) -> None:
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
         item.add_marker("heavy")
-    if item.nodeid.partition("[")[0] in LONG and not item.get_closest_marker("rotates"):
-        item.add_marker(pytest.mark.rotates(PARTS, "long ones"))
+    if item.nodeid.partition("[")[0] in LONG:
+        item.add_marker("heavy")
+        if not item.get_closest_marker("rotates"):
+            item.add_marker(pytest.mark.rotates(PARTS, "long ones"))
     folder = next((each for each in STORIES if item.nodeid.startswith(each)), None)
     if folder and not STORY_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("rotates"):
         item.add_marker(pytest.mark.rotates(STORIES[folder], f"stories of {folder}"))

@@ -8,7 +8,7 @@ of the other at once.
 
 from __future__ import annotations
 
-PARTS = 4
+PARTS = 5
 
 # By file, seconds of a processor for each test.
 _SECONDS: dict[str, dict[str, float]] = {
