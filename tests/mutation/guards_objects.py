@@ -14,6 +14,14 @@ PURE = "object/test_render.py::test_"
 
 OBJECTS: tuple[Guard, ...] = (
     guard(
+        "an object whose creation nobody answers is created again at once",
+        EXECUTOR,
+        "                raise  # to try again at once",
+        "                return  # to try again at once",
+        "operator/test_object_executor.py::TestMaking::"
+        "test_what_is_not_there_hinders_the_turn_and_is_not_tried_again_at_once",
+    ),
+    guard(
         "objects are made with the operator's own rights",
         RUN,
         "return self._client.acting_as(account(namespace), EXTRA)",

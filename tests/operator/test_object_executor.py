@@ -272,14 +272,25 @@ class TestMaking:
         bench.fresh = [bench.run, msgspec.structs.replace(bench.run, ledger=closed)]
         assert await self.launch(bench) == [("create", "manifest"), ("again", 0.0)]
 
-    @pytest.mark.parametrize(
-        "fault", [errors.AlreadyExists("POST claim", "m", status=409), errors.OutcomeUnknown("POST claim", "m")]
-    )
-    async def test_what_may_be_there_is_looked_at_and_nothing_is_said(self, fault):
+    async def test_what_is_there_already_tells_in_the_next_turn_and_nothing_is_said(self):
         bench = Bench(make=UNSEEN)
-        bench.fault = fault
+        bench.fault = errors.AlreadyExists("POST claim", "m", status=409)
         assert await self.launch(bench) == [("create", "manifest"), ("again", 0.0)]
         assert bench.memory().refused is None
+
+    async def test_what_may_be_there_is_looked_for_and_nothing_is_said_if_it_is(self):
+        bench = Bench(make=UNSEEN)
+        bench.fault, bench.found = errors.OutcomeUnknown("POST claim", "m"), bench.object()
+        assert await self.launch(bench) == [("create", "manifest"), ("find", "shop"), ("again", 0.0)]
+        assert bench.memory().refused is None
+
+    async def test_what_is_not_there_hinders_the_turn_and_is_not_tried_again_at_once(self):
+        """A webhook that does not answer makes every creation one of unknown outcome."""
+        bench = Bench(make=UNSEEN)
+        bench.fault = errors.OutcomeUnknown("POST claim", "m")
+        with pytest.raises(errors.OutcomeUnknown):
+            await self.launch(bench)
+        assert bench.words() == ["create", "find"]
 
     @pytest.mark.parametrize(
         ("fault", "said"),

@@ -80,6 +80,8 @@ def test_what_is_taken_away_is_waited_for(name, slice_, played):
     [
         # The Sandbox said with each turn first that all was well, and then what was not, in the server's newest words.
         ("mixed", "the leave to patch resources.dayfly.dev", 7),
+        # An object whose creation had an unknown outcome, and that was not there, was created again at once.
+        ("mixed", "the webhook to create claims.db.example.org", 19),
     ],
 )
 def test_what_once_was_asked_for_over_and_over(name, what, number):

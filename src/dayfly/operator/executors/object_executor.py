@@ -145,8 +145,12 @@ class ObjectExecutor:
         manifest = await self._views.manifest(sight.run, sight.plan, where, given)
         try:
             made = await self._objects.create(kind, manifest)
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
+        except errors.AlreadyExists:
             return  # what is there now tells, in the next turn
+        except errors.OutcomeUnknown:
+            if await self._objects.find(kind, where.name, where.identity.namespace) is None:
+                raise  # to try again at once would be to ask without end, and nobody would be told why
+            return
         if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED, made=made["metadata"]["uid"]):
             await self._objects.delete(kind, made)
             await self._objects.let_go(kind, made)
