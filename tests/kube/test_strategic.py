@@ -212,13 +212,13 @@ class TestAgainstRealServer:
         client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
         agreed = 0
         try:
-            seeds = SHARE.of(range(400), 8, "templates")
+            seeds = SHARE.of(range(400), 2, "templates")
             for seed in seeds:
                 dice = random.Random(seed)
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)
         finally:
             await client.close()
-        assert agreed > len(seeds) // 4, "too many of the patches were refused to tell much"
+        assert agreed > len(seeds) // 2, "too many of the patches were refused to tell much"
 
     async def _agree(self, client: Client, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Whether the case told anything (both refuse: nothing)."""
