@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import long
 from idle import Idle
-from long import LONG, PARTS
 from minutes import Minutes, Processor
 from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
 from scopes import Scopes, rank
@@ -33,7 +33,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# Not in `make check`, whatever each takes by itself: what starts programs, plays many lives or asks every route in every
+# Not in `make check`, whatever each takes by itself (those that are long by themselves stand in `long`): what starts programs, plays many lives or asks every route in every
 # role is most of the work. Folders that are named here are not even looked into there, and so are the clusters'.
 HEAVY = (
     *("tests/examples/", "tests/pytest_plugin/", "tests/runner/", "tests/conformance/"),
@@ -46,12 +46,7 @@ HEAVY = (
     *("tests/control/test_crash.py", "tests/control/test_fuzz.py", "tests/control/test_store.py"),
     *("tests/control/test_fleet.py", "tests/control/test_lossy.py", "tests/control/test_rights.py"),
     *("tests/control/test_schemathesis.py", "tests/control/test_sdk.py", "tests/page/test_browser.py"),
-    "tests/control/test_connections.py::test_four_hundred_halves_do_not_stop_a_server_with_256_descriptors",
-    "tests/control/test_key_scopes.py::test_every_route_for_every_role_scope_and_organisation",
     *("tests/embedded/test_container", "tests/embedded/test_routes.py", "tests/embedded/test_forks.py"),
-    "tests/embedded/test_steps.py::test_two_hundred_runs_at_once",
-    "tests/docs/test_kube_page.py::test_its_code_passes_strict_types",
-    "tests/docs/test_client_page.py::test_its_programs_pass_strict_types",
     *("tests/mutation/test_mutants.py", "tests/simulator/test_machine.py"),
 )
 CLUSTERS = "tests/cluster/"
@@ -143,10 +138,10 @@ def _mark_stories(item: pytest.Item) -> None:
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
         item.add_marker("heavy")
-    if item.nodeid.partition("[")[0] in LONG:
+    if long.seconds(item.nodeid):
         item.add_marker("heavy")
         if not item.get_closest_marker("rotates"):
-            item.add_marker(pytest.mark.rotates(PARTS, "long ones"))
+            item.add_marker(pytest.mark.rotates(long.PARTS, "long ones"))
     folder = next((each for each in STORIES if item.nodeid.startswith(each)), None)
     if folder and not STORY_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("rotates"):
         item.add_marker(pytest.mark.rotates(STORIES[folder], f"stories of {folder}"))
@@ -168,7 +163,7 @@ def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list
     left, new = [], brought(SHARE.seed) if groups else frozenset()
     for (group, parts), units in groups.items():
         # By what they take, so that each commit's share takes as long.
-        by_length = sorted(units, key=lambda unit: LONG.get(unit.nodeid.partition("[")[0], 0.0))
+        by_length = sorted(units, key=lambda unit: long.seconds(unit.nodeid))
         mine = SHARE.of(by_length, parts, f"tests of {group}")
         others = (its for unit, its in units.items() if unit not in mine)
         left += [item for its in others if not any(_is_of(item, new) for item in its) for item in its]

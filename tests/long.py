@@ -1,4 +1,4 @@
-"""Which tests take more than a second and a half of a processor: of them a commit plays one in so many.
+"""Which tests take a second and a half of a processor, or more: of them a commit plays one in so many.
 
 Measured in a whole run at `921c3474a323` on two slow processors, for all the parameters of a test together. Not here are
 those that play a share of something by themselves, those that are marked `rotates` where they stand, and those by which
@@ -294,3 +294,8 @@ _SECONDS: dict[str, dict[str, float]] = {
 }
 
 LONG = {f"{file}::{name}": seconds for file, tests in _SECONDS.items() for name, seconds in tests.items()}
+
+
+def seconds(test: str) -> float:
+    """What a test takes of a processor, by its node id, with all its parameters; 0.0 for one that is not long."""
+    return LONG.get(test.partition("[")[0], 0.0)

@@ -174,7 +174,7 @@ def test_of_long_ones_each_commit_plays_some_that_take_as_long_together(
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_long.py").write_text(f"number = 0\n{tests}")
     table = {f"tests/test_long.py::test_{number}": took for number, took in seconds.items()}
-    monkeypatch.setitem(LAID_OUT, "long.py", f"PARTS = 4\nLONG = {table}\n")
+    monkeypatch.setitem(LAID_OUT, "long.py", f"{LAID_OUT['long.py']}\nPARTS, LONG = 4, {table}\n")
     pairs = set()
     for seed in COMMITS[:4]:
         mine = [seconds[number] for number in played(run(tmp_path, seed, "tests/")) if number >= 200]

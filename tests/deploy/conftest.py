@@ -17,6 +17,12 @@ HARMLESS = {
         }
     ],
 }
+# Files of what is written before an API server: a commit plays half of them.
+WRITTEN = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120, func_only=True),
+    pytest.mark.rotates(2, "what is written before an API server"),
+]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 

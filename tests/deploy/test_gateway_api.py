@@ -11,14 +11,10 @@ from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.gateway.signs import signs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing import Forms
-from deploy.conftest import OPERATOR, thing
+from deploy.conftest import OPERATOR, WRITTEN, thing
 from policy.apiserver import eventually
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.timeout(120, func_only=True),
-    pytest.mark.rotates(2, "what is written before an API server"),
-]
+pytestmark = WRITTEN
 
 TEAM, OTHERS = "routes-team", "routes-others"
 API = "/apis/gateway.networking.k8s.io/v1"

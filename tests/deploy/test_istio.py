@@ -13,14 +13,10 @@ from dayfly.execute.istio.rules import LONGEST, Mark, Thread, marks, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing import Forms
-from deploy.conftest import OPERATOR, thing
+from deploy.conftest import OPERATOR, WRITTEN, thing
 from policy.apiserver import eventually
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.timeout(120, func_only=True),
-    pytest.mark.rotates(2, "what is written before an API server"),
-]
+pytestmark = WRITTEN
 
 TEAM, OTHERS = "mesh-team", "mesh-others"
 KIND = VIRTUAL_SERVICES

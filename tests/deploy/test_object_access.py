@@ -17,17 +17,13 @@ from dayfly.kube.client import Client
 from dayfly.kube.transport import HttpTransport, Request
 from dayfly.operator.objects import grants
 from dayfly.spec.kube_object import KubeObject
-from deploy.conftest import OPERATOR, thing
+from deploy.conftest import OPERATOR, WRITTEN, thing
 from kube.fake import FakeCluster
 from kube.fake.kinds import Kind
 from policy.apiserver import AUDITED, eventually
 
 T = TypeVar("T")
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.timeout(120, func_only=True),
-    pytest.mark.rotates(2, "what is written before an API server"),
-]
+pytestmark = WRITTEN
 
 TEAM = AUDITED
 OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": "", "blockOwnerDeletion": False}
