@@ -39,7 +39,7 @@ class Ledger:
 def test_in_a_quiet_moment_what_is_left_of_old_values_is_wiped_once(monkeypatch, remains):
     monkeypatch.setattr(writer, "QUIET_S", 0.001)
     made, ledger = Writer.__new__(Writer), Ledger(remains=remains)
-    jobs: queue.SimpleQueue = queue.SimpleQueue()
+    jobs: queue.Queue = queue.Queue()
     made._ledger, made._jobs = ledger, jobs
     if remains:
         wipe = ledger.wipe
@@ -82,7 +82,7 @@ async def test_of_a_disk_that_refuses_all_are_told_and_then_nobody():
 def test_a_group_has_a_bound():
     ledger = Ledger()
     made = Writer.__new__(Writer)
-    made._ledger, made._jobs, sizes = ledger, queue.SimpleQueue(), []
+    made._ledger, made._jobs, sizes = ledger, queue.Queue(), []
     made._commit = lambda group: sizes.append(len(group))
     for number in range(MOST_AT_ONCE + 3):
         made._jobs.put((number, SimpleNamespace()))

@@ -28,7 +28,7 @@ class Writer:
         self.trouble = ""
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
