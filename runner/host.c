@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "detach.h"
 #include "gate.h"
 #include "inputs.h"
 #include "log.h"
@@ -23,7 +24,7 @@
 #include "times.h"
 #include "watch.h"
 
-enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
+enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4, EXIT_UNWANTED = 5 };
 
 struct host {
     int dir;  /* ATTEMPT_DIR, opened before any mount is made */
@@ -44,49 +45,10 @@ struct host {
     struct ahead ahead;
     struct step step;
     pid_t pid; /* as our caller sees us */
-    int teller; /* -1 if nobody wants to be told */
+    struct caller caller;
     int draft;  /* of the receipt; -1 until it is opened */
     char image_folder[4096]; /* empty if there is none */
 };
-
-/* Keeps what we have opened, as 3 and on, and nothing else that is open. A caller without standard streams may have made
- * it one of them, and each may stand where another is to be. */
-static int keep_descriptors(struct host *host) {
-    enum { FIRST = 3, COUNT = 3 };
-    int *const kept[COUNT] = {&host->dir, &host->teller, &host->proc};
-    for (int i = 0; i < COUNT; i++) {
-        if (*kept[i] >= 0 && (*kept[i] = fcntl(*kept[i], F_DUPFD_CLOEXEC, FIRST + COUNT)) < 0) return -1;
-    }
-    int next = FIRST;
-    for (int i = 0; i < COUNT; i++) {
-        if (*kept[i] < 0) continue;
-        if (dup3(*kept[i], next, O_CLOEXEC) < 0) return -1;
-        *kept[i] = next++;
-    }
-    int null = open("/dev/null", O_RDWR);
-    if (null < 0) return -1;
-    for (int fd = 0; fd < 3; fd++) dup2(null, fd);
-    close_from(next);
-    return 0;
-}
-
-/* Becomes the leader of a session of its own without terminal or inherited descriptors. A caller that made us a
- * group leader (a shell) gets a parent that waits and passes the exit code on. */
-static int detach(struct host *host) {
-    if (setsid() < 0) {
-        pid_t child = fork();
-        if (child < 0) return -1;
-        if (child > 0) {
-            int status;
-            while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-        }
-        setsid();
-    }
-    if (keep_descriptors(host) < 0) return -1;
-    umask(022);
-    return 0;
-}
 
 static bool has_variable(char **environment, const char *name) {
     size_t length = strcspn(name, "=");
@@ -360,25 +322,45 @@ static int seal_cancelled(struct host *host) {
     return seal_at_gate(host, gate_void(host->dir, &host->receipt.detail));
 }
 
+static bool is_late(const struct host *host) {
+    return host->order.start_before_ms > 0 && now_ms() >= host->order.start_before_ms;
+}
+
+static int seal_late(struct host *host) {
+    fail(&host->receipt.detail, "The step came too late: it was to start before %lld (Unix time in ms).",
+         (long long)host->order.start_before_ms);
+    return seal_at_gate(host, gate_void(host->dir, &host->receipt.detail));
+}
+
+/* Waits before the gate until our caller says that we may go; at once where it will not say. False: it has ended, or has
+ * thought better of it. */
+static bool may_go(struct host *host) {
+    char word;
+    ssize_t got = 1;
+    if (host->caller.go < 0) return true;
+    do got = recv(host->caller.go, &word, sizeof word, 0);
+    while (got < 0 && errno == EINTR);
+    close(host->caller.go);
+    return got > 0;
+}
+
 static int attempt(struct host *host) {
     struct fault *fault = &host->receipt.detail;
     char program[sizeof host->spaces.attempt_dir + 8] = "";
     if (read_order(host, fault) < 0) return seal_unstarted(host, "refused");
     enum gate seen = gate_look(host->dir);
     if (seen != GATE_OPEN) return seal_at_gate(host, seen);
-    if (host->order.start_before_ms > 0 && now_ms() >= host->order.start_before_ms) {
-        fail(fault, "The step came too late: it was to start before %lld (Unix time in ms).",
-             (long long)host->order.start_before_ms);
-        return seal_at_gate(host, gate_void(host->dir, fault));
-    }
+    if (is_late(host)) return seal_late(host);
     if (watch_cancelled()) return seal_cancelled(host);
     if (prepare(host, program, sizeof program, fault) < 0) return seal_unstarted(host, "refused");
     host->step = (struct step){.order = &host->order, .program = program[0] != '\0' ? program : NULL,
                                .control = host->control_peer, .log = host->log_writer, .traces = &host->traces};
     if (!host->isolated && fork_init(host, fault) < 0) return seal_unstarted(host, "refused");
-    if (watch_cancelled()) {
+    bool wanted = may_go(host), late = host->caller.go >= 0 && is_late(host);
+    if (!wanted || late || watch_cancelled()) {
         dismiss_init(host);
-        return seal_cancelled(host);
+        if (!wanted) return EXIT_UNWANTED;
+        return late ? seal_late(host) : seal_cancelled(host);
     }
     host->receipt.started_ms = now_ms();
     pid_t init = host->isolated ? host->pid : host->watch.child;
@@ -392,19 +374,20 @@ static int attempt(struct host *host) {
 /* Says that the receipt is there. Nothing is lost if nobody hears it: our end says the same. */
 static void tell(const struct host *host) {
     int32_t pid = (int32_t)host->pid;
-    if (host->teller >= 0 && pid > 0) send(host->teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (host->caller.teller >= 0 && pid > 0) send(host->caller.teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead, int teller) {
+int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
+              const struct caller *caller) {
     struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-                        .inside = *inside, .ahead = *ahead, .proc = ahead->proc, .teller = teller, .draft = -1};
+                        .inside = *inside, .ahead = *ahead, .proc = ahead->proc, .caller = *caller, .draft = -1};
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    if (detach(&host) < 0) return EXIT_NO_RECEIPT;
+    if (detach((int *[]){&host.dir, &host.caller.teller, &host.caller.go, &host.proc}, 4) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
     if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;

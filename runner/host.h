@@ -5,11 +5,17 @@
 #include "ahead.h"
 #include "spaces.h"
 
+/* The sockets of a caller that stays with a launcher; each is -1 where there is none. */
+struct caller {
+    int teller; /* told who we are once the receipt is there: our end takes the kernel a while longer */
+    int go;     /* a packet from it lets us pass the gate, its end says that nobody wants us */
+};
+
 /* INSIDE tells where we stand: in the namespaces that the order asks for, or in our caller's; then a child runs the
- * attempt in them, and we pass on what we hear. AHEAD tells what is made there already. Once the receipt is there, TELLER (a socket, or -1) is told who we are:
- * our end takes the kernel a while longer, and nobody need wait for it.
+ * attempt in them, and we pass on what we hear. AHEAD tells what is made there already.
  * Returns the exit code: 0 a receipt is there, 2 no such directory, 3 another launcher is at it, 4 no receipt could
- * be written. */
-int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead, int teller);
+ * be written, 5 nobody wanted us to start. */
+int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
+              const struct caller *caller);
 
 #endif

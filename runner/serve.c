@@ -19,6 +19,7 @@
 #include "ahead.h"
 #include "gate.h"
 #include "host.h"
+#include "packet.h"
 #include "watch.h"
 
 enum { EXIT_USAGE = 64, TELLER = 3 };
@@ -68,6 +69,7 @@ struct waiting {
 struct launch {
     bool is_child;
     const char *path;
+    int go; /* whence it is told that it may pass its gate; -1 if it need not be told */
     struct inside inside;
     struct ahead ahead;
 };
@@ -124,11 +126,10 @@ static void dismiss(struct waiting *waiting) {
 
 /* Tells the folder to who waits, if it would still be forked just so. Nobody waits afterwards: our caller ends who was
  * not taken, and must never end a launcher. */
-static bool is_taken(struct waiting *waiting, enum isolation isolation, const char *path) {
+static bool is_taken(struct waiting *waiting, const struct launch *launch) {
     if (waiting->socket < 0) return false;
-    size_t length = strlen(path);
-    bool taken = waiting->isolation == isolation && all_unchanged(waiting) &&
-                 send(waiting->socket, path, length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length;
+    bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting) &&
+                 packet_send(waiting->socket, launch->path, strlen(launch->path), launch->go);
     dismiss(waiting);
     return taken;
 }
@@ -141,11 +142,7 @@ static void wait_for_folder(const struct waiting *waiting, int socket, char *pac
     if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
     close(socket);
     ahead_make(&launch->ahead, &launch->inside, paths, waiting->count);
-    ssize_t got;
-    do got = recv(STDIN_FILENO, packet, size - 1, 0);
-    while (got < 0 && errno == EINTR);
-    if (got <= 0) _exit(0);
-    packet[got] = '\0';
+    if (packet_receive(STDIN_FILENO, packet, size, &launch->go) <= 0) _exit(0);
     launch->path = packet;
 }
 
@@ -174,34 +171,47 @@ static pid_t fork_ahead(struct waiting *waiting, char *packet, size_t size, size
     return child;
 }
 
+/* True if the packet begins with this word; what is asked for is behind it then. */
+static bool takes_word(const char *word, const char **packet) {
+    size_t length = strlen(word);
+    if (strncmp(*packet, word, length) != 0) return false;
+    *packet += length;
+    return true;
+}
+
+static bool answer(int32_t number) {
+    return send(STDIN_FILENO, &number, sizeof number, MSG_NOSIGNAL) == (ssize_t)sizeof number;
+}
+
 /* True while there may be more to serve. A child comes back from here, and stands inside. */
 static bool serve_once(struct waiting *waiting, char *packet, size_t size, struct launch *launch) {
-    static const char ahead[] = "ahead ";
-    ssize_t got = recv(STDIN_FILENO, packet, size - 1, 0);
-    if (got < 0 && errno == EINTR) return true;
+    ssize_t got = packet_receive(STDIN_FILENO, packet, size, &launch->go);
     if (got <= 0) return false;
-    packet[got] = '\0';
-    if (strcmp(packet, "let go") == 0) {
-        int32_t nobody = 0;
-        dismiss(waiting);
-        return send(STDIN_FILENO, &nobody, sizeof nobody, MSG_NOSIGNAL) == (ssize_t)sizeof nobody;
-    }
     launch->path = packet;
-    bool early = strncmp(packet, ahead, sizeof ahead - 1) == 0;
-    if (early) launch->path += sizeof ahead - 1;
+    if (strcmp(packet, "let go") == 0) {
+        dismiss(waiting);
+        if (launch->go >= 0) close(launch->go);
+        return answer(0);
+    }
+    bool early = takes_word("ahead ", &launch->path);
+    bool held = !early && takes_word("hold ", &launch->path);
     launch->inside.isolation = read_isolation(&launch->path);
     pid_t launcher;
-    if (early) {
+    if (held && launch->go < 0) {
+        launcher = -1; /* it would not be held */
+        errno = EINVAL;
+    } else if (early) {
         launcher = fork_ahead(waiting, packet, size, (size_t)(packet + got - launch->path), launch);
-    } else if (is_taken(waiting, launch->inside.isolation, launch->path)) {
+    } else if (is_taken(waiting, launch)) {
         launcher = waiting->pid;
     } else {
         launcher = fork_for_caller(launch->inside.isolation);
     }
     launch->is_child = launcher == 0;
     if (launch->is_child) return false;
-    int32_t answer = launcher > 0 ? (int32_t)launcher : (int32_t)-errno;
-    return send(STDIN_FILENO, &answer, sizeof answer, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
+    int32_t number = launcher > 0 ? (int32_t)launcher : (int32_t)-errno;
+    if (launch->go >= 0) close(launch->go);
+    return answer(number);
 }
 
 /* Descriptor 3, where a caller that wants to be told of receipts has put a socket; -1 if it is none. */
@@ -224,7 +234,7 @@ static void prepare_launchers(void) {
 
 int serve_main(void) {
     char packet[PATH_MAX];
-    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing()};
+    struct launch launch = {.go = -1, .inside = spaces_outside(), .ahead = ahead_nothing()};
     struct waiting waiting = {.socket = -1};
     int type = 0;
     socklen_t size = sizeof type;
@@ -238,5 +248,6 @@ int serve_main(void) {
     waiting.mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
     prepare_launchers();
     while (serve_once(&waiting, packet, sizeof packet, &launch)) {}
-    return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, teller) : 0;
+    struct caller caller = {.teller = teller, .go = launch.go};
+    return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

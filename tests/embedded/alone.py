@@ -9,7 +9,7 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import attempts
+from dayfly.embedded import attempts, sweeping
 from dayfly.embedded.attempts import Attempts, Key, Watched
 from dayfly.execute.process.place import Place
 from dayfly.spec.lifecycle import Exec, Unit
@@ -35,6 +35,9 @@ class Starter:
 
     def clear(self, folder):
         self.cleared.append(folder.path)
+
+    def can_hold(self, _unit):
+        return False
 
     async def start(self, folder, _unit):
         self.started.append(folder.path)
@@ -123,13 +126,14 @@ KEPT = {"generation": "g"}
 
 @pytest.fixture
 async def told(tmp_path, monkeypatch):
-    monkeypatch.setattr(attempts, "LOOK_AGAIN_S", 0.001)
-    monkeypatch.setattr(attempts, "REFUSED_AGAIN_S", 0.001)
-    monkeypatch.setattr(attempts, "clear", lambda folder: folder.clear_beginning())
+    for module in (attempts, sweeping):
+        monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
+        monkeypatch.setattr(module, "REFUSED_AGAIN_S", 0.001)
+    monkeypatch.setattr(sweeping, "clear", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
     found.attempts = Told(found.place, found.starter)
     found.attempts.folder = found.folder = Folder()
-    found.attempts._beginnings = Beginnings()
+    found.attempts._sweeper.beginnings = Beginnings()
     found.attempts.news = found.news.append
     yield found
     found.attempts.close()

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from embedded import documents as doc
@@ -72,10 +73,12 @@ async def main(home, runner, journal, uid, die_at, isolation="", engine="", imag
     machine.options = {name: value for name, value in (("isolation", isolation), ("engine", engine)) if value}
     count = 0
 
-    def hook(_name):
+    def hook(name):
         nonlocal count
         count += 1
         if count == die_at:
+            if name == "before commit":
+                time.sleep(0.03)  # what is made ready beside the write is ready by then
             os.kill(os.getpid(), signal.SIGKILL)
 
     host = await machine.up(start=False, hook=hook)

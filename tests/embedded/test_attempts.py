@@ -9,6 +9,7 @@ import signal
 import msgspec
 import pytest
 
+from dayfly.embedded import leaving
 from dayfly.embedded.attempts import Key
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
@@ -177,10 +178,10 @@ class TestReleasing:
         told.folder.tell(release=True, leave_beginning=True)
         told.attempts._watched[KEY] = watched(told)
         told.attempts.cancel(KEY)
-        told.attempts._unseen.add(KEY)
+        told.attempts._sweeper.unseen.add(KEY)
         told.attempts.tell(KEY, NeverRan(reason="Void"))
         told.attempts.release(KEY)
-        assert (told.fact(), told.attempts._cancelled, told.attempts._unseen) == (None, set(), set())
+        assert (told.fact(), told.attempts._cancelled, told.attempts._sweeper.unseen) == (None, set(), set())
         told.attempts.drop(KEY.run)
         assert told.attempts._facts == {}
 
@@ -203,7 +204,7 @@ class TestReleasing:
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.apart, told.starter.slow = apart, slow
         told.attempts.release(KEY)
-        assert told.attempts._beginnings.again == [again]
+        assert told.attempts._sweeper.beginnings.again == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
     async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):
@@ -222,3 +223,22 @@ class TestReleasing:
         told.attempts.adopt(KEY, UNIT, told.record)
         told.attempts.release(KEY)
         await until(lambda: len(told.starter.cleared) == 1)
+
+
+async def test_an_attempt_whose_folder_is_being_swept_is_started_once_that_has_gone(bench):
+    """A server that was killed held a runner for it, which is about to end."""
+    bench.attempts._sweeper._sweeping.add(KEY)
+    going = asyncio.create_task(bench.attempts.let_go(KEY, UNIT, bench.record))
+    await asyncio.sleep(0.05)
+    assert not going.done()
+    bench.attempts._sweeper._sweeping.discard(KEY)
+    assert await going is False, "it is launched then"
+    assert bench.fact() is None
+
+
+async def test_one_whose_folder_does_not_go_is_looked_at_and_not_started(bench, monkeypatch):
+    monkeypatch.setattr(leaving, "LAST_S", 0.01)
+    bench.attempts._sweeper._sweeping.add(KEY)
+    assert await bench.attempts.let_go(KEY, UNIT, bench.record)
+    assert bench.starter.started == []
+    assert isinstance(bench.fact(), Stalled)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from dayfly.embedded import attempts
+from dayfly.embedded import sweeping
 from embedded.alone import KEY, UNIT, bench
 from embedded.machine import until
 
@@ -30,7 +30,7 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(attempts, "UNCLEARED_AGAIN_S", 0.01)
+    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 0.01)
 
 
 def recorded(bench):
@@ -48,11 +48,11 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
     assert folder.exists(), "by which the next server finds it"
     await until(lambda: not folder.exists())
     assert clear.asked == 3
-    assert bench.attempts._uncleared == set(), "at its end the server has nothing more to look for"
+    assert bench.attempts._sweeper._uncleared == set(), "at its end the server has nothing more to look for"
 
 
 async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
-    monkeypatch.setattr(attempts, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
     await bench.attempts.cleared()

@@ -262,7 +262,7 @@ class TestBeginning:
 class TestEnd:
     async def test_before_it_has_begun_it_ends_as_well(self, bench):
         await bench.engine.stop()
-        assert bench.done == ["no more", "closed"]
+        assert bench.done == ["no more", "none held", "closed"]
 
     async def test_whoever_looks_at_the_clock_has_ended_with_it(self, bench):
         """It may be at the ledger, which is closed then."""
@@ -304,7 +304,7 @@ class TestEnd:
         go.set()
         await asyncio.wait_for(ending, 30)
         assert bench.done[0] == "turned"
-        assert bench.done[-2:] == ["no more", "closed"]
+        assert bench.done[-3:] == ["no more", "none held", "closed"]
         assert timer.cancelled()
         assert bench.engine._lookers, "somebody looks at the clock"
         assert all(task.done() for task in (*bench.engine._workers, *bench.engine._lookers))

@@ -25,6 +25,7 @@ async def test_a_start_without_an_answer_keeps_no_place(machine):
             raise UnansweredError("the resident runner ended before it answered")
         return await start(folder, unit)
 
+    attempts._starter.can_hold = lambda _: False
     attempts._starter.start = unanswered_once
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')])))
     await until(lambda: ("Void", "r/a", 1, "Stalled") in machine.history(), machine.history)
@@ -135,7 +136,7 @@ async def test_a_result_is_recorded_with_its_values_or_not_at_all(machine):
         database.execute(f"PRAGMA max_page_count = {now + pages}")
         together.wait()
 
-    held = asyncio.create_task(writer.run(lambda: room(0)))
+    held = writer.run(lambda: room(0))
     machine.journal.with_name("journal.go").touch()
     await until(lambda: writer._jobs.qsize() == 2, "both to be written")
     together.set()

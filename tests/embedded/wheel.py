@@ -89,6 +89,8 @@ class Bench:
             running_forks=lambda: [KEY, KEY._replace(run="v")],
             cancel=lambda key: self.done.append(("cancel", key.run)),
             no_forks=self._note("no forks"),
+            drop_held=self._dropped,
+            drop_all_held=self._note("none held"),
         )
         runs = SimpleNamespace(
             kept=self.known.get,
@@ -126,6 +128,9 @@ class Bench:
             self.done.append(word)
 
         return note
+
+    async def _dropped(self, keys):
+        self.done.extend(("dropped", key) for key in keys)
 
     async def _performed(self, live, kind, effect):
         self.done.append(("performed", kind, effect.unit))

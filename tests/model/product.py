@@ -98,7 +98,7 @@ class Product:
             decision = deciding.decide(self.plan, world, NOW)
             if decision.moves:
                 # operator/runs.py, `commit`
-                after = table.apply(run, decision.moves, self._creates)
+                after = table.apply(run, decision.moves, self.plan.creates)
                 out.ledger = self._number(after)
         except table.IllegalMoveError:
             out.illegal = 1
@@ -109,9 +109,6 @@ class Product:
         """What a unit makes or removes, of those that do."""
         step = self.plan.steps.get(unit)
         return step.unit.object if step else None
-
-    def _creates(self, unit: str) -> bool:
-        return unit not in self.plan.steps or self.plan.steps[unit].creates
 
     @staticmethod
     def _fact(code: int, ref: str, since: int) -> Fact | None:

@@ -12,6 +12,7 @@ DOING = "operator/test_fork_guards.py::TestDoing::test_"
 TELLING, TOLD = "operator/cluster/fork_values.py", "operator/test_fork_values.py::test_"
 BIRTH = "operator/test_birth_guards.py::Test"
 ROUTED = "embedded/test_routes.py::test_"
+HELD = "embedded/test_holding.py::test_"
 CLEARED = "embedded/test_clearing.py::test_it_is_looked_for_"
 PLACES, PLACED = "operator/pods/places.py", "operator/test_places_alone.py::Test"
 
@@ -23,6 +24,48 @@ ALONE: tuple[Guard, ...] = (
         "Key(run.uid, source.unit, record.attempt)) if record else None",
         "Key(run.uid, source.unit, run.unit(source.unit).attempt))",
         "embedded/test_kinds.py::TestOrders::test_what_a_later_attempt_has_at_hand_is_not_what_the_ledger_holds",
+    ),
+    guard(
+        "a launcher that is held is told to go before its claim is durable",
+        "embedded/holding.py",
+        "self._held[key] = _Since(held, self._loop.time())",
+        "self._held[key] = _Since(held, self._loop.time()); held._ours.send(b'go')",
+        HELD + "nothing_of_it_begins_before_the_claim_is_durable",
+    ),
+    guard(
+        "what was made ready long ago begins",
+        "embedded/holding.py",
+        "if self._loop.time() - at > HELD_MOST_S:",
+        "if False:",
+        HELD + "what_had_to_wait_for_long_is_made_ready_anew",
+    ),
+    guard(
+        "of a claim that is refused the launcher stays",
+        "embedded/engine.py",
+        "await self.attempts.drop_held(claims)",
+        "pass",
+        HELD + "of_a_claim_that_is_refused_nothing_is_left_and_the_next_begins_once",
+    ),
+    guard(
+        "a launcher that a failed turn has left stands at its gate for ever",
+        "embedded/attempt_executor.py",
+        "await self._attempts.drop_held([Key(live.run.uid, name, record.attempt)])",
+        "pass",
+        HELD + "a_turn_that_fails_between_claim_and_start_leaves_nobody_waiting",
+    ),
+    guard(
+        "a step is started in a folder that is being swept",
+        "embedded/attempts.py",
+        "elif not await self._sweeper.gone(key):",
+        "elif False:",
+        "embedded/test_attempts.py::test_an_attempt_whose_folder_is_being_swept_is_started_once_that_has_gone",
+    ),
+    guard(
+        "launchers are held beside steps that run",
+        "embedded/engine.py",
+        "if len(claims) != 1 or claims != self.attempts.busy or live is None:",
+        "if len(claims) != 1 or live is None:",
+        HELD + "beside_another_step_none_is_held",
     ),
     guard(
         "an alarm rings at a moment that was put off",
@@ -337,7 +380,7 @@ ALONE: tuple[Guard, ...] = (
     # --- what an engine leaves ---
     guard(
         "a server that ends waits for no runner that has sealed",
-        "embedded/attempts.py",
+        "embedded/sweeping.py",
         """        await self._sweeping.done(besides=self._uncleared)
 """,
         "",
@@ -346,20 +389,20 @@ ALONE: tuple[Guard, ...] = (
     guard(
         "a container that its engine could not start is forgotten",
         "embedded/attempts.py",
-        "            self._unseen.add(key)\n            seen = self._unmarked(folder, watched)",
+        "            self._sweeper.unseen.add(key)\n            seen = self._unmarked(folder, watched)",
         "            seen = self._unmarked(folder, watched)",
         CLEARED + "where_the_engine_ended_before_the_runner_began",
     ),
     guard(
         "what an engine cannot remove at once stays",
-        "embedded/attempts.py",
-        "self._loop.call_later(UNCLEARED_AGAIN_S, self._sweep, key)",
+        "embedded/sweeping.py",
+        "self._loop.call_later(UNCLEARED_AGAIN_S, self.sweep, key)",
         "pass",
         CLEARED + "again_and_the_folder_stays_until_then",
     ),
     guard(
         "a server ends without a last look",
-        "embedded/attempts.py",
+        "embedded/sweeping.py",
         "for key in self._uncleared:",
         "for key in ():",
         CLEARED + "once_more_when_the_server_ends",

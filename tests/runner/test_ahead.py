@@ -1,89 +1,15 @@
 """What a resident runner forks before there is an order: whatever happens meanwhile, a step finds what it would find."""
 
-import contextlib
 import errno
 import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runner.attempts import Attempt, wait_until
-
-# The calls, by their numbers on the processors that we have, in which one waits for a message.
-RECEIVING = ("45", "207")
-# Other tests mount things at any moment.
-QUIET = ("unshare", "--mount") if os.geteuid() == 0 else ()
-
-
-class Asked:
-    """A resident runner that is asked for one to wait, and for launchers."""
-
-    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], isolation: str, here: Path) -> None:
-        self.ours, self.process, self.isolation = ours, process, isolation
-        self.waiting: list[int] = []
-        self.folders = [here / "one", here / "two"]
-        for each in self.folders:
-            each.mkdir()
-            each.chmod(0o777)
-            each.joinpath("old").write_text("old")
-
-    def _ask(self, packet: bytes) -> int:
-        self.ours.send(packet)
-        return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
-
-    def answer(self, *folders: Path) -> int:
-        return self._ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
-
-    def ahead(self, *folders: Path) -> int:
-        """The process id of one that waits. Right after a folder was changed there is none."""
-        while (pid := self.answer(*folders)) == -errno.EAGAIN:
-            pass
-        assert pid > 0, os.strerror(-pid)
-        self.waiting.append(pid)
-        wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in RECEIVING, 30)
-        return pid
-
-    def launch(self, one: Attempt) -> int:
-        """The process id of its launcher, which has ended."""
-        pid = self._ask(f"{self.isolation} {one.dir}".encode())
-        os.waitpid(pid, 0)
-        if pid in self.waiting:
-            self.waiting.remove(pid)
-        return pid
-
-
-@pytest.fixture
-def asked(runner: Path, isolated: str, here: Path) -> Iterator[Asked]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen([*QUIET, runner, "serve"], stdin=theirs)
-    ours.settimeout(30)
-    found = Asked(ours, process, isolated, here)
-    with ours:
-        yield found
-    process.wait(30)
-    for pid in found.waiting:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-
-
-@pytest.fixture
-def here() -> Iterator[Path]:
-    """A folder in /var/tmp, as a step would find it."""
-    with tempfile.TemporaryDirectory(prefix="dayfly-ahead-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
-        os.chmod(name, 0o755)  # noqa: PTH101 - the path is a string here
-        yield Path(name)
-
-
-def order(attempt, asked: Asked, script: str, **keys: object) -> Attempt:
-    private = keys.pop("private", asked.folders)
-    return attempt().write(f"#!/bin/sh\n{script}\n", isolation=asked.isolation, private=private, **keys)
+from runner.asked import Asked, order
+from runner.attempts import wait_until
 
 
 def test_it_becomes_the_launcher_and_the_step_is_as_any_other(attempt, asked: Asked):

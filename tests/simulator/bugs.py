@@ -65,7 +65,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a closed run lets creates go",
         DECIDE,
-        "if ref == record.ref and (desk.phase is Phase.OPEN or not desk.creates(name)):",
+        "if ref == record.ref and (desk.phase is Phase.OPEN or not desk.plan.creates(name)):",
         "if ref == record.ref:",
         3,
         host="cluster",

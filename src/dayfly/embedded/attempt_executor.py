@@ -53,6 +53,7 @@ class AttemptExecutor(abc.ABC):
         facts = self._attempts.facts(live.run.uid)
         for name, record in live.run.units.items():
             if record.state in ALIVE and (name, record.attempt) not in facts and live.kind(name) == self.kind:
+                await self._attempts.drop_held([Key(live.run.uid, name, record.attempt)])
                 self.adopt(live, name)
 
     def adopt(self, live: Live, name: str) -> None:
@@ -87,8 +88,16 @@ class AttemptExecutor(abc.ABC):
     async def prepare(self, _live: Live, _effect: Prepare) -> None:
         raise AssertionError("this host has no gate before the claim")
 
+    def hold(self, _live: Live, _key: Key) -> None:  # noqa: B027 - most kinds are started once they are claimed
+        """Make ready what an attempt takes whose claim is being written; the run is as it will be then.
+
+        Nothing may come of it that anybody sees before the claim is durable.
+        """
+
     async def launch(self, live: Live, effect: Launch) -> None:
         key, unit = Key(live.run.uid, effect.unit, effect.attempt), live.unit(effect.unit)
+        if await self._attempts.let_go(key, unit, live.run.unit(key.unit)):
+            return
         try:
             order = self.order(live, key, unit)
         except CannotRenderError as error:
@@ -127,18 +136,13 @@ class AttemptExecutor(abc.ABC):
     def _attempt(self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool) -> Attempt:
         """`apart`: with a folder to begin in, and private ones, of its own."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
-        resource, cleans = (step.resource, not step.creates) if step else ("", False)
-        forks = telling(live, self._runs, self._attempts) if reads_forks(unit) else None
-        secrets = self._reader.secrets(key.run) if any(item.comes_with_run for item in unit.inputs) else {}
-        given = {name: value for (of, name), value in secrets.items() if of == resource}
+        resource = step.resource if step else ""
         return Attempt(
             run=key.run,
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(
-                key, live.run, resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
-            ),
+            inputs=self._read(key, live.run, self._inputs(live, key, unit)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),
@@ -147,6 +151,14 @@ class AttemptExecutor(abc.ABC):
             log=folder.log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
+
+    def _inputs(self, live: Live, key: Key, unit: Unit) -> Inputs:
+        step = live.plan.steps.get(key.unit)
+        resource, cleans = (step.resource, not step.creates) if step else ("", False)
+        forks = telling(live, self._runs, self._attempts) if reads_forks(unit) else None
+        secrets = self._reader.secrets(key.run) if any(item.comes_with_run for item in unit.inputs) else {}
+        given = {name: value for (of, name), value in secrets.items() if of == resource}
+        return resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
 
     def _read(self, key: Key, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
         """The values. What is handed over as absent though it was told is said where the step's own words go."""

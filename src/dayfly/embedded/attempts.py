@@ -7,16 +7,18 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.leaving import Ends, Leaving, Sweeping, opened, reaped
+from dayfly.embedded.holding import Holding
+from dayfly.embedded.leaving import LOOK_AGAIN_S, Ends, Leaving, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
+from dayfly.embedded.sweeping import REFUSED_AGAIN_S, Sweeper
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
-from dayfly.execute.process.beginning import Beginnings, clear
+from dayfly.execute.process.beginning import Beginnings
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.start import Starter
@@ -28,10 +30,6 @@ from dayfly.spec.run import UnitRecord
 
 log = logging.getLogger(__name__)
 
-# Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
-LOOK_AGAIN_S = 0.05
-REFUSED_AGAIN_S = 1.0
-UNCLEARED_AGAIN_S = 5.0
 # What the machine, or this process, may have too little of for a moment: it says nothing of what was looked at.
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -64,7 +62,6 @@ class Attempts:
         self.place = place
         self.values: dict[Key, dict[str, bytes]] = {}
         self._starter = starter
-        self._beginnings = Beginnings(place)
         self._folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, place))
         self.news: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
@@ -73,13 +70,10 @@ class Attempts:
         self._children: dict[int, Key] = {}
         self._ends = Ends()
         self._leaving = Leaving(self._ends)
-        self._sweeping = Sweeping()
+        self._holding: Holding[Key] = Holding(starter, self._leaving)
+        self._sweeper: Sweeper[Key] = Sweeper(self.at, starter, self._leaving, Beginnings(place))
         self._cancelled: set[Key] = set()
-        # Those whose start or end was not seen to the last by us: something may be left beside their folder.
-        self._unseen: set[Key] = set()
         self.busy: set[Key] = set()
-        self._clearing: set[asyncio.Task[None]] = set()
-        self._uncleared: set[Key] = set()
         self._fork_ended = asyncio.Event()
         starter.tell(self._sealed)
 
@@ -97,12 +91,45 @@ class Attempts:
         Raises:
             OSError: the disk refuses.
         """
-        return self._beginnings.make(self.at(key))
+        return self._sweeper.beginnings.make(self.at(key))
 
     def tell(self, key: Key, fact: Fact) -> None:
         """Replace what is known of an attempt."""
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self.news(key.run)
+
+    def hold(self, key: Key, unit: Unit, order: bytes) -> None:
+        """While the attempt's claim is being written: have a runner make ready what `let_go` then starts."""
+        with contextlib.suppress(FileExistsError):  # `launch` finds it there too
+            if not self._holding.hold(key, self.at(key), unit, order):
+                self._sweeper.sweep(key)
+
+    async def let_go(self, key: Key, unit: Unit, record: UnitRecord) -> bool:
+        """Start a claimed attempt by the runner that is held for it; false if `launch` is to start it."""
+        child = None
+        if self._holding.has(key):
+            try:
+                child = await self._holding.let_go(key)
+            except UnansweredError:
+                # It was never told to go; whatever there is of it is fenced.
+                self.adopt(key, unit, record)
+                return True
+            if child is None:
+                self._sweeper.sweep(key)
+        if child is not None:
+            self._started(key, unit, record, child)
+        elif not await self._sweeper.gone(key):
+            # Whoever was held for it, by us or by a server that was killed, does not end.
+            self.adopt(key, unit, record)
+        else:
+            return False
+        return True
+
+    async def drop_held(self, keys: Iterable[Key]) -> None:
+        """Start none of these."""
+        for key in filter(self._holding.has, keys):
+            await self._holding.drop(key)
+            self._sweeper.sweep(key)
 
     async def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes) -> None:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
@@ -120,6 +147,9 @@ class Attempts:
             self.busy.discard(key)
             self.tell(key, NeverRan(reason=Reason.CANNOT_START, message=f"the runner could not be started: {error}"))
             return
+        self._started(key, unit, record, child)
+
+    def _started(self, key: Key, unit: Unit, record: UnitRecord, child: int) -> None:
         # The turn that started it knows: this is no news.
         fact: Fact = Running(since=now_ms(), ready=not record.kept)
         if self._starter.slow and not record.kept:
@@ -145,7 +175,7 @@ class Attempts:
 
     def adopt(self, key: Key, unit: Unit, record: UnitRecord) -> None:
         """Find out how it stands with an attempt that somebody else may have started."""
-        self._unseen.add(key)
+        self._sweeper.unseen.add(key)
         seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             self._watch(key, Watched(unit, record, 0, self.at(key).watch()))
@@ -169,7 +199,7 @@ class Attempts:
             if key not in self._watched:
                 self.adopt(key, unit, record)
             return
-        self._unseen.add(key)
+        self._sweeper.unseen.add(key)
         watched = self._watched.get(key)
         if watched is None:
             # Nobody's end will give its place back.
@@ -203,64 +233,16 @@ class Attempts:
         self._facts.get(key.run, {}).pop((key.unit, key.attempt), None)
         self.values.pop(key, None)
         self._cancelled.discard(key)
-        self._sweep(key)
+        self._sweeper.sweep(key)
 
     def tidy(self, key: Key) -> None:
         """Remove a folder of which the ledger has the result already: a server ended between the two."""
-        self._unseen.add(key)
-        self._sweep(key)
-
-    def _sweep(self, key: Key) -> None:
-        self._sweeping.add(key)
-        folder = self.at(key)
-        if not self._leaving.has_left(key, lambda: self._sweep(key)):
-            return
-        if self._starter.slow and key in self._unseen:
-            self._clear_beside(key, folder)
-            return
-        try:
-            gone = folder.release()
-        except OSError as error:
-            log.warning("cannot remove %s: %s", folder.path, error)
-            self._loop.call_later(REFUSED_AGAIN_S, self._sweep, key)
-            return
-        if not gone:
-            # Its runner has sealed and not yet ended.
-            self._loop.call_later(LOOK_AGAIN_S, self._sweep, key)
-            return
-        # Only a PID namespace of its own makes sure that all processes of a step have ended with it.
-        if not self._beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
-            self._loop.run_in_executor(None, _clear, folder)
-        self._unseen.discard(key)
-        self._sweeping.discard(key)
-
-    def _clear_beside(self, key: Key, folder: run.Folder) -> None:
-        """Remove what may be left beside the folder. It stays until that is done, for the next server to find."""
-        if folder.locked():
-            self._loop.call_later(LOOK_AGAIN_S, self._sweep, key)
-            return
-        clearing = self._loop.create_task(asyncio.to_thread(self._starter.clear, folder))
-        self._clearing.add(clearing)
-        clearing.add_done_callback(lambda done: self._cleared(key, done))
-
-    def _cleared(self, key: Key, clearing: asyncio.Task[None]) -> None:
-        self._clearing.discard(clearing)
-        if fault := clearing.exception():
-            log.warning("what may be left of %s is looked for again: %s", key, fault)
-            self._uncleared.add(key)
-            self._loop.call_later(UNCLEARED_AGAIN_S, self._sweep, key)
-            return
-        self._unseen.discard(key)
-        self._uncleared.discard(key)
-        self._sweep(key)
+        self._sweeper.unseen.add(key)
+        self._sweeper.sweep(key)
 
     async def cleared(self) -> None:
         """Wait for what is being removed, and try once more what could not be; then it is for the next server."""
-        for key in self._uncleared:
-            self._sweep(key)
-        while self._clearing:
-            await asyncio.wait(self._clearing)
-        await self._sweeping.done(besides=self._uncleared)
+        await self._sweeper.cleared()
 
     def drop(self, uid: str) -> None:
         """Nothing of the run is in flight any more."""
@@ -269,6 +251,10 @@ class Attempts:
     def running_forks(self) -> list[Key]:
         """Forks whose process lives."""
         return [key for key, watched in self._watched.items() if watched.is_kept]
+
+    async def drop_all_held(self) -> None:
+        """Whoever is still held was to be let go by a turn that has failed."""
+        await self.drop_held(self._holding.keys())
 
     async def no_forks(self) -> None:
         """Wait until no fork's process lives any more."""
@@ -290,7 +276,7 @@ class Attempts:
         self._children.clear()
         self._leaving.close()
         self._ends.close()
-        self._beginnings.close()
+        self._sweeper.beginnings.close()
 
     def _watch(self, key: Key, watched: Watched) -> None:
         self._watched[key] = watched
@@ -343,13 +329,13 @@ class Attempts:
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
             # Whom we watched was killed; the step's processes are still being ended by the kernel, or hold the lock.
-            self._unseen.add(key)
+            self._sweeper.unseen.add(key)
             self._cancelled.discard(key)
             self._watch(key, watched._replace(child=0, pidfd=folder.watch()))
             self.news(key.run)
             return
         if isinstance(seen, (Stalled, Unclear)):
-            self._unseen.add(key)
+            self._sweeper.unseen.add(key)
             seen = self._unmarked(folder, watched)
         fact = self._valued(key, seen)
         self.busy.discard(key)
@@ -391,10 +377,3 @@ class Attempts:
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
             return described(fact, self.values[key])
         return fact
-
-
-def _clear(folder: run.Folder) -> None:
-    try:
-        clear(folder)
-    except OSError as error:
-        log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)

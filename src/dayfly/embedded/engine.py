@@ -1,6 +1,7 @@
 """The wheel of the embedded host: which run takes a turn when, and what a turn commits and performs here."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from itertools import chain, islice
@@ -20,6 +21,7 @@ from dayfly.embedded.scene import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
+from dayfly.plan import table
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Kind
@@ -123,6 +125,7 @@ class Engine:
         # Should a start still hang, it comes to nothing now, or the next server adopts it.
         self.attempts.start_no_more()
         await asyncio.gather(*self._workers, return_exceptions=True)
+        await self.attempts.drop_all_held()
         # Not before: what was started last is looked at by one that was not there yet.
         await self.executors.close()
         for task in self._lookers:
@@ -288,13 +291,16 @@ class Engine:
         }
         self.attempts.busy |= claims
         try:
-            after = await self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
+            # First: it is done by another process, and the transaction by a thread that would take turns with us.
+            written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
+            self._hold(scene, moves, claims)
+            after = await written
         except BaseException:
-            self._unclaim(claims)
+            await self._unclaim(claims)
             raise
         live = self.runs.kept(run.uid)
         if after is None or live is None:
-            self._unclaim(claims)
+            await self._unclaim(claims)
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
@@ -303,8 +309,21 @@ class Engine:
         }
         return True
 
-    def _unclaim(self, claims: set[Key]) -> None:
+    def _hold(self, scene: Scene, moves: tuple[Move, ...], claims: set[Key]) -> None:
+        """Have made ready what a step takes while its claim is written. Beside others no processor is free for that."""
+        live = self.runs.kept(scene.world.run.uid)
+        if len(claims) != 1 or claims != self.attempts.busy or live is None:
+            return
+        (key,) = claims
+        executor = self.executors.find(live.kind(key.unit))
+        if isinstance(executor, AttemptExecutor):
+            with contextlib.suppress(table.IllegalMoveError):  # whoever writes it says so
+                after = table.apply(scene.world.run, moves, scene.plan.creates)
+                executor.hold(Live(msgspec.structs.replace(live.stored, run=after), scene.plan), key)
+
+    async def _unclaim(self, claims: set[Key]) -> None:
         """Give places and paths back that were taken for what was not written."""
+        await self.attempts.drop_held(claims)
         self.attempts.busy -= claims
         if claims:
             self.unblock()

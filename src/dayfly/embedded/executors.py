@@ -1,6 +1,7 @@
 """What this machine can run: steps, webhooks and forks, all as attempts in folders of their own."""
 
 import asyncio
+import contextlib
 import sys
 
 import msgspec
@@ -70,6 +71,15 @@ class StepExecutor(AttemptExecutor):
             who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
             attempt = msgspec.structs.replace(attempt, state=self._states.variables(who))
         return step_order(unit, attempt)
+
+    def hold(self, live: Live, key: Key) -> None:
+        unit = live.unit(key.unit)
+        # What is tried again has logs that may have to go, and a state is opened to whoever has claimed.
+        if key.attempt > 1 or access.wants(unit) or not self._starter.can_hold(unit):
+            return
+        with contextlib.suppress(CannotRenderError, OSError):  # `launch` meets the same, and tells
+            if not self._inputs(live, key, unit).unfit:
+                self._attempts.hold(key, unit, self.order(live, key, unit))
 
     async def clear(self, live: Live) -> None:
         if self._states is not None:

@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 
 # How long a server that ends waits for the last of them. They take milliseconds; one that was stopped takes for ever.
 LAST_S = 5.0
+# Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
+LOOK_AGAIN_S = 0.05
 
 
 class Ends:
@@ -58,10 +60,11 @@ class Leaving:
 
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
-        self._left: dict[Hashable, tuple[int, int]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._left: dict[Hashable, tuple[int, int | None]] = {}
 
-    def add(self, key: Hashable, child: int, pidfd: int) -> None:
-        """It has sealed. Its descriptor is ours from now on."""
+    def add(self, key: Hashable, child: int, pidfd: int | None) -> None:
+        """It has sealed, or will not start. Its descriptor is ours from now on."""
         self._left[key] = child, pidfd
 
     def has_left(self, key: Hashable, again: Callable[[], None]) -> bool:
@@ -70,20 +73,26 @@ class Leaving:
             return True
         child, pidfd = self._left[key]
         if not reaped(child):
-            self._ends.watch(pidfd, again)
+            if pidfd is None:
+                self._loop.call_later(LOOK_AGAIN_S, again)
+            else:
+                self._ends.watch(pidfd, again)
             return False
         del self._left[key]
-        self._ends.forget(pidfd)
-        os.close(pidfd)
+        self._close(pidfd)
         return True
 
     def close(self) -> None:
         """Wait for none of them."""
         for child, pidfd in self._left.values():
             reaped(child)
+            self._close(pidfd)
+        self._left.clear()
+
+    def _close(self, pidfd: int | None) -> None:
+        if pidfd is not None:
             self._ends.forget(pidfd)
             os.close(pidfd)
-        self._left.clear()
 
 
 class Sweeping:
@@ -102,11 +111,19 @@ class Sweeping:
         self._keys.discard(key)
         self._fewer.set()
 
+    async def gone(self, key: Hashable) -> bool:
+        """Wait, but not for long, until this folder has gone; whether it has."""
+        await self._until(lambda: key not in self._keys)
+        return key not in self._keys
+
     async def done(self, *, besides: AbstractSet[Hashable]) -> None:
         """Wait, but not for long, until all folders have gone but those of `besides`."""
+        await self._until(lambda: not self._keys - besides)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
-                while self._keys - besides:
+                while not reached():
                     self._fewer.clear()
                     await self._fewer.wait()
 

@@ -220,7 +220,7 @@ class Ledger:
         Raises:
             IllegalMoveError: a move that the table does not hold; nothing is changed.
         """
-        after = table.apply(run, moves, lambda unit: unit not in plan.steps or plan.steps[unit].creates)
+        after = table.apply(run, moves, plan.creates)
         cursor = self._db.execute(
             "UPDATE run SET seq = ?, phase = ?, ledger = ? WHERE uid = ? AND seq = ?",
             (after.seq, after.phase.value, ledger.encode(after), run.uid, run.seq),

@@ -5,7 +5,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from dayfly.embedded.ledger import Ledger, LedgerError
 
@@ -32,16 +32,16 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Do it in the next transaction.
+    def run(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Do it in the next transaction, which begins at once.
 
-        Raises:
+        Its future raises:
             LedgerError: the disk refused; nothing was changed.
         """
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._jobs.put((job, future))
+        future: asyncio.Future[T] = self._loop.create_future()
         # The transaction goes on even if whoever waits for it is cancelled: then nobody is answered.
-        return cast("T", await future)
+        self._jobs.put((job, future))
+        return future
 
     async def close(self) -> None:
         """Finish what was asked for, then end the thread."""

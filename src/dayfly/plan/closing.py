@@ -146,7 +146,7 @@ def owed(desk: Desk, resource: str) -> bool:
     if resource and own:
         return any(desk.unit(step.id).may_have_run for step in own)
     return desk.run.started_at > 0 or any(
-        record.may_have_run for name, record in desk.run.units.items() if desk.creates(name)
+        record.may_have_run for name, record in desk.run.units.items() if desk.plan.creates(name)
     )
 
 

@@ -72,7 +72,7 @@ def _absorb(desk: Desk) -> None:
                 desk.move(Void(unit=name, attempt=record.attempt, reason=reason, message=message, at=desk.now))
             case Unclear():
                 _doubt(desk, name, record, fact)
-            case Held(ref=ref) if ref == record.ref and (desk.phase is Phase.OPEN or not desk.creates(name)):
+            case Held(ref=ref) if ref == record.ref and (desk.phase is Phase.OPEN or not desk.plan.creates(name)):
                 # A peer claimed it and ended before letting it go: anyone may finish that.
                 desk.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():

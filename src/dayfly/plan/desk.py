@@ -55,7 +55,7 @@ class Desk:
     def move(self, move: Move) -> None:
         """Ask for a ledger move, and go on as if it were written."""
         self.moves.append(move)
-        self._run = table.apply(self._run, (move,), self.creates)
+        self._run = table.apply(self._run, (move,), self.plan.creates)
 
     def lingers(self, name: str) -> bool:
         """Whether an attempt whose result is recorded may still have processes: no retry and no cleanup beside them."""
@@ -72,11 +72,6 @@ class Desk:
     def hurried(self, name: str) -> bool:
         """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
         return self.world.wish.retry.get(name, 0) == self.unit(name).attempt
-
-    def creates(self, name: str) -> bool:
-        """Whether a closed run may not claim this unit: create steps and what is kept."""
-        step = self.plan.steps.get(name)
-        return step is None or step.creates
 
     def wait(self, wait: Wait) -> None:
         self.waits.append(wait)

@@ -234,7 +234,7 @@ def recall(desk: Desk, name: str, fact: Waiting) -> bool:
     Proof is worth it for create steps alone: what may have run is owed a cleanup, which may lack the same image. It can
     take a kubelet minutes, which tries one image after the other: where nothing would be cleaned up none is asked for.
     """
-    if not desk.creates(name) or desk.abandon is not None:
+    if not desk.plan.creates(name) or desk.abandon is not None:
         return False
     if desk.phase is not Phase.OPEN and not desk.plan.events[Event.POST_STOP]:
         return False

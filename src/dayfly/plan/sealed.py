@@ -53,6 +53,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         step = self.steps.get(name) or self.kept.get(name)
         return step.unit if step else None
 
+    def creates(self, unit: str) -> bool:
+        """Whether a closed run may not claim this unit: create steps and what is kept."""
+        return unit not in self.steps or self.steps[unit].creates
+
     def creators(self, resource: str) -> tuple[Step, ...]:
         """The units of one document that create."""
         return tuple(step for event in CREATING for step in self.parts[resource][event])

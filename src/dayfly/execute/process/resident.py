@@ -32,6 +32,30 @@ class UnansweredError(Exception):
     """The resident runner ended before it answered: the launcher may have been forked, or not."""
 
 
+class Held:
+    """A launcher that makes all ready for its step and waits at its gate.
+
+    Until it is told to go nothing of the step has begun. Dropped, or once this process is gone, it ends and leaves no
+    receipt and no marker.
+    """
+
+    def __init__(self, answer: "asyncio.Future[int]", ours: socket.socket, gone: Callable[[], None]) -> None:
+        self.child = answer
+        """Our new child's process id; or it could not be forked (OSError), or nobody answered (UnansweredError)."""
+        self._ours = ours
+        self._gone = gone
+
+    def go(self) -> None:
+        """Let it pass. One that has ended meanwhile does not hear it; its end tells."""
+        with self._ours, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._ours.send(b"go")
+        self._gone()
+
+    def drop(self) -> None:
+        """Nobody wants it any more."""
+        self._ours.close()
+
+
 class Resident:
     """Begins the resident runner when it is first needed, and again should it have ended.
 
@@ -72,16 +96,38 @@ class Resident:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
-        # Where others begin at the same moment no processor is free to prepare anything.
-        if isolation != "none" and len(self._answers) == 1:
+        if isolation != "none":
             self._fork_ahead(isolation)
         return await answer
+
+    def is_idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return all(each is None for each in self._answers)
+
+    def hold(self, folder: str, isolation: str) -> Held:
+        """Have a launcher forked likewise that waits at its gate.
+
+        Raises:
+            OSError: it cannot be forked, and will not be.
+        """
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._tell(os.fsencode(f"hold {isolation} {folder}"), theirs)
+        except BaseException:
+            ours.close()
+            raise
+        self._answers.append(answer)
+        return Held(answer, ours, lambda: self._fork_ahead(isolation))
 
     def _fork_ahead(self, isolation: str) -> None:
         """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
 
         The steps of a chain follow each other: the next one is spared what takes the kernel longest.
         """
+        if len(self._answers) > 1:
+            return  # where others begin at the same moment no processor is free to prepare anything
         if self._pause:
             self._pause -= 1
             return
@@ -154,16 +200,19 @@ class Resident:
             if answer is not None and not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
-    def _tell(self, packet: bytes) -> None:
+    def _tell(self, packet: bytes, *along: socket.socket) -> None:
         try:
-            self._send(packet)
+            self._send(packet, *along)
         except UnansweredError:
             # It has ended since the last time. What cannot be sent was not read.
-            self._send(packet)
+            self._send(packet, *along)
 
-    def _send(self, packet: bytes) -> None:
+    def _send(self, packet: bytes, *along: socket.socket) -> None:
         try:
-            self._opened().send(packet)
+            if along:
+                socket.send_fds(self._opened(), [packet], [each.fileno() for each in along])
+            else:
+                self._opened().send(packet)
         except (BrokenPipeError, ConnectionResetError) as fault:
             self.close()
             raise UnansweredError("the resident runner ended before it could be asked") from fault

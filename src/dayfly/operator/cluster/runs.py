@@ -117,7 +117,7 @@ class Runs:
             IllegalMoveError: a move that the table does not hold; nothing is sent.
             errors.ApiError: the server cannot be asked, or says no; nothing was changed.
         """
-        after = table.apply(run.ledger, moves, lambda unit: unit not in plan.steps or plan.steps[unit].creates)
+        after = table.apply(run.ledger, moves, plan.creates)
         moved = msgspec.structs.replace(run, ledger=after)
         # Before it is sent: the watch may be faster than the answer.
         self._committed.setdefault(run.metadata.name, {})[after.seq] = after

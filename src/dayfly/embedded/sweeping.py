@@ -1,0 +1,99 @@
+"""What becomes of the folders of attempts that are over: they go, with all beside them, once nobody is at them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from dayfly.embedded.leaving import LOOK_AGAIN_S, Leaving, Sweeping
+from dayfly.execute.process.beginning import Beginnings, clear
+from dayfly.execute.process.run import Folder
+from dayfly.execute.process.start import Starter
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+REFUSED_AGAIN_S = 1.0
+UNCLEARED_AGAIN_S = 5.0
+
+
+class Sweeper(Generic[K]):
+    """Sweeps them, and says which have gone. `at` tells an attempt's folder.
+
+    `unseen` are attempts whose start or end was not seen to the last by us: something may be left beside their folder.
+    """
+
+    def __init__(self, at: Callable[[K], Folder], starter: Starter, leaving: Leaving, beginnings: Beginnings) -> None:
+        self.unseen: set[K] = set()
+        self.beginnings = beginnings
+        self._at = at
+        self._starter = starter
+        self._leaving = leaving
+        self._loop = asyncio.get_running_loop()
+        self._sweeping = Sweeping()
+        self._clearing: set[asyncio.Task[None]] = set()
+        self._uncleared: set[K] = set()
+
+    def sweep(self, key: K) -> None:
+        """Remove its folder, now or as soon as that can be."""
+        self._sweeping.add(key)
+        folder = self._at(key)
+        if not self._leaving.has_left(key, lambda: self.sweep(key)):
+            return
+        if self._starter.slow and key in self.unseen:
+            self._clear_beside(key, folder)
+            return
+        try:
+            gone = folder.release()
+        except OSError as error:
+            log.warning("cannot remove %s: %s", folder.path, error)
+            self._loop.call_later(REFUSED_AGAIN_S, self.sweep, key)
+            return
+        if not gone:
+            # Its runner has sealed and not yet ended.
+            self._loop.call_later(LOOK_AGAIN_S, self.sweep, key)
+            return
+        # Only a PID namespace of its own makes sure that all processes of a step have ended with it.
+        if not self.beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
+            self._loop.run_in_executor(None, _clear, folder)
+        self.unseen.discard(key)
+        self._sweeping.discard(key)
+
+    async def gone(self, key: K) -> bool:
+        """Wait, but not for long, until it is not being swept any more; whether that is so."""
+        return await self._sweeping.gone(key)
+
+    def _clear_beside(self, key: K, folder: Folder) -> None:
+        """Remove what may be left beside the folder. It stays until that is done, for the next server to find."""
+        if folder.locked():
+            self._loop.call_later(LOOK_AGAIN_S, self.sweep, key)
+            return
+        clearing = self._loop.create_task(asyncio.to_thread(self._starter.clear, folder))
+        self._clearing.add(clearing)
+        clearing.add_done_callback(lambda done: self._cleared(key, done))
+
+    def _cleared(self, key: K, clearing: asyncio.Task[None]) -> None:
+        self._clearing.discard(clearing)
+        if fault := clearing.exception():
+            log.warning("what may be left of %s is looked for again: %s", key, fault)
+            self._uncleared.add(key)
+            self._loop.call_later(UNCLEARED_AGAIN_S, self.sweep, key)
+            return
+        self.unseen.discard(key)
+        self._uncleared.discard(key)
+        self.sweep(key)
+
+    async def cleared(self) -> None:
+        """Wait for what is being removed, and try once more what could not be; then it is for the next server."""
+        for key in self._uncleared:
+            self.sweep(key)
+        while self._clearing:
+            await asyncio.wait(self._clearing)
+        await self._sweeping.done(besides=self._uncleared)
+
+
+def _clear(folder: Folder) -> None:
+    try:
+        clear(folder)
+    except OSError as error:
+        log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)

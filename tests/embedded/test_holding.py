@@ -1,0 +1,260 @@
+"""A step is made ready while its claim is written, and begins once that is durable: never before, and never twice."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dayfly.embedded import engine, holding, leaving
+from dayfly.embedded.ledger import LedgerError
+from dayfly.execute.process.resident import Held, UnansweredError
+from dayfly.spec.run import OutputRecord, State, UnitRecord
+from embedded import documents as doc
+from embedded.kinds import Bench
+from embedded.machine import until
+from embedded.test_turns import Gate
+
+STEP = doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')
+
+
+@pytest.fixture
+async def held(machine):
+    """A machine whose host is up and takes no turns yet; `started` are those that were started without being held."""
+    await machine.down()
+    await machine.up(start=False)
+    starter = machine.host._engine.attempts._starter
+    if starter.isolation == "none":
+        pytest.skip("this machine grants no namespaces, so nothing is held")
+    start, machine.started = starter.start, []
+
+    async def noted(folder, unit):
+        machine.started.append(Path(folder.path).name)
+        return await start(folder, unit)
+
+    starter.start = noted
+    machine.gates = []
+    yield machine
+    for gate in machine.gates:
+        gate.open.set()
+
+
+def holders(machine) -> dict:
+    return machine.host._engine.attempts._holding._held
+
+
+async def claiming(machine, fault=None) -> Gate:
+    """A run whose first claim is being written, and what holds that back; its launcher stands at its gate."""
+    await machine.host.offer(doc.offer(doc.resource("r", [STEP])))
+    gate = Gate(machine.host._engine.writer, fault)
+    machine.gates.append(gate)
+    machine.host.start()
+    await gate.reached.wait()
+    (one,) = holders(machine).values()
+    pid = await one.held.child
+    await until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("45", "207"), "it to stand", 10)
+    return gate
+
+
+def fresh(monkeypatch) -> None:
+    """What is held does not grow old, however slow the machine is."""
+    monkeypatch.setattr(holding, "HELD_MOST_S", 60)
+
+
+async def test_nothing_of_it_begins_before_the_claim_is_durable(held, monkeypatch):
+    fresh(monkeypatch)
+    gate = await claiming(held)
+    (folder,) = held.folders()
+    await asyncio.sleep(0.05)
+    assert (folder / "order").exists()
+    assert not (folder / "marker").exists()
+    assert held.lines() == []
+    assert ("Claim", "r/a", 1, "") not in held.history()
+    gate.open.set()
+    await held.ready()
+    assert (held.lines(), held.started) == (["1"], [])
+    assert not holders(held)
+
+
+async def test_of_a_claim_that_is_refused_nothing_is_left_and_the_next_begins_once(held, monkeypatch):
+    fresh(monkeypatch)
+    monkeypatch.setattr(engine, "LEDGER_AGAIN_S", 3600)
+    gate = await claiming(held, LedgerError("the ledger cannot be written: the disk is full"))
+    gate.open.set()
+    await until(lambda: not holders(held) and not held.folders(), "it to be gone", 10)
+    assert held.lines() == []
+    held.host._engine.wake("u")
+    await held.ready()
+    assert held.lines() == ["1"]
+    assert [entry[:3] for entry in held.history() if entry[0] == "Claim"] == [("Claim", "r/a", 1)]
+    await until(lambda: not held.folders(), "no folders", 10)
+
+
+async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
+    """Since then the machine may have changed."""
+    monkeypatch.setattr(holding, "HELD_MOST_S", 0)
+    gate = await claiming(held)
+    gate.open.set()
+    await held.ready()
+    assert (held.lines(), held.started) == (["1"], ["u.r.a.1"])
+    assert ("Void", "r/a", 1, "Stalled") not in held.history()
+
+
+async def test_one_that_does_not_end_in_time_is_fenced(held, monkeypatch):
+    """Its folder cannot be swept, so the step is not begun beside it."""
+    monkeypatch.setattr(holding, "HELD_MOST_S", 0)
+    monkeypatch.setattr(leaving, "LAST_S", 0.05)
+    gate = await claiming(held)
+    (one,) = holders(held).values()
+    pid = one.held.child.result()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        gate.open.set()
+        await until(lambda: any(entry[0] == "Void" for entry in held.history()), held.history)
+        await held.ready()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert held.lines() == ["2"]
+
+
+class Odd:
+    """A starter of whose held launchers something is not as it should be."""
+
+    def __init__(self, machine, fault: Exception, *, now: bool) -> None:
+        self._hold, self._fault, self._now = machine.host._engine.attempts._starter.hold, fault, now
+        self.asked = 0
+        machine.host._engine.attempts._starter.hold = self
+
+    def __call__(self, folder, unit):
+        self.asked += 1
+        if self.asked > 1:
+            return self._hold(folder, unit)
+        if self._now:
+            raise self._fault
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_exception(self._fault)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.close()
+        return Held(answer, ours, lambda: None)
+
+
+@pytest.mark.parametrize("now", [True, False])
+async def test_one_that_cannot_be_forked_is_tried_once_more_when_it_is_claimed(held, now):
+    odd = Odd(held, OSError(11, "no more processes"), now=now)
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))
+    held.host.start()
+    await held.ready()
+    assert (held.lines(), held.started, odd.asked) == (["1"], ["u.r.a.1"], 1)
+
+
+async def test_of_one_that_is_unanswered_nobody_knows_so_it_is_fenced(held):
+    Odd(held, UnansweredError("the resident runner ended before it answered"), now=False)
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))
+    held.host.start()
+    await until(lambda: ("Void", "r/a", 1, "Stalled") in held.history(), held.history, 10)
+    await held.ready()
+    assert held.lines() == ["2"]
+    assert not held.host._engine.attempts.busy
+
+
+async def test_a_turn_that_fails_between_claim_and_start_leaves_nobody_waiting(held, monkeypatch):
+    fresh(monkeypatch)
+    monkeypatch.setattr(engine, "DEFECT_AGAIN_S", 0.05)
+    wheel, failed = held.host._engine, []
+    perform = wheel.perform
+
+    async def fails_once(scene, effect):
+        if not failed:
+            failed.append(effect)
+            raise ValueError("a defect")
+        await perform(scene, effect)
+
+    wheel.perform = fails_once
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))
+    held.host.start()
+    await held.ready()
+    assert ("Void", "r/a", 1, "Stalled") in held.history()
+    assert held.lines() == ["2"]
+    await until(lambda: not held.folders(), "no folders", 10)
+
+
+async def test_a_server_that_ends_meanwhile_lets_nothing_begin(held):
+    """Nor does the next one, but once."""
+    gate = await claiming(held)
+    (one,) = holders(held).values()
+    ending = asyncio.create_task(held.down())
+    await asyncio.sleep(0.05)
+    gate.open.set()
+    await asyncio.wait_for(ending, 30)
+    assert one.held.child.done()
+    await held.up()
+    await held.ready()
+    assert len(held.lines()) == 1
+
+
+async def test_beside_another_step_none_is_held(held):
+    """No processor is free to prepare anything."""
+    slow = doc.step("s", 'until [ -e "$JOURNAL.go" ]; do sleep 0.01; done')
+    await held.host.offer(doc.offer(doc.resource("r", [slow]), uid="other"))
+    held.host.start()
+    await until(lambda: held.unit("r/s", "other").state == "running", "it to run")
+    before = len(held.started)
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))
+    await held.ready()
+    assert held.started[before:] == ["u.r.a.1"]
+    held.journal.with_name("journal.go").touch()
+    await held.ready("other")
+
+
+class TestWhichAreHeld:
+    @pytest.fixture
+    def bench(self, tmp_path):
+        found = Bench(tmp_path)
+        found.starter.can_hold = lambda _unit: True
+        return found
+
+    def hold(self, bench, *, attempt=1) -> list[str]:
+        bench.steps.hold(bench.live, engine.Key("u", "r/a", attempt))
+        return [what for what, *_ in bench.attempts.done]
+
+    def test_a_first_attempt(self, bench):
+        assert self.hold(bench) == ["hold"]
+
+    def test_not_one_that_is_tried_again(self, bench):
+        """Logs of older ones may have to go, and that is to be said in its own."""
+        assert self.hold(bench, attempt=2) == []
+
+    def test_not_where_the_runner_has_no_time(self, bench):
+        bench.starter.can_hold = lambda _unit: False
+        assert self.hold(bench) == []
+
+    def test_not_one_that_cannot_be_ordered(self, bench, monkeypatch):
+        def full(_key):
+            raise OSError(28, "no space")
+
+        monkeypatch.setattr(bench.attempts, "begin", full)
+        assert self.hold(bench) == []
+
+    def test_not_one_that_is_given_less_than_it_was_told(self, bench):
+        """That is said in its log, and not before it is claimed."""
+        told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
+        made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)
+        make, drop = doc.step("make", outputs=[("url", "/tmp/url")]), doc.step("a", inputs=["url=make.url"])
+        bench.of(doc.resource("r", [make], [drop]), r__make=made)
+        assert self.hold(bench) == []
+        assert bench.attempts.at(engine.Key("u", "r/a", 1)).log_size() is None
+
+    def test_not_one_that_keeps_a_state(self, bench):
+        """Who has claimed may open it, and nobody before."""
+        unit = doc.step("a")
+        bench.of(
+            doc.resource("r", [msgspec.structs.replace(unit, exec=msgspec.structs.replace(unit.exec, state=True))])
+        )
+        assert self.hold(bench) == []
+
+    def test_not_other_kinds(self, bench):
+        bench.hooks.hold(bench.live, engine.Key("u", "r/a", 1))
+        assert bench.attempts.done == []

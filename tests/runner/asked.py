@@ -1,0 +1,71 @@
+"""A resident runner that is asked for launchers: at once, ahead of their orders, or held at their gates."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from runner.attempts import Attempt, wait_until
+
+# The calls, by their numbers on the processors that we have, in which one waits for a message.
+RECEIVING = ("45", "47", "207", "212")
+
+
+class Asked:
+    """A resident runner that is asked for one to wait, and for launchers."""
+
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], isolation: str, here: Path) -> None:
+        self.ours, self.process, self.isolation = ours, process, isolation
+        self.waiting: list[int] = []
+        self.folders = [here / "one", here / "two"]
+        for each in self.folders:
+            each.mkdir()
+            each.chmod(0o777)
+            each.joinpath("old").write_text("old")
+
+    def _ask(self, packet: bytes) -> int:
+        self.ours.send(packet)
+        return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
+
+    def answer(self, *folders: Path) -> int:
+        return self._ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
+
+    def ahead(self, *folders: Path) -> int:
+        """The process id of one that waits. Right after a folder was changed there is none."""
+        while (pid := self.answer(*folders)) == -errno.EAGAIN:
+            pass
+        assert pid > 0, os.strerror(-pid)
+        self.waiting.append(pid)
+        wait_until(lambda: stands(pid), 30)
+        return pid
+
+    def launch(self, one: Attempt) -> int:
+        """The process id of its launcher, which has ended."""
+        pid = self._ask(f"{self.isolation} {one.dir}".encode())
+        os.waitpid(pid, 0)
+        if pid in self.waiting:
+            self.waiting.remove(pid)
+        return pid
+
+    def hold(self, one: Attempt) -> tuple[int, socket.socket]:
+        """The process id of a launcher that stands at its gate, or has ended, and where it is told to go."""
+        go, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self.ours, [f"hold {self.isolation} {one.dir}".encode()], [theirs.fileno()])
+        pid = int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
+        assert pid > 0, os.strerror(-pid)
+        wait_until(lambda: stands(pid) or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z", 30)
+        self.waiting.append(pid)
+        return pid, go
+
+
+def stands(pid: int) -> bool:
+    """Whether it waits for a packet."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[0] in RECEIVING
+
+
+def order(attempt, asked: Asked, script: str, **keys: object) -> Attempt:
+    private = keys.pop("private", asked.folders)
+    return attempt().write(f"#!/bin/sh\n{script}\n", isolation=asked.isolation, private=private, **keys)
