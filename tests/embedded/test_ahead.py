@@ -170,3 +170,32 @@ async def test_a_runner_that_ends_at_once_is_unanswered_all_the_same(tmp_path, i
     with pytest.raises(UnansweredError):
         await resident.fork("/folder", isolation)
     resident.close()
+
+
+async def test_who_is_told_to_go_when_all_has_ended_is_the_last(resident_of, isolation, folders):
+    """A server that ends finishes its turns: no resident runner is begun by that, to stay for ever."""
+    before, resident = children(), resident_of()
+    held = resident.hold(folders[1].path, isolation)
+    child = await held.child
+    resident.close()
+    held.go()
+    reaped(child)
+    assert resident._socket is None
+    assert children() == before
+
+
+async def test_one_that_is_held_is_followed_by_the_next_when_it_goes(resident_of, isolation, folders):
+    """Not before: who is held needs the other processor."""
+    before, resident = children(), resident_of()
+    for number, folder in enumerate(folders[:3]):
+        ahead = resident._ahead
+        held = resident.hold(folder.path, isolation)
+        child = await held.child
+        assert (child == ahead) == (number > 0)
+        assert (resident._ahead, resident.is_idle()) == (0, True)
+        held.go()
+        reaped(child)
+        assert refused(folder)
+        assert await answered(resident) > 0
+    resident.close()
+    assert children() == before

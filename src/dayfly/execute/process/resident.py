@@ -126,7 +126,7 @@ class Resident:
 
         The steps of a chain follow each other: the next one is spared what takes the kernel longest.
         """
-        if len(self._answers) > 1:
+        if self._socket is None or len(self._answers) > 1:
             return  # where others begin at the same moment no processor is free to prepare anything
         if self._pause:
             self._pause -= 1
