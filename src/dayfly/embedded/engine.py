@@ -291,7 +291,7 @@ class Engine:
         }
         self.attempts.busy |= claims
         try:
-            # First: it is done by another process, and the transaction by a thread that would take turns with us.
+            # The transaction first: it waits for the disk, and the launcher is asked for meanwhile.
             written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
             self._hold(scene, moves, claims)
             after = await written
