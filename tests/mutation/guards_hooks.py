@@ -83,6 +83,13 @@ HOOKS: tuple[Guard, ...] = (
         GONE + "what_is_not_served_is_not_gone",
     ),
     guard(
+        "what goes out of sight as it is to be held is gone",
+        TARGETS,
+        "            await self.of(run).vouch(run, missing)\n            return None",
+        "            return None",
+        GONE + "what_goes_out_of_sight_as_it_is_to_be_held_keeps_its_run",
+    ),
+    guard(
         "a hook is gone where hooks are not served",
         ADAPTER,
         '        if not missing.name:\n            message = f"this cluster',

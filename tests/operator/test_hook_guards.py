@@ -234,6 +234,23 @@ class TestGone:
 
         run(story())
 
+    def test_what_goes_out_of_sight_as_it_is_to_be_held_keeps_its_run(self):
+        async def story():
+            bench = Bench()
+            found = bench.born()
+            bench.seen()
+
+            def forget(call):
+                if call.request.method == "PATCH":
+                    bench.server.forget("machines")
+
+            bench.server.faults = forget
+            with pytest.raises(KindLostError):
+                await bench.targets.fence(found)
+            return len(bench.runs())
+
+        assert run(story()) == 1
+
     def test_nor_is_a_hook_gone_where_hooks_are_not_served(self):
         async def story():
             bench = Bench(machine=(OURS,))

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from rig.hooking import MACHINES, delete, held, hook, hooking, machine, over, said, step
+from rig.pairing import Bench, of_the_two
+from rig.rules import Rules
 from rig.world import World
+
+from dayfly.kube import errors
+from dayfly.operator.targets.targets import kind_of
+from kube.fake import run
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "machines.cluster.example.org"
@@ -43,6 +50,22 @@ def test_nothing_is_done_until_it_is_served_again():
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
+
+
+def test_a_change_to_what_is_served_no_more_is_judged_as_any_other():
+    """Here, by the rules of the tests; what the server answers is for whoever has sent it."""
+    broken: list[str] = []
+
+    async def story() -> None:
+        bench = Bench()
+        bench.server.judge = Rules(bench.server, broken.append)
+        bench.server.forget("machines")
+        with pytest.raises(errors.NotFound) as missing:
+            await bench.caches.client.patch(kind_of(of_the_two(bench)), {"spec": {}}, "m", "shop")
+        assert not missing.value.name
+
+    run(story())
+    assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]
 
 
 def test_once_its_definition_is_gone_so_are_its_objects():

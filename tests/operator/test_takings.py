@@ -89,6 +89,18 @@ def test_what_once_was_asked_for_over_and_over(name, what, number):
     lived(name, taking, number, after(number))
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "number"),
+    [
+        # A change to what is not served any more was judged here as one to nothing, and a turn ended with that.
+        ("hook", "the definition of machines", 5),
+    ],
+)
+def test_what_once_was_not_waited_for(name, what, number):
+    [taking] = [each for each in whole(name)[1] if each.name == what]
+    lived(name, taking, number, after(number))
+
+
 @pytest.mark.parametrize("name", LIVES)
 def test_a_world_leaves_what_scenes_share_as_it_was(name):
     """Some of these lives have units more; once they had them put into every other life of the process."""

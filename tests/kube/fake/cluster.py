@@ -80,6 +80,7 @@ class FakeCluster:
         self._settles = settles
         self._ownership = Ownership()
         self._kinds = {(kind.prefix, kind.plural): kind for kind in (*kinds.BUILTIN, *extra)}
+        self._forgotten: dict[tuple[str, str], Kind] = {}
         default = {"metadata": {"name": "default", "uid": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}}
         about = {"apiVersion": "v1", "kind": "Namespace", "status": {"phase": "Active"}}
         self.store.put(NAMESPACES, Key("", "default"), about | default, 0.0)
@@ -93,20 +94,24 @@ class FakeCluster:
         """A connection for one client, as its own process would have."""
         return FakeTransport(self, client)
 
-    def target(self, path: str) -> tuple[Kind, Key, str]:
-        """What a path leads to: kind, object (without a name: all of them) and subresource."""
-        found = self._find(path)
+    def target(self, path: str, *, forgotten: bool = False) -> tuple[Kind, Key, str]:
+        """What a path leads to: kind, object (without a name: all of them) and subresource.
+
+        `forgotten`: also of a kind that is served no more, which no answer tells of.
+        """
+        found = self._find(path, forgotten=forgotten)
         return found.kind, found.key, found.subresource
 
     def forget(self, plural: str) -> Kind:
         """Serve that kind no more: what there is of it stays in the store, out of everybody's sight."""
-        kind = self.kind(plural)
+        kind = self._forgotten[self.kind(plural).prefix, plural] = self.kind(plural)
         del self._kinds[kind.prefix, plural]
         return kind
 
     def serve(self, kind: Kind) -> None:
         """Serve it from now on."""
         self._kinds[kind.prefix, kind.plural] = kind
+        self._forgotten.pop((kind.prefix, kind.plural), None)
 
     def kind(self, plural: str) -> Kind:
         return next(kind for kind in self._kinds.values() if kind.plural == plural)
@@ -253,14 +258,14 @@ class FakeCluster:
             raise Refusal(404, "the server could not find the requested resource")
         return bool(target.subresource)
 
-    def _find(self, path: str) -> _Target:
+    def _find(self, path: str, *, forgotten: bool = False) -> _Target:
         parts = path.strip("/").split("/")
         depth = 2 if parts[0] == "api" else 3
         prefix, rest = "/" + "/".join(parts[:depth]), parts[depth:]
         namespace = ""
         if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
-        kind = self._kinds.get((prefix, rest[0]))
+        kind = self._kinds.get((prefix, rest[0])) or (self._forgotten.get((prefix, rest[0])) if forgotten else None)
         if kind is None or (namespace and not kind.namespaced):
             raise Refusal(404, "the server could not find the requested resource")
         name, subresource = (*rest[1:], "", "")[:2]
