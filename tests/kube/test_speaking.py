@@ -202,3 +202,28 @@ class TestFinalizers:
             assert stage.server.objects("websites")[0]["metadata"]["finalizers"] == [FINALIZER]
 
         playing(story)
+
+    @pytest.mark.parametrize("method", ["PATCH", "GET"])
+    def test_what_goes_out_of_sight_with_its_kind_is_not_gone(self, method):
+        """With that request, of which the second follows where another finalizer has gone meanwhile."""
+
+        async def story(stage: Stage):
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x", FINALIZER]}})
+            seen = (await stage.item()).metadata
+            ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": [FINALIZER]}})
+            forgotten = []
+
+            def forget(call):
+                if call.request.method == method and not forgotten:
+                    forgotten.append(stage.server.forget("websites"))
+
+            stage.server.faults = forget
+            with pytest.raises(errors.NotFound):
+                await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+            stage.server.serve(*forgotten)
+            await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+            assert not stage.server.objects("websites")[0]["metadata"].get("finalizers")
+            ask(stage.server, "DELETE", f"{SITES}/a")
+            await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
+
+        playing(story)

@@ -90,6 +90,13 @@ HOOKS: tuple[Guard, ...] = (
         GONE + "what_goes_out_of_sight_as_it_is_to_be_held_keeps_its_run",
     ),
     guard(
+        "what goes out of sight as it is to be let go needs no more",
+        "kube/ownership.py",
+        "    if not missing.name:\n        raise missing",
+        "    if missing.name is None:\n        raise missing",
+        "operator/test_hook_kinds.py::test_it_is_let_go_though_its_kind_goes_just_before_that",
+    ),
+    guard(
         "a hook is gone where hooks are not served",
         ADAPTER,
         '        if not missing.name:\n            message = f"this cluster',

@@ -32,6 +32,18 @@ KUBE: tuple[Guard, ...] = (
         HOLDS + "one_is_put_on_as_it_was_seen",
     ),
     guard(
+        "a finalizer needs no more where its object's kind is served no more",
+        OWNERSHIP,
+        """        except errors.NotFound as missing:
+            _must_be_gone(missing)
+            return
+        if seen""",
+        """        except errors.NotFound:
+            return
+        if seen""",
+        HOLDS + "what_goes_out_of_sight_with_its_kind_is_not_gone",
+    ),
+    guard(
         "a status is said of what has changed since",
         STATUS,
         """{"uid": meta.uid, "resourceVersion": meta.resource_version}""",

@@ -23,7 +23,8 @@ from dayfly.work.pace import Urgency
 from dayfly.work.queue import work
 from kube.fake import FakeCluster
 
-GONE = errors.NotFound("GET box", "gone", status=404)
+GONE = errors.NotFound("GET box", "gone", status=404, name="box")
+UNSERVED = errors.NotFound("GET box", "no such kind", status=404)
 MOVED = errors.Conflict("PATCH box", "moved", status=409)
 WEB, API = Key("shop", "web"), Key("bank", "api")
 
@@ -155,6 +156,11 @@ class TestOurFinalizer:
         assert len(await self.drop(cluster, faults=[GONE])) == 1
         faults = [MOVED]
         assert len(await self.drop(cluster, faults=faults, forms=[GONE])) == 1
+
+    @pytest.mark.parametrize("how", [{"faults": [UNSERVED]}, {"faults": [MOVED], "forms": [UNSERVED]}])
+    async def test_what_is_out_of_sight_may_have_it_still(self, cluster, how):
+        with pytest.raises(errors.NotFound):
+            await self.drop(cluster, **how)
 
     async def test_it_is_found_where_it_has_moved(self, cluster):
         moved = msgspec.structs.replace(self.META, finalizers=[TARGET_FINALIZER])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import MACHINES, delete, held, hook, hooking, machine, over, said, step
+from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step
 from rig.pairing import Bench, of_the_two
 from rig.rules import Rules
 from rig.world import World
 
 from dayfly.kube import errors
 from dayfly.operator.targets.targets import kind_of
-from kube.fake import run
+from kube.fake import Call, run
+from kube.fake.kinds import Kind
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "machines.cluster.example.org"
@@ -47,6 +48,32 @@ def test_nothing_is_done_until_it_is_served_again():
         await world.rest(120)
         delete(world)
         await world.until(lambda: over(world), "everything to go", 600)
+        assert world.cloud.starts("report") == 1
+
+    hooking(story, others=("drain", "report", "tidy"))
+
+
+def test_it_is_let_go_though_its_kind_goes_just_before_that():
+    """The hook that is removed waits for it: else nobody would know of our finalizer when the kind is served again."""
+
+    async def story(world: World) -> None:
+        await begun(world)
+        forgotten: list[Kind] = []
+
+        def forget(_number: int, call: Call) -> None:
+            if (call.request.method, call.request.path) == ("PATCH", f"{MACHINES}/m") and not forgotten:
+                forgotten.append(world.cluster.forget("machines"))
+
+        world.hook = forget
+        delete(world)
+        remove_hook(world)
+        await world.until(lambda: forgotten, "it to be let go", 60)
+        assert world.cloud.starts("report") == 1
+        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "it to be said", 60)
+        await world.rest(600)
+        assert hook_of(world)
+        world.cluster.serve(*forgotten)
+        await world.until(lambda: over(world) and hook_of(world) is None, "everything to go", 600)
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))

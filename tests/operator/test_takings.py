@@ -94,6 +94,8 @@ def test_what_once_was_asked_for_over_and_over(name, what, number):
     [
         # A change to what is not served any more was judged here as one to nothing, and a turn ended with that.
         ("hook", "the definition of machines", 5),
+        # An object whose kind went as it was to be let go was taken for gone, and nobody let it go any more.
+        ("hook", "the definition of machines", 44),
     ],
 )
 def test_what_once_was_not_waited_for(name, what, number):
