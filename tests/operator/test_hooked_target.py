@@ -201,6 +201,23 @@ class TestHold:
 
         played(story)
 
+    def test_it_is_not_taken_away_where_its_kind_goes_just_before_that(self):
+        """Else what waits for it to be taken away would wait until another operator begins."""
+
+        async def story(bench: Alone):
+            bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
+            made = of(bench.born(), hook={"hold": HOLD})
+
+            def forget(call):
+                if call.request.method == "PATCH":
+                    bench.server.forget("machines")
+
+            bench.server.faults = forget
+            with pytest.raises(KindLostError):
+                await bench.watched.adapter.loosen(made)
+
+        played(story)
+
     @pytest.mark.parametrize(
         ("change", "loosened"),
         [

@@ -5,7 +5,6 @@ themselves, so each look of which anything follows is a quorum read; and that th
 object is gone only as long as its kind is served.
 """
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -191,8 +190,12 @@ class HookedTarget(Plain):
             {"op": "test", "path": path, "value": _value(hold)},
             {"op": "remove", "path": path},
         ]
-        with contextlib.suppress(errors.NotFound, errors.Conflict, errors.Invalid):  # done by a peer
+        try:
             await self._client.patch(self.resource, operations, target.name, target.namespace, style=Style.JSON)
+        except (errors.Conflict, errors.Invalid):
+            pass  # done by a peer
+        except errors.NotFound as missing:
+            await self.vouch(run, missing)
         return True
 
     async def _needs(self, name: str, hold: Hold) -> bool:
