@@ -47,16 +47,21 @@ def holders(machine) -> dict:
 
 
 async def claiming(machine, fault=None) -> Gate:
-    """A run whose first claim is being written, and what holds that back; its launcher stands at its gate."""
+    """A run whose first claim is being written, and what holds that back; its launcher, `pid`, stands at its gate."""
     await machine.host.offer(doc.offer(doc.resource("r", [STEP])))
     gate = Gate(machine.host._engine.writer, fault)
     machine.gates.append(gate)
     machine.host.start()
     await gate.reached.wait()
     (one,) = holders(machine).values()
-    pid = await one.held.child
+    gate.pid = pid = await one.held.child
     await until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("45", "207"), "it to stand", 10)
     return gate
+
+
+def is_there(pid: int) -> bool:
+    """A dead child for whom nobody has waited is there too."""
+    return Path(f"/proc/{pid}").exists()
 
 
 def fresh(monkeypatch) -> None:
@@ -85,6 +90,7 @@ async def test_of_a_claim_that_is_refused_nothing_is_left_and_the_next_begins_on
     gate = await claiming(held, LedgerError("the ledger cannot be written: the disk is full"))
     gate.open.set()
     await until(lambda: not holders(held) and not held.folders(), "it to be gone", 10)
+    assert not is_there(gate.pid), "nor a child that nobody has waited for"
     assert held.lines() == []
     held.host._engine.wake("u")
     await held.ready()
@@ -101,6 +107,7 @@ async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
     await held.ready()
     assert (held.lines(), held.started) == (["1"], ["u.r.a.1"])
     assert ("Void", "r/a", 1, "Stalled") not in held.history()
+    assert not is_there(gate.pid)
 
 
 async def test_one_that_does_not_end_in_time_is_fenced(held, monkeypatch):
@@ -207,6 +214,17 @@ async def test_beside_another_step_none_is_held(held):
     assert held.started[before:] == ["u.r.a.1"]
     held.journal.with_name("journal.go").touch()
     await held.ready("other")
+
+
+async def test_an_order_that_lies_there_already_is_not_ours(held):
+    """An older ledger on newer folders: whoever was started by it may be at work, so it is looked at and fenced."""
+    held.host.start()
+    folder = held.host._engine.attempts.at(engine.Key("u", "r/a", 1))
+    folder.write_order(b"of before")
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))
+    await held.ready()
+    assert ("Void", "r/a", 1, "Stalled") in held.history()
+    assert held.lines() == ["2"]
 
 
 class TestWhichAreHeld:

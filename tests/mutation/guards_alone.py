@@ -35,8 +35,8 @@ ALONE: tuple[Guard, ...] = (
     guard(
         "what was made ready long ago begins",
         "embedded/holding.py",
-        "if self._loop.time() - at > HELD_MOST_S:",
-        "if False:",
+        "if self._loop.time() - at < HELD_MOST_S:",
+        "if True:",
         HELD + "what_had_to_wait_for_long_is_made_ready_anew",
     ),
     guard(

@@ -66,27 +66,18 @@ class Holding(Generic[K]):
             UnansweredError: it is dropped, and nobody knows whether it was forked.
         """
         held, at = self._held.pop(key)
-        try:
+        with held, contextlib.suppress(OSError):
             child = await held.child
-        except OSError:
-            held.drop()
-            return None
-        except BaseException:
-            held.drop()
-            raise
-        if self._loop.time() - at > HELD_MOST_S:
-            self._leave(key, held, child)
-            return None
-        held.go()
-        return child
+            if self._loop.time() - at < HELD_MOST_S:
+                held.go()
+                return child
+            self._leaving.add(key, child, opened(child))
+        return None
 
     async def drop(self, key: K) -> None:
         """Let it end. It is reaped when its folder is swept."""
         held, _ = self._held.pop(key)
         held.drop()
         with contextlib.suppress(OSError, UnansweredError):
-            self._leave(key, held, await held.child)
-
-    def _leave(self, key: K, held: Held, child: int) -> None:
-        held.drop()
-        self._leaving.add(key, child, opened(child))
+            child = await held.child
+            self._leaving.add(key, child, opened(child))

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from dayfly.execute.process.paths import usual_folders
 
@@ -35,8 +36,8 @@ class UnansweredError(Exception):
 class Held:
     """A launcher that makes all ready for its step and waits at its gate.
 
-    Until it is told to go nothing of the step has begun. Dropped, or once this process is gone, it ends and leaves no
-    receipt and no marker.
+    Until it is told to go nothing of the step has begun. Dropped (at the end of a `with`, too), or once this process is
+    gone, it ends and leaves no receipt and no marker.
     """
 
     def __init__(self, answer: "asyncio.Future[int]", ours: socket.socket, gone: Callable[[], None]) -> None:
@@ -45,14 +46,21 @@ class Held:
         self._ours = ours
         self._gone = gone
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
     def go(self) -> None:
         """Let it pass. One that has ended meanwhile does not hear it; its end tells."""
-        with self._ours, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._ours.send(b"go")
+        self.drop()
         self._gone()
 
     def drop(self) -> None:
-        """Nobody wants it any more."""
+        """Nobody has any more to say to it: if it was not told to go it ends."""
         self._ours.close()
 
 
