@@ -216,8 +216,9 @@ async def test_beside_another_step_none_is_held(held):
     await held.ready("other")
 
 
-async def test_an_order_that_lies_there_already_is_not_ours(held):
+async def test_an_order_that_lies_there_already_is_not_ours(held, monkeypatch):
     """An older ledger on newer folders: whoever was started by it may be at work, so it is looked at and fenced."""
+    monkeypatch.setattr(engine, "DEFECT_AGAIN_S", 3600)  # it is none
     held.host.start()
     folder = held.host._engine.attempts.at(engine.Key("u", "r/a", 1))
     folder.write_order(b"of before")
