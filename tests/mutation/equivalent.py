@@ -147,6 +147,9 @@ EQUIVALENT: dict[str, str] = {
     "operator/agent/dial.py Dial.__init__: 0 -> 1 (1)": "each session begins with it anew",
     "operator/agent/dial.py Dial.__init__: 1 -> 2": "each session begins with it anew",
     "operator/agent/dial.py Dial._speak: break -> continue": "with each that is looked at the size grows: none has room then",
+    "operator/routes/addresses.py Addresses._is_ours: seen.metadata.labels or {} -> (seen.metadata.labels)": (
+        "they were asked for by a label"
+    ),
     "operator/routes/previews.py Previews.seen: each.metadata.labels or {} -> (each.metadata.labels)": (
         "what belongs to a run is found by a label that it has"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 
 HOSTILE, RESTLESS = "operator/test_hostile_routes.py::", "operator/test_restless.py::test_"
+ADDRESSES = "operator/test_addresses_alone.py::"
 
 ROUTES: tuple[Guard, ...] = (
     guard(
@@ -17,8 +18,8 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "a group hears nothing of whom its address is to lead to",
         "operator/routes/led_keys.py",
-        "                self._cluster.queue.add(run)\n",
-        "                pass\n",
+        " - {name}:\n                self._cluster.queue.add(run)\n",
+        " - {name}:\n                pass\n",
         "operator/test_previews.py::test_a_groups_address_follows_its_members",
     ),
     guard(
@@ -167,5 +168,33 @@ ROUTES: tuple[Guard, ...] = (
         "            return\n        await leave(self._cluster.client, run, namespace)\n",
         "            return\n",
         "operator/test_previews.py::test_one_into_a_namespace_that_does_not_let_it_is_refused",
+    ),
+    guard(
+        "a fork ends while a group's address leads to it",
+        "operator/routes/route_reconciler.py",
+        "if said := await self._addresses.hold(run, key, _baseline(name), memory):",
+        'if said := "":',
+        "operator/test_takings.py::test_whose_requests_once_were_lost",
+    ),
+    guard(
+        "a fork ends a moment before the proxies know that an address leads elsewhere",
+        "operator/routes/addresses.py",
+        "        if now >= due:",
+        "        if True:",
+        f"{ADDRESSES}TestLeft::test_its_proxies_have_a_moment_once_the_gateway_has_taken_it",
+    ),
+    guard(
+        "anybody's route keeps a fork from ending",
+        "operator/routes/addresses.py",
+        "return run is not None and owned(seen.metadata, run)",
+        "return True",
+        f"{ADDRESSES}TestLeading::test_what_only_looks_like_one_holds_nobody_up",
+    ),
+    guard(
+        "whose fork an address leads to no more hears nothing of it",
+        "operator/routes/led_keys.py",
+        ".get(RUN_LABEL)):\n                self._cluster.queue.add(run)\n",
+        ".get(RUN_LABEL)):\n                pass\n",
+        f"{ADDRESSES}TestHearing::test_whose_fork_is_led_to_no_more_hears_of_it",
     ),
 )

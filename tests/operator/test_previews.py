@@ -9,10 +9,12 @@ from rig.world import API, World, live
 
 from dayfly.execute.gateway.preview import Edge, host_name
 from dayfly.kube.objects import Key
+from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.groups.wing import Groups
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing import injected
+from kube.fake import Refusal
 
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
@@ -155,6 +157,39 @@ def test_a_groups_address_follows_its_members():
         world.ask("PATCH", GROUP.format("all"), {"spec": {"endpoints": None}}, "application/merge-patch+json")
         await world.until(lambda: world.gateways.asked(name) == ("", {}), "it to go with its endpoint", 60)
         await world.until(lambda: not addresses(world, "all"), "its status to say so", 60)
+        world.ask("DELETE", GROUP.format("all"))
+        await world.until(lambda: not world.leftovers(), "nothing to be left", 60)
+
+    play(story, groups=True)
+
+
+def test_a_fork_stays_while_the_address_of_a_living_group_cannot_be_led_elsewhere():
+    """Whatever became of its own routes: requests that come to the address would reach nobody."""
+
+    async def story(world: World) -> None:
+        uid = grouped(world, "all", site="http://web.shop.svc:80")
+        name = host_name(EDGE, "all", uid, "site")
+        world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
+        await world.until(lambda: ready(world) and world.gateways.asked(name)[0].startswith("f-"), "a member", 120)
+        [route] = [each["metadata"]["name"] for each in world.gateways.ours() if "site-all" in each["metadata"]["name"]]
+
+        def refuses(request: Request) -> Refusal | None:
+            changes = request.method in ("PUT", "DELETE") and request.path.endswith(f"/{route}")
+            return Refusal(403, "not now") if changes else None
+
+        world.cluster.refuses = refuses
+        world.delete()
+        said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, leads requests to it"
+        await world.until(lambda: said in str(world.status().get("units")), "it to be said", 60)
+        assert len(world.gateways.ours()) == 1, "its own are gone"
+        await world.rest(300)
+        assert world.gateways.asked(name)[0].startswith("f-")
+        assert world.forks.all()
+        world.cluster.refuses = lambda _: None
+        await world.until(lambda: world.gateways.asked(name)[0] == "web", "it to lead to the baseline", 60)
+        assert world.forks.all()
+        await world.until(lambda: not world.forks.all(), "the fork to go soon after that", 15)
+        assert list(addresses(world, "all").values()) == [name]
         world.ask("DELETE", GROUP.format("all"))
         await world.until(lambda: not world.leftovers(), "nothing to be left", 60)
 

@@ -17,11 +17,19 @@ from dayfly.execute.gateway.run import HTTP_ROUTES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
+from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.operator.routes.route_reconciler import CONFLICT_S, PATIENCE_MS, SETTLE_MS, RouteReconciler
+from dayfly.operator.routes.route_reconciler import CONFLICT_S, RouteReconciler
+from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
+from dayfly.plan import words
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Running
+from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.routing import Forms
+from dayfly.spec.run import State, UnitRecord
 from kube.fake import run
 
+NAME = "route:shop/web"
 RULE = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [{"name": "f-web", "port": 80}]}
 
 
@@ -40,8 +48,8 @@ class Bench(Alone):
         self.fault: Exception | None = None
         self.routes._routes = SimpleNamespace(keep=self._keep, remove=self._remove)
         self.woven: list[tuple[str, set[str]]] = []
-        self.strays = False
-        weaver = SimpleNamespace(has_strays=lambda *_: self.strays, tidy=self._tidy_woven)
+        self.strays, self.held = False, ""
+        weaver = SimpleNamespace(has_strays=lambda *_: self.strays, tidy=self._tidy_woven, left=self._left_woven)
         self.routes._weaver = weaver
         self.memory = RouteMemory()
         self.stays = stays
@@ -54,6 +62,9 @@ class Bench(Alone):
 
     async def _remove(self, _kind: Any, _seen: Any) -> None:
         self.done.append("removed")
+
+    async def _left_woven(self, *_: Any) -> list[Any]:
+        return []
 
     async def _tidy_woven(self, name: str, stays: set[str], _within: Any) -> None:
         self.woven.append((name, stays))
@@ -75,6 +86,24 @@ class Bench(Alone):
             found = msgspec.convert({**body, "metadata": noted, "spec": gone["spec"]}, RouteObject)
             assert render.is_withdrawn(found)
         return found
+
+    async def hold(self, _run: Any, key: Any, _of: Any, memory: RouteMemory) -> str:
+        if self.held:
+            memory.led[key] = {}
+        return self.held
+
+    def _claimed(self) -> RunObject:
+        units = {NAME: UnitRecord(attempt=1, state=State.CLAIMED, kind="route", claimed_at=1)}
+        return msgspec.structs.replace(self.run, ledger=msgspec.structs.replace(self.run.ledger, units=units))
+
+    async def goes(self) -> Any:
+        """What is known of the route, of which nothing is left, and nothing was seen."""
+        return await self.routes._going(self._claimed(), NAME, self.clock, self.memory, None)
+
+    async def removes(self) -> list[float]:
+        self.later.clear()
+        await self.routes.remove(self._claimed(), NAME, self.memory)
+        return self.later
 
     async def take(self, seen: RouteObject) -> list[str]:
         self.done.clear()
@@ -156,6 +185,37 @@ class TestTaking:
             with pytest.raises(errors.Forbidden):
                 await bench.take(bench.route(withdrawn=True, seen=2))
             assert bench.memory.withdrawn_at != {}
+
+        played(story)
+
+
+class TestAddresses:
+    """What other runs' addresses lead to the fork is waited for after its own routes have gone."""
+
+    def test_it_goes_on_once_none_does_and_gives_its_requests_time(self):
+        async def story(bench: Bench):
+            said = "an address leads to it"
+            bench.routes._addresses = SimpleNamespace(hold=bench.hold)
+            bench.held = said
+            assert await bench.goes() == Running(since=1, ready=False, reason=Reason.STOPPING, message=said)
+            assert await bench.removes() == [], "it is woken by what it waits for"
+            bench.held = ""
+            assert (await bench.goes()).message == words.draining()
+            bench.held = said
+            bench.clock += DRAIN_MS
+            assert (await bench.goes()).message == said
+            bench.held = ""
+            assert (await bench.goes()).message == words.draining(), "they have all of it once more"
+            bench.clock += DRAIN_MS
+            assert isinstance(await bench.goes(), Ended)
+
+        played(story)
+
+    def test_where_none_led_there_is_nothing_to_wait_for(self):
+        async def story(bench: Bench):
+            bench.routes._addresses = SimpleNamespace(hold=bench.hold)
+            assert await bench.removes() == [0.0]
+            assert isinstance(await bench.goes(), Ended), "nothing of it was ever there"
 
         played(story)
 

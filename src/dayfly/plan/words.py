@@ -204,6 +204,15 @@ def draining() -> str:
     return "its routes are gone; the last requests that came through them are being answered"
 
 
+def address_leads(route: str) -> str:
+    """Of a fork that is to end."""
+    return f"its fork stays while HTTPRoute {route}, an endpoint's address, leads requests to it"
+
+
+def address_left() -> str:
+    return "no address leads to its fork any more, and the Gateway's proxies are being told"
+
+
 def route_written(kind: str, beside: str) -> str:
     return f"a route beside {kind} {beside} is being written"
 

@@ -68,6 +68,11 @@ def manifest(
     }
 
 
+def led_to(seen: RouteObject) -> set[str]:
+    """The Services to which an address leads, whatever somebody has made of it."""
+    return {str(ref["name"]) for rule in seen.rules for ref in rule.get("backendRefs") or ()}
+
+
 def lacking(ours: RouteObject, edge: Edge) -> Lack | None:
     """Why the address does not work yet; None if its Gateway has taken the route as it is now."""
     called = f"Gateway {edge.namespace}/{edge.gateway}"

@@ -5,6 +5,10 @@ An address of a group's endpoint is a unit of the group's run; the forks that it
 
 from collections.abc import Iterator
 
+from dayfly.execute.gateway import preview
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.gateway.run import HTTP_ROUTES
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
@@ -22,6 +26,7 @@ class LedKeys:
         self._addresses: dict[str, set[str]] = {}
         """By key the runs with addresses that give it."""
         cluster.runs.listen(self._heard)
+        cluster.gateway.routes[HTTP_ROUTES.plural].listen(self._led_elsewhere)
 
     def of(self, key: str, namespace: str) -> list[tuple[RunObject, Baseline]]:
         """Where it leads by runs of that namespace, the oldest run first: a group has sandboxes of its own alone."""
@@ -49,6 +54,16 @@ class LedKeys:
             self._addresses.setdefault(key, set()).add(name)
         for key in (key for key in before.keys() | now.keys() if before.get(key) != now.get(key)):
             for run in self._addresses.get(key, set()) - {name}:
+                self._cluster.queue.add(run)
+
+    def _led_elsewhere(self, change: Change[RouteObject]) -> None:
+        """Whose fork an address leads to no more may have been waiting for just that."""
+        if change.old is None or preview.PREVIEW_LABEL not in (change.old.metadata.labels or {}):
+            return
+        now = preview.led_to(change.new) if change.new is not None else set()
+        for name in sorted(preview.led_to(change.old) - now):
+            service = self._cluster.services.get(name, change.key.namespace)
+            if service is not None and (run := (service.metadata.labels or {}).get(RUN_LABEL)):
                 self._cluster.queue.add(run)
 
 

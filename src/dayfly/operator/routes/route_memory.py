@@ -8,11 +8,14 @@ from dayfly.plan.world import AttemptKey, Fact, Objection
 class RouteMemory:
     """What is remembered of one run's routes."""
 
-    __slots__ = ("gone_at", "heard_at", "stuck", "taken", "withdrawn_at")
+    __slots__ = ("gone_at", "heard_at", "led", "stuck", "taken", "withdrawn_at")
 
     def __init__(self) -> None:
         self.gone_at: dict[AttemptKey, int] = {}
         """Since when nothing of a route that is to end is there."""
+        self.led: dict[AttemptKey, dict[str, list[int]]] = {}
+        """By UID the addresses that led to the fork of a route that is to end: since when they do so no more, and since
+        when their Gateways know; 0: not yet."""
         self.stuck: dict[str, Objection] = {}
         """Why what leads to a fork cannot be written."""
         self.withdrawn_at: dict[str, list[int]] = {}
@@ -23,7 +26,7 @@ class RouteMemory:
         """By UID, the generation that the server made of what was written last: it may have added something."""
 
     def __bool__(self) -> bool:
-        return bool(self.gone_at or self.stuck or self.withdrawn_at)
+        return bool(self.gone_at or self.led or self.stuck or self.withdrawn_at)
 
 
 class RouteSight(msgspec.Struct):

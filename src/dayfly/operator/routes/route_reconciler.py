@@ -18,9 +18,21 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.refusals import kept_again
+from dayfly.operator.routes.addresses import Addresses
 from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
-from dayfly.operator.routes.standing import REFUSALS, Faults, Ours, is_off, lacking, new_services, objection, unrouted
+from dayfly.operator.routes.standing import (
+    REFUSALS,
+    SETTLE_MS,
+    Faults,
+    Ours,
+    is_off,
+    known_at,
+    lacking,
+    new_services,
+    objection,
+    unrouted,
+)
 from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
 from dayfly.operator.routes.weaver import Weaver
 from dayfly.plan import words
@@ -32,10 +44,6 @@ from dayfly.spec.routing import Forms
 from dayfly.spec.run import ALIVE, Result
 
 CONFLICT_S = 1.0
-# So long after a Gateway has taken a route for the first time its proxies may not know yet.
-SETTLE_MS = 2_000
-# A route that no request fits goes after so long, whatever its Gateways say.
-PATIENCE_MS = 10_000
 # A Service that has no pod yet is looked at again so soon.
 EMPTY_S = 0.5
 
@@ -48,6 +56,7 @@ class RouteReconciler:
         self._routes = Routes(cluster.client)
         self._services = Forks(cluster.client)
         self._weaver = Weaver(cluster)
+        self._addresses = Addresses(cluster)
         self._builder = RouteBuilder(cluster, labels, forms)
 
     # --- seeing -----------------------------------------------------------------------------------------------------
@@ -149,7 +158,10 @@ class RouteReconciler:
         if await self._left(run, _baseline(name)) or await self._woven(run, _baseline(name)):
             memory.gone_at.pop(key, None)
             return Running(since=record.claimed_at, ready=False)
-        drain = (_route(step).drain_ms if step else DRAIN_MS) if record.ref else 0
+        if said := await self._addresses.hold(run, key, _baseline(name), memory):
+            memory.gone_at.pop(key, None)
+            return Running(since=record.claimed_at, ready=False, reason=Reason.STOPPING, message=said)
+        drain = (_route(step).drain_ms if step else DRAIN_MS) if record.ref or key in memory.led else 0
         if drain and self._cluster.istio.kinds:
             drain += WOVEN_MS  # its proxies go by the rules for so long still
         until = memory.gone_at.setdefault(key, now) + drain
@@ -167,7 +179,8 @@ class RouteReconciler:
     async def remove(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         """Take away all that leads to the fork by this route."""
         left, woven = await self._left(run, _baseline(name)), await self._woven(run, _baseline(name))
-        if not (left or woven) and (name, run.ledger.unit(name).attempt) not in memory.gone_at:
+        key = name, run.ledger.unit(name).attempt
+        if not (left or woven or key in memory.gone_at or key in memory.led):
             self._cluster.queue.add(run.metadata.name)  # of what is not there nobody hears that it has gone
         for kind, seen in left:
             await self._take_away(run, kind, seen, memory)
@@ -196,10 +209,7 @@ class RouteReconciler:
             except (AlteredRouteError, errors.Refused):
                 await self._routes.remove(kind, seen)  # better a few requests than a sandbox that cannot end
         else:
-            since, newest = memory.withdrawn_at.setdefault(uid, [now, 0])
-            if read.is_newest(seen):
-                newest = memory.withdrawn_at[uid][1] = newest or now
-            due = min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
+            due = known_at(seen, memory.withdrawn_at.setdefault(uid, [now, 0]), now)
             after = (due - now) / 1000 + 0.001
             if now >= due:
                 # Remembered until it is done: one that may not be deleted is tried again, and not withdrawn anew.

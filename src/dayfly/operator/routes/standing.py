@@ -19,6 +19,11 @@ from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
 
+# So long after a Gateway has taken a route for the first time its proxies may not know yet.
+SETTLE_MS = 2_000
+# So long it is waited for that Gateways say something of a route that leads where it is not to any more.
+PATIENCE_MS = 10_000
+
 _ALTERED = (AlteredRouteError, AlteredRulesError)
 _FOREIGN = (ForeignForkError, ForeignRouteError, ForeignVirtualServiceError)
 REFUSALS = (*_ALTERED, *_FOREIGN, NotGrantedError, errors.Refused)
@@ -57,6 +62,17 @@ def lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[Lack]
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
         yield Lack(words.route_leaving())
+
+
+def known_at(seen: RouteObject, noted: list[int], now: int) -> int:
+    """From when on all proxies go by a route as it is now, whatever its Gateways say.
+
+    `noted` is since when it is so, and since when its Gateways know, 0 for not yet: that is noted here.
+    """
+    since, newest = noted
+    if read.is_newest(seen):
+        newest = noted[1] = newest or now
+    return min(newest + SETTLE_MS if newest else since + PATIENCE_MS, since + PATIENCE_MS)
 
 
 def unrouted(name: str, trouble: str) -> str:

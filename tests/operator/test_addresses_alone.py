@@ -1,0 +1,238 @@
+"""Addresses that lead to a fork which is to end, each rule alone: what is waited for, and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from rig.alone import OWN, Alone
+from rig.gateways import KINDS
+
+from dayfly.execute.gateway.preview import PREVIEW_LABEL
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube.objects import Key
+from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.routes.addresses import TOLD_S, Addresses
+from dayfly.operator.routes.led_keys import LedKeys
+from dayfly.operator.routes.route_memory import RouteMemory
+from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
+from dayfly.spec.lifecycle import Baseline
+from dayfly.spec.run import State
+from kube.fake import run
+
+ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
+WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+KEY = "route:shop/web", 1
+LEADS = "its fork stays while HTTPRoute shop/site, an endpoint's address, leads requests to it"
+LEFT = "no address leads to its fork any more, and the Gateway's proxies are being told"
+SHOWN = {PREVIEW_LABEL: "site", RUN_LABEL: "box"}
+
+
+class Bench(Alone):
+    """A run with a fork that lives and is to end; and addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for kind in KINDS:
+            self.server.serve(kind)
+        self.clock, self.later = 1_800_000_000_000, list[tuple[str, float]]()
+        self.caches.now = lambda: self.clock
+        self.caches.queue = SimpleNamespace(add=lambda name, after=0.0, **_: self.later.append((name, after)))
+        self.caches.gateway._followed["httproutes"] = None
+        self.addresses, self.memory = Addresses(self.caches), RouteMemory()
+        self.claimed("fork")
+        self.caches.runs.put(self.run)
+        self.later.clear()
+
+    def shows(self, *to: str, labels: dict[str, str] | None = None, owner: str = "") -> None:
+        """An address that leads to these Services."""
+        of = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": owner or self.run.metadata.uid}
+        meta = {"name": "site", "labels": labels or SHOWN, "ownerReferences": [of]}
+        rules = [{"backendRefs": [{"name": name, "port": 80}]} for name in to]
+        self.ask("POST", ROUTES, {"metadata": meta, "spec": {"rules": [*rules, {}]}})
+
+    def leads(self, to: str) -> None:
+        spec = {"rules": [{"backendRefs": [{"name": to, "port": 80}]}]}
+        self.ask("PATCH", f"{ROUTES}/site", {"spec": spec}, "application/merge-patch+json")
+
+    def tells(self, generation: int) -> None:
+        """Its Gateway says which form of it it has taken."""
+        said = [{"type": "Accepted", "status": "True", "observedGeneration": generation}]
+        status = {"status": {"parents": [{"conditions": said}]}}
+        self.ask("PATCH", f"{ROUTES}/site/status", status, "application/merge-patch+json")
+
+    async def holds(self) -> str:
+        self.later.clear()
+        return await self.addresses.hold(self.run, KEY, WEB, self.memory)
+
+
+def played(story: Any) -> Any:
+    async def main() -> Any:
+        return await story(Bench())
+
+    return run(main())
+
+
+class TestLeading:
+    def test_while_one_leads_to_it_the_fork_stays(self):
+        async def story(bench: Bench):
+            bench.shows("web", OWN)
+            assert await bench.holds() == LEADS
+            assert bench.later == [("box", KEPT_AGAIN_S)]
+            bench.clock += 3_600_000
+            assert await bench.holds() == LEADS, "however long that is"
+            assert bench.memory
+
+        played(story)
+
+    @pytest.mark.parametrize(
+        "look",
+        [
+            {"labels": {RUN_LABEL: "box"}},
+            {"labels": {PREVIEW_LABEL: "site"}},
+            {"labels": {**SHOWN, RUN_LABEL: "nobody"}},
+            {"owner": "another"},
+        ],
+        ids=["no address", "no run", "no such run", "not that run's"],
+    )
+    def test_what_only_looks_like_one_holds_nobody_up(self, look):
+        async def story(bench: Bench):
+            bench.shows(OWN, **look)
+            assert await bench.holds() == ""
+            assert (bench.later, bool(bench.memory)) == ([], False)
+
+        played(story)
+
+    def test_one_that_leads_elsewhere_is_not_waited_for(self):
+        async def story(bench: Bench):
+            bench.shows("web")
+            assert await bench.holds() == ""
+            assert (bench.later, bench.memory.led) == ([], {})
+
+        played(story)
+
+    def test_once_the_fork_has_ended_nothing_is_waited_for(self):
+        """Nobody would answer any more, as with a sandbox that is abandoned."""
+
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            bench.claimed("fork", State.DONE)
+            assert await bench.holds() == ""
+
+        played(story)
+
+    def test_without_the_gateway_api_nobody_is_led(self):
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            served = bench.server.forget("httproutes")
+            assert await bench.holds() == "", "it has just gone"
+            bench.server.serve(served)
+            bench.caches.gateway._followed.clear()
+            assert await bench.holds() == ""
+
+        played(story)
+
+
+class TestLeft:
+    def test_its_proxies_have_a_moment_once_the_gateway_has_taken_it(self):
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            bench.tells(1)
+            await bench.holds()
+            bench.clock += PATIENCE_MS
+            bench.leads("web")
+            assert await bench.holds() == LEFT
+            assert bench.later == [("box", TOLD_S)]
+            bench.clock += 1_000
+            bench.tells(2)
+            assert await bench.holds() == LEFT
+            bench.clock += SETTLE_MS - 1
+            assert await bench.holds() == LEFT
+            assert bench.later == [("box", pytest.approx(0.002))]
+            bench.clock += 1
+            assert (await bench.holds(), bench.later) == ("", [])
+
+        played(story)
+
+    def test_what_says_nothing_is_not_waited_for_for_ever(self):
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            bench.tells(1)
+            await bench.holds()
+            bench.leads("web")
+            assert await bench.holds() == LEFT
+            bench.clock += PATIENCE_MS - 1
+            assert await bench.holds() == LEFT
+            bench.clock += 1
+            assert await bench.holds() == ""
+
+        played(story)
+
+    def test_one_that_is_gone_is_known_to_be_after_a_moment(self):
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            await bench.holds()
+            bench.ask("DELETE", f"{ROUTES}/site")
+            assert await bench.holds() == LEFT
+            bench.clock += SETTLE_MS - 1
+            assert await bench.holds() == LEFT
+            bench.clock += 1
+            assert await bench.holds() == ""
+
+        played(story)
+
+    def test_one_that_leads_to_it_again_is_waited_for_anew(self):
+        async def story(bench: Bench):
+            bench.shows(OWN)
+            await bench.holds()
+            bench.leads("web")
+            await bench.holds()
+            bench.leads(OWN)
+            bench.clock += PATIENCE_MS
+            assert await bench.holds() == LEADS
+            bench.leads("web")
+            assert await bench.holds() == LEFT
+
+        played(story)
+
+
+class TestHearing:
+    @pytest.mark.parametrize(
+        ("was", "now", "labels", "woken"),
+        [
+            (OWN, "web", SHOWN, ["box"]),
+            (OWN, None, SHOWN, ["box"]),
+            (OWN, OWN, SHOWN, []),
+            (None, OWN, SHOWN, []),
+            ("web", OWN, SHOWN, []),
+            ("nothing", "web", SHOWN, []),
+            (OWN, "web", {RUN_LABEL: "box"}, []),
+        ],
+    )
+    def test_whose_fork_is_led_to_no_more_hears_of_it(self, was, now, labels, woken):
+        async def story(bench: Bench):
+            bench.service()
+            bench.look()
+            LedKeys(bench.caches)
+            old, new = (address(to, labels, version) if to else None for version, to in enumerate((was, now), 1))
+            cache = bench.caches.gateway.routes["httproutes"]
+            if old is not None:
+                cache.put(old)
+            bench.later.clear()
+            if new is not None:
+                cache.put(new)
+            else:
+                cache.drop(Key("shop", "site"))
+            assert [name for name, _ in bench.later if name != "group"] == woken
+
+        played(story)
+
+
+def address(to: str, labels: dict[str, str], version: int) -> RouteObject:
+    """As the cache has it, of another run."""
+    meta = {"name": "site", "namespace": "shop", "uid": "site", "labels": {**labels, RUN_LABEL: "group"}}
+    meta["resourceVersion"] = str(version)
+    return msgspec.convert({"metadata": meta, "spec": {"rules": [{"backendRefs": [{"name": to}]}]}}, RouteObject)
