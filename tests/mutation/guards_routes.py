@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutation.guard import Guard, guard
 
 HOSTILE, RESTLESS = "operator/test_hostile_routes.py::", "operator/test_restless.py::test_"
-ADDRESSES = "operator/test_addresses_alone.py::"
+ADDRESSES, PREVIEWS = "operator/test_addresses_alone.py::", "operator/test_previews.py::test_"
 
 ROUTES: tuple[Guard, ...] = (
     guard(
@@ -165,8 +165,8 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "an endpoint opens a way into a namespace that does not let it",
         "operator/routes/previews.py",
-        "            return\n        await leave(self._cluster.client, run, namespace)\n",
-        "            return\n",
+        "            await leave(self._cluster.client, run, namespace)\n            if found is None:\n",
+        "            if found is None:\n",
         "operator/test_previews.py::test_one_into_a_namespace_that_does_not_let_it_is_refused",
     ),
     guard(
@@ -196,5 +196,12 @@ ROUTES: tuple[Guard, ...] = (
         ".get(RUN_LABEL)):\n                self._cluster.queue.add(run)\n",
         ".get(RUN_LABEL)):\n                pass\n",
         f"{ADDRESSES}TestHearing::test_whose_fork_is_led_to_no_more_hears_of_it",
+    ),
+    guard(
+        "an address that may not be led elsewhere keeps a fork from ending",
+        "operator/routes/previews.py",
+        "if found is not None and self._leads_astray(found, service):",
+        "if False:",
+        f"{PREVIEWS}an_address_that_may_not_be_led_elsewhere_goes_rather_than_that_a_fork_cannot_end",
     ),
 )

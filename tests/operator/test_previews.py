@@ -163,6 +163,9 @@ def test_a_groups_address_follows_its_members():
     play(story, groups=True)
 
 
+UPDATE = ("update", "httproutes.gateway.networking.k8s.io")
+
+
 def test_a_fork_stays_while_the_address_of_a_living_group_cannot_be_led_elsewhere():
     """Whatever became of its own routes: requests that come to the address would reach nobody."""
 
@@ -190,6 +193,26 @@ def test_a_fork_stays_while_the_address_of_a_living_group_cannot_be_led_elsewher
         assert world.forks.all()
         await world.until(lambda: not world.forks.all(), "the fork to go soon after that", 15)
         assert list(addresses(world, "all").values()) == [name]
+        world.ask("DELETE", GROUP.format("all"))
+        await world.until(lambda: not world.leftovers(), "nothing to be left", 60)
+
+    play(story, groups=True)
+
+
+def test_an_address_that_may_not_be_led_elsewhere_goes_rather_than_that_a_fork_cannot_end():
+    async def story(world: World) -> None:
+        uid = grouped(world, "all", site="http://web.shop.svc:80")
+        name = host_name(EDGE, "all", uid, "site")
+        world.cluster.denied = {UPDATE}
+        world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
+        await world.until(lambda: addresses(world, "all") and ready(world), "ready", 120)
+        assert world.gateways.asked(name)[0] == "web", "who may not be led to a fork is none the worse for it"
+        world.cluster.denied = set()
+        await world.until(lambda: world.gateways.asked(name)[0].startswith("f-"), "it to lead to the fork", 60)
+        world.cluster.denied = {UPDATE}
+        world.delete()
+        await world.until(lambda: not world.forks.all(), "the fork to go", 60)
+        await world.until(lambda: world.gateways.asked(name)[0] == "web", "another one, to the baseline", 60)
         world.ask("DELETE", GROUP.format("all"))
         await world.until(lambda: not world.leftovers(), "nothing to be left", 60)
 

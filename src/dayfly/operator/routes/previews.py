@@ -1,6 +1,7 @@
 """Addresses of endpoints in a cluster: for each a route of the Gateway API, at the Gateway that the operator names."""
 
 from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway import preview, read
 from dayfly.execute.gateway.preview import Edge
 from dayfly.execute.gateway.read import RouteObject
@@ -148,11 +149,22 @@ class Previews:
         found = next((each for each in self.seen(run) if each.metadata.name == name), None)
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
             return
-        await leave(self._cluster.client, run, namespace)
-        if found is None:
-            await self._routes.make(HTTP_ROUTES, made)
-        else:
-            await self._routes.keep(HTTP_ROUTES, found, made)
+        try:
+            await leave(self._cluster.client, run, namespace)
+            if found is None:
+                await self._routes.make(HTTP_ROUTES, made)
+            else:
+                await self._routes.keep(HTTP_ROUTES, found, made)
+        except REFUSALS:
+            if found is not None and self._leads_astray(found, service):
+                await self._routes.remove(HTTP_ROUTES, found)  # better no address than a fork that cannot end
+            raise
+
+    def _leads_astray(self, seen: RouteObject, service: Service) -> bool:
+        """Whether an address leads to a fork to which it is to lead no more."""
+        others = preview.led_to(seen) - {service.metadata.name}
+        found = (self._cluster.services.get(name, seen.metadata.namespace) for name in others)
+        return any(FORK_LABEL in (each.metadata.labels or {}) for each in found if each is not None)
 
     async def _led(self, run: RunObject, plan: Plan, wished: Preview) -> Service | None:
         """The Service of the fork to which requests with the key go; the endpoint's own where they go to none."""
