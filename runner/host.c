@@ -336,7 +336,7 @@ static int seal_late(struct host *host) {
  * thought better of it. */
 static bool may_go(struct host *host) {
     char word;
-    ssize_t got = 1;
+    ssize_t got;
     if (host->caller.go < 0) return true;
     do got = recv(host->caller.go, &word, sizeof word, 0);
     while (got < 0 && errno == EINTR);
@@ -356,7 +356,7 @@ static int attempt(struct host *host) {
     host->step = (struct step){.order = &host->order, .program = program[0] != '\0' ? program : NULL,
                                .control = host->control_peer, .log = host->log_writer, .traces = &host->traces};
     if (!host->isolated && fork_init(host, fault) < 0) return seal_unstarted(host, "refused");
-    bool wanted = may_go(host), late = host->caller.go >= 0 && is_late(host);
+    bool wanted = may_go(host), late = is_late(host);
     if (!wanted || late || watch_cancelled()) {
         dismiss_init(host);
         if (!wanted) return EXIT_UNWANTED;

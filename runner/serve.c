@@ -37,13 +37,19 @@ static pid_t fork_for_caller(enum isolation isolation) {
     return launcher;
 }
 
+/* True if the packet begins with this word; what is asked for is behind it then. */
+static bool takes_word(const char *word, const char **packet) {
+    size_t length = strlen(word);
+    if (strncmp(*packet, word, length) != 0) return false;
+    *packet += length;
+    return true;
+}
+
 /* What the packet asks for: `root ` or `user ` before the path, or the path alone. */
 static enum isolation read_isolation(const char **path) {
     static const char *const words[] = {[ISOLATION_USER] = "user ", [ISOLATION_ROOT] = "root "};
     for (int each = ISOLATION_USER; each <= ISOLATION_ROOT; each++) {
-        if (strncmp(*path, words[each], 5) != 0) continue;
-        *path += 5;
-        return (enum isolation)each;
+        if (takes_word(words[each], path)) return (enum isolation)each;
     }
     return ISOLATION_NONE;
 }
@@ -169,14 +175,6 @@ static pid_t fork_ahead(struct waiting *waiting, char *packet, size_t size, size
     if (child < 0) dismiss(waiting);
     errno = error;
     return child;
-}
-
-/* True if the packet begins with this word; what is asked for is behind it then. */
-static bool takes_word(const char *word, const char **packet) {
-    size_t length = strlen(word);
-    if (strncmp(*packet, word, length) != 0) return false;
-    *packet += length;
-    return true;
 }
 
 static bool answer(int32_t number) {

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from dayfly.embedded import leaving
+from dayfly.embedded import sweeping
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
@@ -148,7 +148,7 @@ class TestSealing:
         assert is_nobody(child)
 
     async def test_a_server_that_ends_waits_for_the_last_folder(self, told, monkeypatch):
-        monkeypatch.setattr(leaving, "LAST_S", 3600)
+        monkeypatch.setattr(sweeping, "LAST_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
         ended = asyncio.ensure_future(told.attempts.cleared())
@@ -168,7 +168,7 @@ class TestSealing:
             os.fstat(descriptor)
 
     async def test_it_does_not_wait_for_one_that_was_stopped(self, told, monkeypatch):
-        monkeypatch.setattr(leaving, "LAST_S", 0.01)
+        monkeypatch.setattr(sweeping, "LAST_S", 0.01)
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)

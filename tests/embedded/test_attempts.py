@@ -9,7 +9,7 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import leaving
+from dayfly.embedded import sweeping
 from dayfly.embedded.attempts import Key
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
@@ -237,7 +237,7 @@ async def test_an_attempt_whose_folder_is_being_swept_is_started_once_that_has_g
 
 
 async def test_one_whose_folder_does_not_go_is_looked_at_and_not_started(bench, monkeypatch):
-    monkeypatch.setattr(leaving, "LAST_S", 0.01)
+    monkeypatch.setattr(sweeping, "LAST_S", 0.01)
     bench.attempts._sweeper._sweeping.add(KEY)
     assert await bench.attempts.let_go(KEY, UNIT, bench.record)
     assert bench.starter.started == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -75,3 +76,17 @@ async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(b
     bench.attempts.release(KEY)
     await bench.attempts.cleared()
     assert clear.asked == 1
+
+
+async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
+    monkeypatch.setattr(sweeping, "LAST_S", 3600)
+    going = sweeping.Sweeping()
+    for key in "abc":
+        going.add(key)
+    waiting = asyncio.create_task(going.done(besides={"c"}))
+    for key in "ab":
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        going.discard(key)
+    await asyncio.wait_for(waiting, 10)

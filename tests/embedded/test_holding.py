@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.embedded import engine, holding, leaving
+from dayfly.embedded import engine, holding, sweeping
 from dayfly.embedded.ledger import LedgerError
 from dayfly.execute.process.resident import Held, UnansweredError
 from dayfly.spec.run import OutputRecord, State, UnitRecord
@@ -113,7 +113,7 @@ async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
 async def test_one_that_does_not_end_in_time_is_fenced(held, monkeypatch):
     """Its folder cannot be swept, so the step is not begun beside it."""
     monkeypatch.setattr(holding, "HELD_MOST_S", 0)
-    monkeypatch.setattr(leaving, "LAST_S", 0.05)
+    monkeypatch.setattr(sweeping, "LAST_S", 0.05)
     gate = await claiming(held)
     (one,) = holders(held).values()
     pid = one.held.child.result()

@@ -29,20 +29,6 @@ def test_a_child_that_has_ended_is_waited_for():
         os.waitpid(child, 0)
 
 
-async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
-    monkeypatch.setattr(leaving, "LAST_S", 3600)
-    sweeping = leaving.Sweeping()
-    for key in "abc":
-        sweeping.add(key)
-    waiting = asyncio.create_task(sweeping.done(besides={"c"}))
-    for key in "ab":
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert not waiting.done()
-        sweeping.discard(key)
-    await asyncio.wait_for(waiting, 10)
-
-
 async def test_an_end_is_heard_of_until_it_is_forgotten():
     ends, heard = leaving.Ends(), []
     lives, ended = await sleeper(), await sleeper()

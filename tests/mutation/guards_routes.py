@@ -97,7 +97,7 @@ ROUTES: tuple[Guard, ...] = (
         "operator/main.py",
         "if self.cluster.queue.failures(run) + 1 < patience(error):",
         "if True:",
-        "operator/test_takings.py::test_what_once_was_asked_for_over_and_over",
+        "operator/test_takings.py::test_what_the_proof_once_found[said over and over]",
     ),
     guard(
         "each of thousands of Services of a baseline has one of ours for each fork",
@@ -174,7 +174,7 @@ ROUTES: tuple[Guard, ...] = (
         "operator/routes/route_reconciler.py",
         "if said := await self._addresses.hold(run, key, _baseline(name), memory):",
         'if said := "":',
-        "operator/test_takings.py::test_whose_requests_once_were_lost",
+        "operator/test_takings.py::test_what_the_proof_once_found[requests lost]",
     ),
     guard(
         "a fork ends a moment before the proxies know that an address leads elsewhere",

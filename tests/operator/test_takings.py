@@ -75,42 +75,23 @@ def test_what_is_taken_away_is_waited_for(name, slice_, played):
             raise
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "number"),
-    [
-        # The Sandbox said with each turn first that all was well, and then what was not, in the server's newest words.
-        ("mixed", "the leave to patch resources.dayfly.dev", 7),
-        # An object whose creation had an unknown outcome, and that was not there, was created again at once.
-        ("mixed", "the webhook to create claims.db.example.org", 19),
-    ],
-)
-def test_what_once_was_asked_for_over_and_over(name, what, number):
-    [taking] = [each for each in whole(name)[1] if each.name == what]
-    lived(name, taking, number, after(number))
+# Of each the life, what was taken, and at which change.
+AGAIN = {
+    # The Sandbox said with each turn first that all was well, and then what was not, in the server's newest words.
+    "said over and over": ("mixed", "the leave to patch resources.dayfly.dev", 7),
+    # An object whose creation had an unknown outcome, and that was not there, was created again at once.
+    "created over and over": ("mixed", "the webhook to create claims.db.example.org", 19),
+    # A change to what is not served any more was judged here as one to nothing, and a turn ended with that.
+    "kind gone at a change": ("hook", "the definition of machines", 5),
+    # An object whose kind went as it was to be let go was taken for gone, and nobody let it go any more.
+    "kind gone at the end": ("hook", "the definition of machines", 44),
+    # A group's address still led to a fork whose own routes were gone: its run heard later that it may delete again.
+    "requests lost": ("group", "the right to delete httproutes.gateway.networking.k8s.io", 63),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "number"),
-    [
-        # A change to what is not served any more was judged here as one to nothing, and a turn ended with that.
-        ("hook", "the definition of machines", 5),
-        # An object whose kind went as it was to be let go was taken for gone, and nobody let it go any more.
-        ("hook", "the definition of machines", 44),
-    ],
-)
-def test_what_once_was_not_waited_for(name, what, number):
-    [taking] = [each for each in whole(name)[1] if each.name == what]
-    lived(name, taking, number, after(number))
-
-
-@pytest.mark.parametrize(
-    ("name", "what", "number"),
-    [
-        # A group's address still led to a fork whose own routes were gone: its run heard later that it may delete again.
-        ("group", "the right to delete httproutes.gateway.networking.k8s.io", 63),
-    ],
-)
-def test_whose_requests_once_were_lost(name, what, number):
+@pytest.mark.parametrize(("name", "what", "number"), AGAIN.values(), ids=AGAIN)
+def test_what_the_proof_once_found(name, what, number):
     [taking] = [each for each in whole(name)[1] if each.name == what]
     lived(name, taking, number, after(number))
 

@@ -133,8 +133,10 @@ class AttemptExecutor(abc.ABC):
     async def close(self) -> None:  # noqa: B027 - likewise
         """Attempts are closed by themselves."""
 
-    def _attempt(self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool) -> Attempt:
-        """`apart`: with a folder to begin in, and private ones, of its own."""
+    def _attempt(
+        self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool, inputs: Inputs | None = None
+    ) -> Attempt:
+        """`apart`: with a folder to begin in, and private ones, of its own. `inputs` are those it has, where known."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
         resource = step.resource if step else ""
         return Attempt(
@@ -142,7 +144,7 @@ class AttemptExecutor(abc.ABC):
             resource=resource,
             unit=key.unit,
             number=key.attempt,
-            inputs=self._read(key, live.run, self._inputs(live, key, unit)),
+            inputs=self._read(key, live.run, inputs or self._inputs(live, key, unit)),
             complete=is_complete(live.plan, live.run, resource),
             isolation=isolation,
             sensitive=sensitive_inputs(live.plan, unit, resource),

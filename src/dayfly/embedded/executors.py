@@ -13,7 +13,7 @@ from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.state_door import StateDoor
-from dayfly.execute.inputs import resolve
+from dayfly.execute.inputs import Inputs, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.paths import declared_paths
 from dayfly.execute.process.render import overlay_entries, step_order
@@ -63,8 +63,8 @@ class StepExecutor(AttemptExecutor):
                 f"start it with a value for each: {given} dayfly up"
             )
 
-    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
-        attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True)
+    def order(self, live: Live, key: Key, unit: Unit, inputs: Inputs | None = None) -> bytes:
+        attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
         if access.wants(unit) and self._states is not None:
@@ -78,8 +78,9 @@ class StepExecutor(AttemptExecutor):
         if key.attempt > 1 or access.wants(unit) or not self._starter.can_hold(unit):
             return
         with contextlib.suppress(CannotRenderError, OSError):  # `launch` meets the same, and tells
-            if not self._inputs(live, key, unit).unfit:
-                self._attempts.hold(key, unit, self.order(live, key, unit))
+            inputs = self._inputs(live, key, unit)
+            if not inputs.unfit:
+                self._attempts.hold(key, unit, self.order(live, key, unit, inputs))
 
     async def clear(self, live: Live) -> None:
         if self._states is not None:

@@ -1,17 +1,13 @@
 """The ends of runners: who hears of them, and who has sealed the receipt and is still to be reaped."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import select
 from collections.abc import Callable, Hashable
-from collections.abc import Set as AbstractSet
 
 log = logging.getLogger(__name__)
 
-# How long a server that ends waits for the last of them. They take milliseconds; one that was stopped takes for ever.
-LAST_S = 5.0
 # Where the end of a process cannot be awaited (its runner was killed, the disk refused a fence) we look again.
 LOOK_AGAIN_S = 0.05
 
@@ -93,39 +89,6 @@ class Leaving:
         if pidfd is not None:
             self._ends.forget(pidfd)
             os.close(pidfd)
-
-
-class Sweeping:
-    """Whose folder is to go, and waits for its runner's end or for the disk."""
-
-    def __init__(self) -> None:
-        self._keys: set[Hashable] = set()
-        self._fewer = asyncio.Event()
-
-    def add(self, key: Hashable) -> None:
-        """Its folder is to go."""
-        self._keys.add(key)
-
-    def discard(self, key: Hashable) -> None:
-        """Its folder has gone."""
-        self._keys.discard(key)
-        self._fewer.set()
-
-    async def gone(self, key: Hashable) -> bool:
-        """Wait, but not for long, until this folder has gone; whether it has."""
-        await self._until(lambda: key not in self._keys)
-        return key not in self._keys
-
-    async def done(self, *, besides: AbstractSet[Hashable]) -> None:
-        """Wait, but not for long, until all folders have gone but those of `besides`."""
-        await self._until(lambda: not self._keys - besides)
-
-    async def _until(self, reached: Callable[[], bool]) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_S):
-                while not reached():
-                    self._fewer.clear()
-                    await self._fewer.wait()
 
 
 def opened(child: int) -> int | None:

@@ -1,11 +1,13 @@
 """What becomes of the folders of attempts that are over: they go, with all beside them, once nobody is at them."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Hashable
+from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
-from dayfly.embedded.leaving import LOOK_AGAIN_S, Leaving, Sweeping
+from dayfly.embedded.leaving import LOOK_AGAIN_S, Leaving
 from dayfly.execute.process.beginning import Beginnings, clear
 from dayfly.execute.process.run import Folder
 from dayfly.execute.process.start import Starter
@@ -15,6 +17,42 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 REFUSED_AGAIN_S = 1.0
 UNCLEARED_AGAIN_S = 5.0
+# How long is waited for the last runners to end. They take milliseconds; one that was stopped takes for ever.
+LAST_S = 5.0
+
+
+class Sweeping:
+    """Whose folder is to go, and waits for its runner's end or for the disk."""
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+        self._fewer = asyncio.Event()
+
+    def add(self, key: Hashable) -> None:
+        """Its folder is to go."""
+        self._keys.add(key)
+
+    def discard(self, key: Hashable) -> None:
+        """Its folder has gone."""
+        self._keys.discard(key)
+        self._fewer.set()
+
+    async def gone(self, key: Hashable) -> bool:
+        """Wait, but not for long, until this folder has gone; whether it has."""
+        if key in self._keys:  # hardly ever: each step that begins asks
+            await self._until(lambda: key not in self._keys)
+        return key not in self._keys
+
+    async def done(self, *, besides: AbstractSet[Hashable]) -> None:
+        """Wait, but not for long, until all folders have gone but those of `besides`."""
+        await self._until(lambda: not self._keys - besides)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                while not reached():
+                    self._fewer.clear()
+                    await self._fewer.wait()
 
 
 class Sweeper(Generic[K]):

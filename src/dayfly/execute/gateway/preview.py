@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dayfly.execute.gateway.read import Lack, RouteObject
-from dayfly.execute.gateway.render import BESIDE_ANNOTATION
+from dayfly.execute.gateway.render import BESIDE_ANNOTATION, refs
 from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
 from dayfly.execute.pod.names import RUN_LABEL, derived
@@ -70,7 +70,7 @@ def manifest(
 
 def led_to(seen: RouteObject) -> set[str]:
     """The Services to which an address leads, whatever somebody has made of it."""
-    return {str(ref["name"]) for rule in seen.rules for ref in rule.get("backendRefs") or ()}
+    return {str(ref["name"]) for ref in refs(seen.rules)}
 
 
 def lacking(ours: RouteObject, edge: Edge) -> Lack | None:

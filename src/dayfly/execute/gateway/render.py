@@ -87,11 +87,12 @@ def from_elsewhere(routes: Iterable[RouteObject], services: Sequence[str], names
         each
         for each in routes
         if each.metadata.namespace != namespace
-        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in _refs(each.rules))
+        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in refs(each.rules))
     ]
 
 
-def _refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The Services, each as it is named there, to which these rules lead."""
     return (ref for rule in rules for ref in rule.get("backendRefs") or ())
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dayfly.execute.fork.run import ForeignForkError
-from dayfly.execute.gateway import read
+from dayfly.execute.gateway import read, render
 from dayfly.execute.gateway.read import Lack, RouteObject
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError, differs
 from dayfly.execute.istio.read import VirtualService
@@ -84,9 +84,9 @@ def new_services(namespace: str, faults: Faults) -> set[Key]:
     """The forks' Services to which nothing has led so far."""
     new = [each.manifest for each in faults.changed if (each.kind.plural, each.key) not in faults.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]
-    refs = {ref["name"] for rule in rules for ref in rule.get("backendRefs") or () if ref["name"].startswith("f-")}
-    refs |= {name for each in faults.off if each.is_new for name in each.thread.leads.values()}
-    return {Key(namespace, name) for name in refs}
+    names = {ref["name"] for ref in render.refs(rules) if ref["name"].startswith("f-")}
+    names |= {name for each in faults.off if each.is_new for name in each.thread.leads.values()}
+    return {Key(namespace, name) for name in names}
 
 
 def objection(error: Exception, now: int) -> Objection:
