@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 
 import pytest
 
 from dayfly.embedded import sweeping
+from dayfly.execute.process.start import Containers, Processes
 from embedded.alone import KEY, UNIT, bench
 from embedded.machine import until
 
@@ -54,12 +56,21 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
 
 async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
     monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 3600)
+    clear = Refusing(bench.starter, 2)
+    folder = recorded(bench)
+    await until(lambda: clear.asked == 1)
+    await bench.attempts.cleared()
+    assert (clear.asked, folder.exists()) == (2, True), "it is for the next server"
+    await bench.attempts.cleared()
+    assert (clear.asked, folder.exists()) == (3, False)
+
+
+async def test_it_is_looked_for_once_more_where_that_fails_while_the_server_ends(bench, monkeypatch):
+    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
     await bench.attempts.cleared()
-    assert (clear.asked, folder.exists()) == (1, True)
-    await bench.attempts.cleared()
-    assert (clear.asked, folder.exists()) == (2, False)
+    assert (clear.asked, folder.exists()) == (2, False), "its first answer came when the server was ending"
 
 
 async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(bench, monkeypatch):
@@ -90,3 +101,20 @@ async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
         assert not waiting.done()
         going.discard(key)
     await asyncio.wait_for(waiting, 10)
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("kill -9 $$", "it was killed"),
+        ("exit 3", "it ended with 3"),
+        ("echo its disk is full >&2; exit 125", "its disk is full"),
+    ],
+)
+def test_an_engine_that_removes_nothing_is_said_with_what_became_of_it(bench, tmp_path, does, says):
+    engine = tmp_path / "docker"
+    engine.write_text(f"#!/bin/sh\n{does}\n")
+    engine.chmod(stat.S_IRWXU)
+    starter = Containers(str(engine), "runner", Processes("runner", "none", {}))
+    with pytest.raises(OSError, match=rf"^docker cannot remove the container dayfly-run[.]db[.]a[.]1: {says}$"):
+        starter.clear(bench.attempts.at(KEY))

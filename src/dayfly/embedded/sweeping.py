@@ -123,11 +123,15 @@ class Sweeper(Generic[K]):
 
     async def cleared(self) -> None:
         """Wait for what is being removed, and try once more what could not be; then it is for the next server."""
-        for key in self._uncleared:
+        await self._tried()
+        for key in tuple(self._uncleared):
             self.sweep(key)
+        await self._tried()
+        await self._sweeping.done(besides=self._uncleared)
+
+    async def _tried(self) -> None:
         while self._clearing:
             await asyncio.wait(self._clearing)
-        await self._sweeping.done(besides=self._uncleared)
 
 
 def _clear(folder: Folder) -> None:

@@ -170,6 +170,7 @@ class Containers:
         said = done.stderr.strip()
         # That there is no such container is what is wanted.
         if done.returncode and "no such container" not in said.lower():
+            said = said or (f"it ended with {done.returncode}" if done.returncode > 0 else "it was killed")
             raise OSError(f"{self.name} cannot remove the container {_name(folder)}: {said}")
 
     def close(self) -> None:
