@@ -112,7 +112,9 @@ def run(script: str, folder: Path, attempt: int = 1) -> subprocess.CompletedProc
     path = folder / "wrapped"
     path.write_text(script)
     path.chmod(0o700)
-    env = {**os.environ, "DAYFLY_ATTEMPT": str(attempt)}
+    nowhere = folder / "nowhere"
+    nowhere.mkdir(exist_ok=True)
+    env = {**os.environ, "DAYFLY_ATTEMPT": str(attempt), "TMPDIR": str(nowhere)}
     return subprocess.run([path], env=env, capture_output=True, text=True, start_new_session=True)
 
 
@@ -136,6 +138,7 @@ def test_a_first_attempt_is_killed_at_its_moment_and_a_second_one_never(
     wrapped = killed(script, "make", str(tmp_path / "journal"), moment, 0.4)
     assert run(wrapped, tmp_path).returncode == -signal.SIGKILL
     assert (made.read_text().split() if made.exists() else []) == done
+    assert not [*(tmp_path / "nowhere").iterdir()], "nobody would take it away there"
     assert run(wrapped, tmp_path, attempt=2).returncode == 0
 
 

@@ -102,6 +102,7 @@ def test_a_script_stays_at_its_moment(tmp_path: Path, moment: Moment, done: str)
     path.write_text(paused(script, "make", "/dev/null", moment, 0.2))
     path.chmod(0o700)
     env = {**os.environ, "DAYFLY_ATTEMPT": "1", "LONG": "5" if moment is Moment.MIDDLE else "0"}
+    env["TMPDIR"] = str(tmp_path)  # a pod's own, which goes with it
     with subprocess.Popen([path], env=env, start_new_session=True) as staying:
         until(lambda: _stays(staying.pid, stopped=moment is Moment.MIDDLE))
         assert made.read_text() == done

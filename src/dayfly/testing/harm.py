@@ -12,6 +12,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 
+# Where nobody reads it.
+NO_JOURNAL = "/dev/null"
+
+
 class Moment(StrEnum):
     """When a step is killed."""
 
@@ -23,7 +27,7 @@ class Moment(StrEnum):
 _BEGIN = """\
 #!/bin/sh
 echo {step} begins >>{journal}
-dayfly_script=$(mktemp)
+dayfly_script=$(mktemp{beside})
 cat >"$dayfly_script" <<'{mark}'
 {script}
 {mark}
@@ -167,8 +171,10 @@ def _wait(step: str, journal: str) -> str:
 
 
 def _around(script: str, step: str, journal: str, work: str) -> str:
-    text = script.removesuffix("\n")
-    return _BEGIN.format(step=step, journal=shlex.quote(journal), mark=_mark(script), script=text) + work
+    text, quoted = script.removesuffix("\n"), shlex.quote(journal)
+    # Who is killed takes nothing away: it is to lie where the test itself clears up, and in a pod that goes with it.
+    beside = "" if journal == NO_JOURNAL else f" {quoted}.XXXXXX"
+    return _BEGIN.format(step=step, journal=quoted, beside=beside, mark=_mark(script), script=text) + work
 
 
 def _mark(script: str) -> str:

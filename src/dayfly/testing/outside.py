@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.testing import harm
-from dayfly.testing.harm import Moment
+from dayfly.testing.harm import NO_JOURNAL, Moment
 from dayfly.testing.lives import Ends, Hand, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
 from dayfly.testing.webhooks import troubles
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from dayfly.spec.plugin import PluginSpec, Step
 
-NO_JOURNAL = "/dev/null"
 # Between what a status says and what it is about.
 _LATE_S = 1.0
 # By default a webhook or command that is done at once is met at its start alone.
