@@ -180,6 +180,21 @@ class TestWriting:
         assert bench.engine.attempts.busy == {KEY._replace(attempt=2)}
         assert bench.woken == []
 
+    async def test_who_waits_for_a_place_that_is_left_does_not_wait_for_the_disk(self, bench):
+        bench.live()
+        bench.engine.scenes.free = lambda: 1 - len(bench.engine.attempts.busy)
+        bench.engine._creates |= dict.fromkeys(("waits", "waits too"))
+        end = Record(unit="db/make", attempt=1, result=Result(outcome="succeeded"))
+        taken = asyncio.create_task(bench.engine.commit(bench.scene(), (end, CLAIM)))
+        await asyncio.sleep(0)
+        assert bench.woken == [], "the run has taken it itself"
+        bench.engine.attempts.busy.clear()
+        left = asyncio.create_task(bench.engine.commit(bench.scene(), (end,)))
+        await asyncio.sleep(0)
+        assert not left.done()
+        assert bench.woken == ["waits"]
+        await asyncio.gather(taken, left)
+
     @pytest.mark.parametrize("fault", [None, LedgerError("full")])
     async def test_what_was_not_written_takes_no_place_and_who_waited_for_it_looks_again(self, bench, fault):
         bench.live()

@@ -294,6 +294,8 @@ class Engine:
             # The transaction first: it waits for the disk, and the launcher is asked for meanwhile.
             written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
             self._hold(scene, moves, claims)
+            # Whoever waits for a place that this run has left need not wait for the disk as well.
+            self._feed()
             after = await written
         except BaseException:
             await self._unclaim(claims)
