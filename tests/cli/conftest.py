@@ -10,6 +10,7 @@ import pytest
 from cli.command import Cli, until
 from dayfly.cli import runner
 from dayfly.client import Client, NotFoundError, RefusedError
+from embedded.machine import work_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -93,6 +94,8 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     found = Cli(tmp_path / "home", folder, [])
     yield found
     found.close()
+    # A server that ends beside sandboxes leaves it to the next one.
+    shutil.rmtree(work_of(found.home), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
