@@ -106,7 +106,11 @@ class TestChanging:
             {"metadata": IDENTITY, "spec": {"http": [OURS, THEIRS]}}
         ] * 2
 
-    @pytest.mark.parametrize("found", [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z")])
+    @pytest.mark.parametrize(
+        "found",
+        [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z"), refusal(errors.NotFound)],
+        ids=["gone", "ending", "its kind is served no more"],
+    )
     async def test_one_that_is_gone_needs_none(self, found):
         client = Client(find=found)
         await VirtualServices(client).change(KEY, put_in)

@@ -21,6 +21,10 @@ def refusal(kind, message="no"):
     return kind("GET /x", message, status=400)
 
 
+GONE = errors.NotFound("GET /x", "no", status=404, name="t")
+UNSERVED = errors.NotFound("GET /x", "no such page", status=404)
+
+
 def namespace(**meta):
     return PartialObjectMetadata(metadata=AnnotatedMeta(name="shop", **meta))
 
@@ -58,6 +62,16 @@ class TestLooking:
         client = Client(find=FOUND)
         assert await Objects(client).find(TOPIC, "t", "shop") == FOUND
         assert client.done == [ACTING, ("find", "Topic", "t", "shop", {})]
+
+    async def test_one_whose_kind_is_served_no_more_is_out_of_sight(self):
+        """And how the kind is served is asked anew."""
+        client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
+        objects = Objects(client)
+        kind = await objects.kind("queues.dev/v1", "Topic")
+        with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
+            await objects.find(kind, "t", "shop")
+        await objects.kind("queues.dev/v1", "Topic")
+        assert len(client.asked("kinds")) == 2
 
     async def test_where_it_may_not_look_there_is_nothing_if_the_namespace_is_gone(self):
         assert await Objects(Client(find=[refusal(errors.Forbidden), None])).find(TOPIC, "t", "shop") is None
@@ -140,10 +154,14 @@ class TestLettingGo:
 
     @pytest.mark.parametrize("seen", [None, {"metadata": {**META, "uid": "another"}}, FOUND])
     async def test_what_is_gone_or_another_or_done_by_now_is_as_good(self, seen):
-        await Objects(Client(patch=refusal(errors.NotFound))).let_go(TOPIC, HELD)
+        await Objects(Client(patch=GONE)).let_go(TOPIC, HELD)
         client = Client(patch=refusal(errors.Invalid), find=seen)
         await Objects(client).let_go(TOPIC, HELD)
         assert len(client.asked("patch")) == 1
+
+    async def test_one_whose_kind_is_served_no_more_is_still_held(self):
+        with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
+            await Objects(Client(patch=UNSERVED)).let_go(TOPIC, HELD)
 
     async def test_in_another_place_it_is_tried_again_and_in_the_end_that_is_said(self):
         moved = {"metadata": {**META, "finalizers": [FINALIZER]}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -162,6 +163,18 @@ class TestSameAnswers:
             return type(no).__name__, no.status
         told = item["metadata"]
         return item["spec"], told.get("labels"), sorted(told.get("finalizers", [])), told["generation"]
+
+    async def test_what_is_not_found_and_what_is_not_served(self, kubeconfig: Path):
+        """A 404 names an object that is not there, and nothing where the server has no such kind: not that it is gone."""
+        async with real(kubeconfig) as (client, namespace):
+            fake = Client(FakeCluster(0, FAKE_KINDS).transport())
+            for each, where in ((client, namespace), (fake, "default")):
+                for plural in ("things", "nothings"):
+                    kind = dataclasses.replace(THINGS, plural=plural)
+                    for resource in (kind, kind.metadata_only()):
+                        with pytest.raises(errors.NotFound) as missing:
+                            await each.get(resource, "not-there", where)
+                        assert missing.value.name == ("not-there" if plural == "things" else ""), missing.value
 
 
 class TestSameEnds:

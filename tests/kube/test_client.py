@@ -118,6 +118,18 @@ class TestChanges:
 
         played(main)
 
+    def test_what_is_not_found_is_none_and_what_is_not_served_is_nothing_known(self):
+        async def main(cluster, client):
+            made = await client.create(SECRETS, secret(), "default")
+            assert await client.find(SECRETS, "other", "default") is None
+            taken = cluster.forget("secrets")
+            with pytest.raises(errors.NotFound):
+                await client.find(SECRETS, "s", "default")
+            cluster.serve(taken)
+            assert await client.find(SECRETS, "s", "default") == made
+
+        played(main)
+
     def test_dry_runs_change_nothing(self):
         """Each verb can be tried, and tells what it would have said."""
 

@@ -11,6 +11,13 @@ HOLDS = "kube/test_speaking.py::TestFinalizers::test_"
 
 KUBE: tuple[Guard, ...] = (
     guard(
+        "an object is not there because its kind is not served",
+        "kube/client.py",
+        "            if not missing.name:\n                raise\n",
+        "",
+        "kube/test_client.py::TestChanges::test_what_is_not_found_is_none_and_what_is_not_served_is_nothing_known",
+    ),
+    guard(
         "an owner of the same name has what another one has made",
         OWNERSHIP,
         "found is not None and found.uid == owner.metadata.uid",

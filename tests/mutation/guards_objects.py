@@ -14,6 +14,20 @@ PURE = "object/test_render.py::test_"
 
 OBJECTS: tuple[Guard, ...] = (
     guard(
+        "an object whose kind is served no more is gone",
+        RUN,
+        "            raise _unserved(kind.api_version, kind.kind) from missing\n\n    async def is_ending",
+        "            return None\n\n    async def is_ending",
+        "operator/test_objects.py::test_an_object_whose_kind_is_served_no_more_is_out_of_sight_and_not_gone",
+    ),
+    guard(
+        "an object whose kind is served no more is let go",
+        RUN,
+        "                if missing.name:\n                    return",
+        "                return",
+        "execute/test_object_run.py::TestLettingGo::test_one_whose_kind_is_served_no_more_is_still_held",
+    ),
+    guard(
         "an object whose creation nobody answers is created again at once",
         EXECUTOR,
         "                raise  # to try again at once",

@@ -351,6 +351,29 @@ def test_a_kind_that_is_not_served_is_said():
     play(story, plugin([{"name": "claim", "object": {"manifest": manifest}}], []), {})
 
 
+def test_an_object_whose_kind_is_served_no_more_is_out_of_sight_and_not_gone():
+    """Its kind was known a moment ago. Once it is served again the object goes, and only then the sandbox."""
+
+    async def story(world: World) -> None:
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 120)
+        world.claims.releases = False
+        world.delete()
+        await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it hangs", 60)
+        taken = world.cluster.forget("claims")
+        await world.until(lambda: unit(world, "db/remove-claim")["reason"] == "KindNotServed", "it to be said", 30)
+        await world.rest(600)
+        assert world.cluster.objects("sandboxes"), "nobody knows that it is gone"
+        world.cluster.serve(taken)
+        await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it to be seen again", 300)
+        world.claims.releases = True
+        [claim] = world.cluster.objects("claims")
+        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        await ended(world)
+
+    play(story)
+
+
 def test_a_cluster_scoped_kind_that_no_table_knows_is_refused():
     manifest = {"apiVersion": "wide.example.org/v1", "kind": "Widget"}
 

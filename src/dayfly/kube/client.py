@@ -86,10 +86,16 @@ class Client:
         return answers.decode(resource.model, await self._send(request), request)
 
     async def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
-        """The same, or None if there is none."""
+        """The same, or None if there is none.
+
+        Raises:
+            errors.NotFound: the server has no such kind now, which says nothing of its objects.
+        """
         try:
             return await self.get(resource, name, namespace)
-        except errors.NotFound:
+        except errors.NotFound as missing:
+            if not missing.name:
+                raise
             return None
 
     async def kinds(self, api_version: str) -> list[ServedKind]:

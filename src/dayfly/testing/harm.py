@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterable
 from enum import StrEnum
 
-
 # Where nobody reads it.
 NO_JOURNAL = "/dev/null"
 

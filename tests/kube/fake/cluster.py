@@ -113,12 +113,17 @@ class FakeCluster:
         self._kinds[kind.prefix, kind.plural] = kind
         self._forgotten.pop((kind.prefix, kind.plural), None)
 
+    def serves(self, plural: str) -> bool:
+        """Whether it serves that kind now."""
+        return any(kind.plural == plural for kind in self._kinds.values())
+
     def kind(self, plural: str) -> Kind:
         return next(kind for kind in self._kinds.values() if kind.plural == plural)
 
     def objects(self, plural: str) -> list[Object]:
-        """The truth, for oracles: all objects of a kind as stored."""
-        return list(self.store.items(self.kind(plural)).values())
+        """The truth, for oracles: all objects of a kind as stored, in sight or not."""
+        known = (*self._kinds.values(), *self._forgotten.values())
+        return list(self.store.items(next(kind for kind in known if kind.plural == plural)).values())
 
     def log_of(self, name: str, namespace: str) -> Log:
         """The log that a pod's container writes; the test is the kubelet."""

@@ -34,6 +34,8 @@ class Claims:
             await change
 
     def _wants(self, claim: Object) -> bool:
+        if not self._cluster.serves("claims"):
+            return False
         if claim["metadata"].get("deletionTimestamp"):
             return self.releases and HOLD in claim["metadata"].get("finalizers", [])
         return "status" not in claim

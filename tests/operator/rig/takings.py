@@ -138,17 +138,10 @@ def _wish_for_a_hook(world: World) -> None:
 
 
 def _end_hook(world: World) -> None:
-    if _is_served(world, "machines") and hooking.machine_of(world) is not None:
+    if world.cluster.serves("machines") and hooking.machine_of(world) is not None:
         hooking.delete(world)
     if hooking.hook_of(world) is not None:
         hooking.remove_hook(world)
-
-
-def _is_served(world: World, plural: str) -> bool:
-    try:
-        return bool(world.cluster.kind(plural))
-    except StopIteration:
-        return False
 
 
 def _sandbox(**spec: object) -> Callable[[World], None]:
@@ -176,7 +169,7 @@ LIVES = {
         _wish_for_a_hook,
         lambda world: hooking.taken_up(world) and world.cloud.starts("warm") > 0,
         _end_hook,
-        lambda world: _is_served(world, "machines") and hooking.over(world) and hooking.hook_of(world) is None,
+        lambda world: world.cluster.serves("machines") and hooking.over(world) and hooking.hook_of(world) is None,
     ),
 }
 
@@ -246,7 +239,8 @@ def kind(plural: str) -> Taking:
 
 
 NOTHING = Taking("nothing", lambda _world: lambda: None)
-DEFINITIONS = {"hook": ("machines",)}
+# Of kinds that others define. Routes are let go where nobody serves them (`execute.istio`, `execute.gateway`).
+DEFINITIONS = {"hook": ("machines",), "mixed": ("claims",)}
 
 
 def takings(name: str, requests: list[Asked]) -> list[Taking]:

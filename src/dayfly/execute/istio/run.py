@@ -93,7 +93,10 @@ class VirtualServices:
             errors.Conflict: somebody else was faster.
             errors.Refused: the server does not admit it.
         """
-        found = await self._client.find(VIRTUAL_SERVICES, key.name, key.namespace)
+        try:
+            found = await self._client.find(VIRTUAL_SERVICES, key.name, key.namespace)
+        except errors.NotFound:
+            return  # nothing of that kind is served any more
         if found is not None and not found.metadata.deletion_timestamp:
             await self._change(found, weave)
 

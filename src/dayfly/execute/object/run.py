@@ -30,6 +30,10 @@ class NotServedError(Exception):
         self.scope = scope
 
 
+def _unserved(api_version: str, kind: str) -> NotServedError:
+    return NotServedError(f"this cluster serves no {kind} of {api_version}: have its definition installed")
+
+
 def account(namespace: str) -> str:
     """The user that objects of a namespace are made by."""
     return f"system:serviceaccount:{namespace}:{ACCOUNT}"
@@ -59,7 +63,7 @@ class Objects:
             every = []
         served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
         if served is None:
-            raise NotServedError(f"this cluster serves no {kind} of {api_version}: have its definition installed")
+            raise _unserved(api_version, kind)
         if not served.namespaced:
             raise NotServedError(
                 f"a {kind} of {api_version} lies in no namespace, and no step may make one", scope=True
@@ -76,6 +80,7 @@ class Objects:
 
         Raises:
             errors.Forbidden: the account may not look.
+            NotServedError: its kind is served no more. What there is of it is out of sight.
         """
         try:
             return await self._acting(namespace).find(kind, name, namespace)
@@ -84,6 +89,9 @@ class Objects:
             if await self._client.find(NAMESPACES, namespace) is None:
                 return None
             raise
+        except errors.NotFound as missing:
+            self._kinds.pop((kind.api_version, kind.kind), None)
+            raise _unserved(kind.api_version, kind.kind) from missing
 
     async def is_ending(self, namespace: str) -> bool:
         """Whether the namespace is being deleted: the rights in it go first, and nobody can give any there."""
@@ -148,6 +156,7 @@ class Objects:
 
         Raises:
             errors.ApiError: it may still be there.
+            NotServedError: likewise; its kind is served no more.
         """
         for _ in range(3):
             meta = found["metadata"]
@@ -164,8 +173,10 @@ class Objects:
             try:
                 await acting.patch(kind, operations, meta["name"], meta["namespace"], style=Style.JSON)
                 return
-            except errors.NotFound:
-                return
+            except errors.NotFound as missing:
+                if missing.name:
+                    return
+                raise _unserved(kind.api_version, kind.kind) from missing
             except (errors.Conflict, errors.Invalid) as fault:
                 refused = fault
             seen = await self.find(kind, meta["name"], meta["namespace"])

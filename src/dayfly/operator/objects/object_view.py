@@ -86,12 +86,16 @@ class Views:
         Raises:
             errors.ApiError: the server cannot be asked.
         """
-        manifest, namespace = where.manifest, where.identity.namespace
+        manifest = where.manifest
         try:
             kind = await self._objects.kind(manifest["apiVersion"], manifest["kind"])
+            return await self._look(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
             return View(hindered=Objection(reason=reason, message=str(error), since=now))
+
+    async def _look(self, kind: Kind, where: Place, now: int) -> View:
+        namespace = where.identity.namespace
         try:
             return View(kind, await self._objects.find(kind, where.name, namespace))
         except errors.Forbidden as error:
