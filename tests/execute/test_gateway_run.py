@@ -95,7 +95,13 @@ class TestKeeping:
 
 class TestRemoving:
     @pytest.mark.parametrize(
-        ("answer", "gone"), [(None, True), (refusal(errors.NotFound), True), (refusal(errors.Conflict), False)]
+        ("answer", "gone"),
+        [
+            (None, True),
+            (refusal(errors.NotFound), True),
+            (refusal(errors.NotServed), True),
+            (refusal(errors.Conflict), False),
+        ],
     )
     async def test_that_very_one_goes_unless_it_is_another_by_now(self, answer, gone):
         client = Client(delete=answer)
@@ -116,7 +122,7 @@ class TestAsking:
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
     async def test_where_the_kind_is_not_served_there_are_none(self):
-        assert await Routes(Client(list_all=refusal(errors.NotFound))).left(HTTP_ROUTES, "box", "web", "shop") == []
+        assert await Routes(Client(list_all=refusal(errors.NotServed))).left(HTTP_ROUTES, "box", "web", "shop") == []
 
     @pytest.mark.parametrize(
         ("slices", "answers"),
@@ -134,6 +140,6 @@ class TestAsking:
         [(_, namespace, more)] = client.asked("list_all")
         assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
 
-    @pytest.mark.parametrize("fault", [errors.NotFound, errors.Forbidden])
+    @pytest.mark.parametrize("fault", [errors.NotServed, errors.Forbidden])
     async def test_where_that_cannot_be_told_it_is_taken_for_so(self, fault):
         assert await Routes(Client(list_all=refusal(fault))).answers("f-web", "shop") is True

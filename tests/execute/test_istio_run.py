@@ -108,7 +108,7 @@ class TestChanging:
 
     @pytest.mark.parametrize(
         "found",
-        [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z"), refusal(errors.NotFound)],
+        [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z"), refusal(errors.NotServed)],
         ids=["gone", "ending", "its kind is served no more"],
     )
     async def test_one_that_is_gone_needs_none(self, found):
@@ -150,5 +150,5 @@ class TestAsking:
         assert client.asked("list_all")[0][1] == "shop"
 
     async def test_where_the_kind_is_not_served_there_are_none(self):
-        client = Client(list_all=refusal(errors.NotFound))
+        client = Client(list_all=refusal(errors.NotServed))
         assert await VirtualServices(client).left("box", "web", "shop") == []

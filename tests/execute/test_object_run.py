@@ -21,8 +21,8 @@ def refusal(kind, message="no"):
     return kind("GET /x", message, status=400)
 
 
-GONE = errors.NotFound("GET /x", "no", status=404, name="t")
-UNSERVED = errors.NotFound("GET /x", "no such page", status=404)
+GONE = errors.NotFound("GET /x", "no", status=404)
+UNSERVED = errors.NotServed("GET /x", "no such page", status=404)
 
 
 def namespace(**meta):
@@ -45,7 +45,7 @@ class TestKinds:
             assert len(client.done) == asked
 
     async def test_what_is_not_served_or_lies_in_no_namespace_is_said(self):
-        client = Client(kinds=[self.SERVED, self.SERVED, refusal(errors.NotFound)])
+        client = Client(kinds=[self.SERVED, self.SERVED, UNSERVED])
         objects = Objects(client)
         for kind, words, scope in (
             ("Zone", "in no namespace", True),

@@ -169,12 +169,15 @@ class TestSameAnswers:
         async with real(kubeconfig) as (client, namespace):
             fake = Client(FakeCluster(0, FAKE_KINDS).transport())
             for each, where in ((client, namespace), (fake, "default")):
-                for plural in ("things", "nothings"):
+                for plural, fault in (("things", errors.NotFound), ("nothings", errors.NotServed)):
                     kind = dataclasses.replace(THINGS, plural=plural)
                     for resource in (kind, kind.metadata_only()):
-                        with pytest.raises(errors.NotFound) as missing:
-                            await each.get(resource, "not-there", where)
-                        assert missing.value.name == ("not-there" if plural == "things" else ""), missing.value
+                        for asked in (
+                            each.get(resource, "not-there", where),
+                            each.delete(resource, "not-there", where),
+                        ):
+                            with pytest.raises(fault):
+                                await asked
 
 
 class TestSameEnds:

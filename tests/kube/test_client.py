@@ -123,7 +123,7 @@ class TestChanges:
             made = await client.create(SECRETS, secret(), "default")
             assert await client.find(SECRETS, "other", "default") is None
             taken = cluster.forget("secrets")
-            with pytest.raises(errors.NotFound):
+            with pytest.raises(errors.NotServed):
                 await client.find(SECRETS, "s", "default")
             cluster.serve(taken)
             assert await client.find(SECRETS, "s", "default") == made
@@ -421,7 +421,7 @@ class TestHttp:
         assert served["deployments"] == ("Deployment", True)
         assert "deployments/status" in served
         assert ("Node", False) in [(each.kind, each.namespaced) for each in await client.kinds("v1")]
-        with pytest.raises(errors.NotFound):
+        with pytest.raises(errors.NotServed):
             await client.kinds("no.example.org/v1")
 
     async def test_nobody_there_is_no_unknown(self):

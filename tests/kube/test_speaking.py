@@ -218,7 +218,7 @@ class TestFinalizers:
                     forgotten.append(stage.server.forget("websites"))
 
             stage.server.faults = forget
-            with pytest.raises(errors.NotFound):
+            with pytest.raises(errors.NotServed):
                 await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)
             stage.server.serve(*forgotten)
             await drop_finalizer(stage.client, WEBSITES, seen, FINALIZER)

@@ -78,7 +78,7 @@ HOOKS: tuple[Guard, ...] = (
     guard(
         "what is not served is gone",
         ADAPTER,
-        "if missing.name and await self._is_served(target.api_version, target.kind):",
+        "if isinstance(missing, errors.NotFound) and await self._is_served(target.api_version, target.kind):",
         "if target.name:",
         GONE + "what_is_not_served_is_not_gone",
     ),
@@ -92,22 +92,22 @@ HOOKS: tuple[Guard, ...] = (
     guard(
         "what goes out of sight as it is to be let go needs no more",
         "kube/ownership.py",
-        "    if not missing.name:\n        raise missing",
-        "    if missing.name is None:\n        raise missing",
+        "style=Style.JSON)\n            return\n        except errors.NotFound:",
+        "style=Style.JSON)\n            return\n        except errors.ABSENT:",
         "operator/test_hook_kinds.py::test_it_is_let_go_though_its_kind_goes_just_before_that",
     ),
     guard(
         "a hold of what goes out of sight has been taken away",
         ADAPTER,
-        "        except errors.NotFound as missing:\n            await self.vouch(run, missing)\n        return True",
-        "        except errors.NotFound:\n            pass\n        return True",
+        "        except errors.ABSENT as missing:\n            await self.vouch(run, missing)\n        return True",
+        "        except errors.ABSENT:\n            pass\n        return True",
         "operator/test_hooked_target.py::TestHold::test_it_is_not_taken_away_where_its_kind_goes_just_before_that",
     ),
     guard(
         "a hook is gone where hooks are not served",
         ADAPTER,
-        '        if not missing.name:\n            message = f"this cluster',
-        '        if missing.name is None:\n            message = f"this cluster',
+        "    except errors.NotFound:\n        return None\n    except errors.NotServed",
+        "    except errors.ABSENT:\n        return None\n    except errors.NotServed",
         GONE + "nor_is_a_hook_gone_where_hooks_are_not_served",
     ),
     guard(

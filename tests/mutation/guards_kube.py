@@ -11,10 +11,35 @@ HOLDS = "kube/test_speaking.py::TestFinalizers::test_"
 
 KUBE: tuple[Guard, ...] = (
     guard(
+        "a finalizer needs no more where its object's kind is served no more",
+        OWNERSHIP,
+        "        except errors.NotFound:\n            return\n        if seen",
+        "        except errors.ABSENT:\n            return\n        if seen",
+        HOLDS + "what_goes_out_of_sight_with_its_kind_is_not_gone",
+    ),
+    guard(
+        "a run is gone where runs are not served",
+        "operator/cluster/runs.py",
+        "        found = await self._client.find(RUNS, name)\n        if found is None:",
+        """        try:
+            found = await self._client.find(RUNS, name)
+        except errors.NotServed:
+            found = None
+        if found is None:""",
+        "operator/test_runs.py::test_where_runs_are_not_served_nobody_knows",
+    ),
+    guard(
+        "a target is gone where its kind is not served",
+        "operator/targets/adapter.py",
+        "        if isinstance(missing, errors.NotServed):",
+        "        if missing is None:",
+        "operator/test_takings.py::test_what_the_proof_once_found",
+    ),
+    guard(
         "an object is not there because its kind is not served",
-        "kube/client.py",
-        "            if not missing.name:\n                raise\n",
-        "",
+        "kube/answers.py",
+        "kind = errors.NotServed  # a 404 of an object names it",
+        "pass",
         "kube/test_client.py::TestChanges::test_what_is_not_found_is_none_and_what_is_not_served_is_nothing_known",
     ),
     guard(
@@ -37,18 +62,6 @@ KUBE: tuple[Guard, ...] = (
         """"resourceVersion": meta.resource_version, "finalizers": [*finalizers""",
         """"finalizers": [*finalizers""",
         HOLDS + "one_is_put_on_as_it_was_seen",
-    ),
-    guard(
-        "a finalizer needs no more where its object's kind is served no more",
-        OWNERSHIP,
-        """        except errors.NotFound as missing:
-            _must_be_gone(missing)
-            return
-        if seen""",
-        """        except errors.NotFound:
-            return
-        if seen""",
-        HOLDS + "what_goes_out_of_sight_with_its_kind_is_not_gone",
     ),
     guard(
         "a status is said of what has changed since",

@@ -23,8 +23,8 @@ OBJECTS: tuple[Guard, ...] = (
     guard(
         "an object whose kind is served no more is let go",
         RUN,
-        "                if missing.name:\n                    return",
-        "                return",
+        "            except errors.NotFound:\n                return\n            except errors.NotServed",
+        "            except errors.ABSENT:\n                return\n            except errors.NotServed",
         "execute/test_object_run.py::TestLettingGo::test_one_whose_kind_is_served_no_more_is_still_held",
     ),
     guard(

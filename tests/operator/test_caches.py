@@ -23,8 +23,8 @@ from dayfly.work.pace import Urgency
 from dayfly.work.queue import work
 from kube.fake import FakeCluster
 
-GONE = errors.NotFound("GET box", "gone", status=404, name="box")
-UNSERVED = errors.NotFound("GET box", "no such kind", status=404)
+GONE = errors.NotFound("GET box", "gone", status=404)
+UNSERVED = errors.NotServed("GET box", "no such kind", status=404)
 MOVED = errors.Conflict("PATCH box", "moved", status=409)
 WEB, API = Key("shop", "web"), Key("bank", "api")
 
@@ -159,7 +159,7 @@ class TestOurFinalizer:
 
     @pytest.mark.parametrize("how", [{"faults": [UNSERVED]}, {"faults": [MOVED], "forms": [UNSERVED]}])
     async def test_what_is_out_of_sight_may_have_it_still(self, cluster, how):
-        with pytest.raises(errors.NotFound):
+        with pytest.raises(errors.NotServed):
             await self.drop(cluster, **how)
 
     async def test_it_is_found_where_it_has_moved(self, cluster):

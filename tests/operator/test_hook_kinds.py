@@ -87,9 +87,8 @@ def test_a_change_to_what_is_served_no_more_is_judged_as_any_other():
         bench = Bench()
         bench.server.judge = Rules(bench.server, broken.append)
         bench.server.forget("machines")
-        with pytest.raises(errors.NotFound) as missing:
+        with pytest.raises(errors.NotServed):
             await bench.caches.client.patch(kind_of(of_the_two(bench)), {"spec": {}}, "m", "shop")
-        assert not missing.value.name
 
     run(story())
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]

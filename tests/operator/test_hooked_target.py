@@ -127,11 +127,11 @@ class TestGone:
             async def get(_resource, name, _namespace=""):
                 assert name == "machines.cluster.example.org"
                 if not there:
-                    raise errors.NotFound("GET", "gone", status=404, name=name)
+                    raise errors.NotFound("GET", "gone", status=404)
                 return SimpleNamespace(metadata=SimpleNamespace(uid=there))
 
             bench.watched.adapter._client.get = get
-            missing = errors.NotFound("GET", "no such kind", status=404)
+            missing = errors.NotServed("GET", "no such kind", status=404)
             if gone:
                 await bench.watched.adapter.vouch(made, missing)
             else:

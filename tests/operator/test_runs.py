@@ -25,8 +25,13 @@ BODY = RunObject(metadata=AnnotatedMeta(name="box"), ledger=Run(uid="u", target=
 
 
 @pytest.fixture
-def client():
-    return Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+def cluster():
+    return FakeCluster(extra=KINDS)
+
+
+@pytest.fixture
+def client(cluster):
+    return Client(cluster.transport("operator"), seed=1)
 
 
 @pytest.fixture
@@ -51,6 +56,16 @@ async def test_a_later_list_without_it_is_its_end(runs, cache):
     cache.begun += 1
     cache.replace([])
     assert runs.get("box") is None
+
+
+async def test_where_runs_are_not_served_nobody_knows(runs, cluster):
+    made = await runs.birth(BODY)
+    taken = cluster.forget("runs")
+    with pytest.raises(errors.NotServed):
+        await runs.fresh("box")
+    assert runs.get("box") == made
+    cluster.serve(taken)
+    assert await runs.fresh("box") == made
 
 
 async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):

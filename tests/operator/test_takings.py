@@ -85,6 +85,15 @@ AGAIN = {
     "kind gone at a change": ("hook", "the definition of machines", 5),
     # An object whose kind went as it was to be let go was taken for gone, and nobody let it go any more.
     "kind gone at the end": ("hook", "the definition of machines", 44),
+    # Steps' pods of a run that was out of sight were nobody's, and were removed with what they had made.
+    "runs out of sight": ("steps", "the definition of runs", 16),
+    # What was out of sight was gone: its run went, and afterwards it was there, held, and its ledger lost.
+    "target out of sight": ("steps", "the definition of sandboxes", 31),
+    "group out of sight": ("group", "the definition of routegroups", 66),
+    # The object, which others define: that it was gone was recorded.
+    "object out of sight": ("mixed", "the definition of claims", 24),
+    # The finalizer was off, and the deletion that came after it heard that there are none of these.
+    "run out of sight at its end": ("steps", "the definition of runs", 48),
     # A group's address still led to a fork whose own routes were gone: its run heard later that it may delete again.
     "requests lost": ("group", "the right to delete httproutes.gateway.networking.k8s.io", 63),
 }

@@ -67,8 +67,6 @@ class Objects:
         try:
             found = await self.client.get(kind, bare, self.namespace)
         except errors.NotFound:
-            # No such object, or no such kind? The list of a kind that is there may be empty, and is not missing.
-            await self.client.page(kind.metadata_only(), self.namespace, limit=1)
             raise await self._no(name) from None
         self._met.setdefault(name, found["metadata"]["uid"])
         return found
@@ -110,7 +108,7 @@ class Objects:
         if run := status.get("run"):
             try:
                 records = dict((await self.client.get(RUNS, run)).ledger.units)
-            except (errors.NotFound, errors.Forbidden):
+            except (*errors.ABSENT, errors.Forbidden):
                 records = {}
         found = []
         for wish in sandbox["spec"].get("resources") or ():
@@ -218,7 +216,7 @@ def told(error: errors.ApiError, flags: str) -> CliError:
             return CliError(Exit.DENIED, f"the cluster does not recognise you: {error.message}", "log in to it again")
         case errors.Forbidden():
             return CliError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
-        case errors.NotFound():
+        case errors.NotServed():
             message = "this cluster lacks one of Dayfly's kinds: Dayfly is not installed, or an older version is"
             return CliError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():

@@ -85,9 +85,8 @@ def refusal(request: str, status: Status, code: int) -> errors.Refused:
         kind = (
             errors.Conflict
         )  # a patch of an object with another UID: to the server the UID is a field that may not change
-    if kind is errors.NotFound:
-        name = status.details.name if status.details else ""
-        return errors.NotFound(request, status.message, status=code, reason=status.reason, causes=causes, name=name)
+    if kind is errors.NotFound and not (status.details and status.details.name):
+        kind = errors.NotServed  # a 404 of an object names it
     return kind(request, status.message, status=code, reason=status.reason, causes=causes)
 
 

@@ -86,23 +86,17 @@ class Client:
         return answers.decode(resource.model, await self._send(request), request)
 
     async def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
-        """The same, or None if there is none.
-
-        Raises:
-            errors.NotFound: the server has no such kind now, which says nothing of its objects.
-        """
+        """The same, or None if there is none."""
         try:
             return await self.get(resource, name, namespace)
-        except errors.NotFound as missing:
-            if not missing.name:
-                raise
+        except errors.NotFound:
             return None
 
     async def kinds(self, api_version: str) -> list[ServedKind]:
         """What the server serves under one API version, such as `batch/v1`.
 
         Raises:
-            errors.NotFound: nothing.
+            errors.NotServed: nothing.
         """
         request = self._request("GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
         return answers.decode(ServedKinds, await self._send(request), request).resources

@@ -48,20 +48,15 @@ class AlreadyExists(Refused):
 
 
 class NotFound(Refused):
-    """No such object, or no such kind on this server: `name` is that of the object, empty where the kind is missing."""
+    """There is no such object."""
 
-    def __init__(
-        self,
-        request: str,
-        message: str,
-        *,
-        status: int,
-        reason: str = "",
-        causes: tuple[Cause, ...] = (),
-        name: str = "",
-    ) -> None:
-        super().__init__(request, message, status=status, reason=reason, causes=causes)
-        self.name = name
+
+class NotServed(Refused):
+    """The server has no such kind now. Of objects of the kind that says nothing: they may be there, out of sight."""
+
+
+# For whoever only tells of an object, and need not know whether it is gone.
+ABSENT = NotFound, NotServed
 
 
 class Gone(Refused):

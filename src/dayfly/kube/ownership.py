@@ -93,7 +93,7 @@ async def drop_finalizer(
         if_so: Values that it must have still, by JSON pointer: whoever goes by a cache says what it goes by.
 
     Raises:
-        errors.ApiError: it may still be there; `NotFound` says so of an object whose kind is not served.
+        errors.ApiError: it may still be there.
     """
     conditions = [{"op": "test", "path": path, "value": value} for path, value in (if_so or {}).items()]
     for last in (False, False, True):
@@ -110,8 +110,7 @@ async def drop_finalizer(
         try:
             await client.patch(resource, operations, meta.name, meta.namespace, style=Style.JSON)
             return
-        except errors.NotFound as missing:
-            _must_be_gone(missing)
+        except errors.NotFound:
             return
         except (errors.Conflict, errors.Invalid):
             # Done by a peer, or another finalizer went and ours has moved up.
@@ -119,15 +118,8 @@ async def drop_finalizer(
                 raise
         try:
             seen = await client.get(resource.metadata_only(), meta.name, meta.namespace)
-        except errors.NotFound as missing:
-            _must_be_gone(missing)
+        except errors.NotFound:
             return
         if seen.metadata.uid != meta.uid:
             return
         meta = seen.metadata
-
-
-def _must_be_gone(missing: errors.NotFound) -> None:
-    """One whose kind is not served is out of sight only: it comes back, held, when nobody may look at it any more."""
-    if not missing.name:
-        raise missing

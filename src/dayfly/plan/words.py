@@ -148,10 +148,12 @@ def waits_for_field(query: str, kind: str, *, found: int) -> str:
     return f"needs one value of the {kind}: {there} {query}"
 
 
-def kind_lost(kind: str, api_version: str, definition: str) -> str:
+def kind_lost(kind: str, api_version: str, definition: str, *, proves: bool) -> str:
+    """`proves`: that the definition is gone for good proves that all objects of the kind are."""
+    end = "; if it is gone for good this ends by itself" if proves else ""
     return (
         f"the cluster serves no {kind} of {api_version} any more, so nobody knows whether it is still there, and "
-        f"nothing is done: have the definition {definition} installed again; if it is gone for good this ends by itself"
+        f"nothing is done: have the definition {definition} installed again{end}"
     )
 
 

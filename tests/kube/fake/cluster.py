@@ -118,12 +118,13 @@ class FakeCluster:
         return any(kind.plural == plural for kind in self._kinds.values())
 
     def kind(self, plural: str) -> Kind:
-        return next(kind for kind in self._kinds.values() if kind.plural == plural)
+        """A kind, served or not any more."""
+        every = (*self._kinds.values(), *self._forgotten.values())
+        return next(kind for kind in every if kind.plural == plural)
 
     def objects(self, plural: str) -> list[Object]:
         """The truth, for oracles: all objects of a kind as stored, in sight or not."""
-        known = (*self._kinds.values(), *self._forgotten.values())
-        return list(self.store.items(next(kind for kind in known if kind.plural == plural)).values())
+        return list(self.store.items(self.kind(plural)).values())
 
     def log_of(self, name: str, namespace: str) -> Log:
         """The log that a pod's container writes; the test is the kubelet."""

@@ -122,13 +122,13 @@ def _group_stands(world: World) -> bool:
 
 
 def _end(world: World) -> None:
-    if world.box() is not None:
+    if world.cluster.serves("sandboxes") and world.box() is not None:
         world.delete()
 
 
 def _end_group(world: World) -> None:
     _end(world)
-    if world.cluster.objects("routegroups"):
+    if world.cluster.serves("routegroups") and world.cluster.objects("routegroups"):
         world.ask("DELETE", f"{GROUPS}/pay")
 
 
@@ -140,7 +140,7 @@ def _wish_for_a_hook(world: World) -> None:
 def _end_hook(world: World) -> None:
     if world.cluster.serves("machines") and hooking.machine_of(world) is not None:
         hooking.delete(world)
-    if hooking.hook_of(world) is not None:
+    if world.cluster.serves("lifecyclehooks") and hooking.hook_of(world) is not None:
         hooking.remove_hook(world)
 
 
@@ -239,8 +239,13 @@ def kind(plural: str) -> Taking:
 
 
 NOTHING = Taking("nothing", lambda _world: lambda: None)
-# Of kinds that others define. Routes are let go where nobody serves them (`execute.istio`, `execute.gateway`).
-DEFINITIONS = {"hook": ("machines",), "mixed": ("claims",)}
+# Others' kinds, and ours. Routes are let go where nobody serves them (`execute.istio`, `execute.gateway`).
+DEFINITIONS = {
+    "steps": ("sandboxes", "runs", "objectlifecyclemethods"),
+    "mixed": ("claims", "runs"),
+    "group": ("routegroups", "sandboxes", "runs"),
+    "hook": ("machines", "lifecyclehooks", "runs"),
+}
 
 
 def takings(name: str, requests: list[Asked]) -> list[Taking]:

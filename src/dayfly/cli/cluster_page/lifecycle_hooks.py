@@ -39,7 +39,7 @@ async def concerns(client: Client) -> list[Concern]:
     """
     try:
         found = await client.list_all(_TOLD)
-    except (errors.Forbidden, errors.NotFound):  # a cluster may have Dayfly without its hooks
+    except (errors.Forbidden, errors.NotServed):  # a cluster may have Dayfly without its hooks
         return []
     return [_concern(each, each.status) for each in found.items if each.status and _needs(each.status)]
 

@@ -40,7 +40,7 @@ class Routes:
         try:
             which = f"{RUN_LABEL}={run},{ROUTE_LABEL}={fork}"
             return list((await self._client.list_all(kind, namespace, labels=which)).items)
-        except errors.NotFound:
+        except errors.NotServed:
             return []  # nothing of that kind is served any more
 
     async def answers(self, service: str, namespace: str) -> bool:
@@ -51,7 +51,7 @@ class Routes:
         """
         try:
             found = await self._client.list_all(_SLICES, namespace, labels=f"kubernetes.io/service-name={service}")
-        except (errors.NotFound, errors.Forbidden):
+        except (errors.NotServed, errors.Forbidden):
             return True
         ends = (end for each in found.items for end in each.get("endpoints") or ())
         return any((end.get("conditions") or {}).get("ready", True) for end in ends)
@@ -131,7 +131,7 @@ async def _done(change: Awaitable[Any]) -> bool:
     """Whether the change was made, or there is nothing left to change."""
     try:
         await change
-    except errors.NotFound:
+    except errors.ABSENT:
         return True
     except errors.Conflict:
         return False

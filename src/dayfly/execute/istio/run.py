@@ -61,7 +61,7 @@ class VirtualServices:
         """
         try:
             found = (await self._client.list_all(VIRTUAL_SERVICES, namespace)).items
-        except errors.NotFound:
+        except errors.NotServed:
             return []  # nothing of that kind is served any more
         return [each for each in found if any(m.run == run and m.fork == fork for m in marks(each.rules))]
 
@@ -95,7 +95,7 @@ class VirtualServices:
         """
         try:
             found = await self._client.find(VIRTUAL_SERVICES, key.name, key.namespace)
-        except errors.NotFound:
+        except errors.NotServed:
             return  # nothing of that kind is served any more
         if found is not None and not found.metadata.deletion_timestamp:
             await self._change(found, weave)

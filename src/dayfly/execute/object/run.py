@@ -59,7 +59,7 @@ class Objects:
             return known
         try:
             every = await self._client.kinds(api_version)
-        except errors.NotFound:
+        except errors.NotServed:
             every = []
         served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
         if served is None:
@@ -89,7 +89,7 @@ class Objects:
             if await self._client.find(NAMESPACES, namespace) is None:
                 return None
             raise
-        except errors.NotFound as missing:
+        except errors.NotServed as missing:
             self._kinds.pop((kind.api_version, kind.kind), None)
             raise _unserved(kind.api_version, kind.kind) from missing
 
@@ -173,9 +173,9 @@ class Objects:
             try:
                 await acting.patch(kind, operations, meta["name"], meta["namespace"], style=Style.JSON)
                 return
-            except errors.NotFound as missing:
-                if missing.name:
-                    return
+            except errors.NotFound:
+                return
+            except errors.NotServed as missing:
                 raise _unserved(kind.api_version, kind.kind) from missing
             except (errors.Conflict, errors.Invalid) as fault:
                 refused = fault

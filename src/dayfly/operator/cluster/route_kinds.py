@@ -75,7 +75,7 @@ class RouteKinds(Generic[T]):
         """
         try:
             served = {kind.name for kind in await self._watches.client.kinds(self._all[0].api_version)}
-        except errors.NotFound:
+        except errors.NotServed:
             served = set()
         before, self._looked = self.kinds, True
         for kind in self._all:

@@ -61,12 +61,15 @@ class Runs:
         return written
 
     async def fresh(self, name: str) -> RunObject | None:
-        """As it is now, by a quorum read."""
+        """As it is now, by a quorum read.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
         known = self.get(name)
         gone = self._gone.get(name)
-        try:
-            found = await self._client.get(RUNS, name)
-        except errors.NotFound:
+        found = await self._client.find(RUNS, name)
+        if found is None:
             if known is not None:
                 self._lost(known)
             return None

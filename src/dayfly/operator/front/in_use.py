@@ -127,7 +127,7 @@ class InUse:
         try:
             await self._cluster.client.patch(resource.metadata_only(), patch, meta.name)
         except errors.Refused as error:
-            if not self._warned and not isinstance(error, (errors.NotFound, errors.Conflict)):
+            if not self._warned and not isinstance(error, (*errors.ABSENT, errors.Conflict)):
                 self._warned = True
                 log.warning("cannot label what is in use: %s", error)
 

@@ -164,7 +164,7 @@ class GroupStatus:
         throttle.shown = stands.ready, stands.reason, saying.message
         try:
             written = await self._cluster.client.patch(GROUPS, patch, meta.name, meta.namespace, subresource="status")
-        except errors.NotFound:
+        except errors.ABSENT:
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:

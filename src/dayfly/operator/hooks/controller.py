@@ -149,7 +149,7 @@ class Controller:
         version, kind = selector.api_version, selector.kind
         try:
             every = await self._client.kinds(version)
-        except errors.NotFound:
+        except errors.NotServed:
             every = []
         served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
         if served is None:

@@ -186,7 +186,7 @@ class HookStatus:
         try:
             client = self._cluster.client
             written = await client.patch(HOOKS.metadata_only(), patch, meta.name, subresource="status")
-        except (errors.NotFound, errors.Conflict):
+        except (*errors.ABSENT, errors.Conflict):
             self.forget(meta.uid)
             return 0.0
         throttle.note(news, rest, now)

@@ -62,7 +62,7 @@ class Addresses:
         """Those that there are, by a quorum read; whoever else makes one that looks alike holds up nobody's end."""
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, namespace, labels=preview.PREVIEW_LABEL)).items
-        except errors.NotFound:
+        except errors.NotServed:
             return []  # nothing of that kind is served any more
         return [each for each in found if self._is_ours(each)]
 

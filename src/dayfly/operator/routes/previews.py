@@ -202,7 +202,7 @@ class Previews:
         which = f"{RUN_LABEL}={run.metadata.name},{preview.PREVIEW_LABEL}={endpoint}"
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, labels=which)).items
-        except errors.NotFound:
+        except errors.NotServed:
             return True  # nothing of that kind is served any more
         left = [each for each in found if owned(each.metadata, run)]
         for each in left:

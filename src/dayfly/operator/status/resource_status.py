@@ -110,7 +110,7 @@ class ResourceStatus:
         patch = {"metadata": {"uid": memory.uid}, "status": status}
         try:
             await self._client.patch(_BARE, patch, resource_name(run, document.resource), subresource="status")
-        except (errors.NotFound, errors.Conflict):
+        except (*errors.ABSENT, errors.Conflict):
             memory.uid = ""  # somebody has taken it away: it is made again with the next news
             return 0.0
         throttle.note(news, rest, now)

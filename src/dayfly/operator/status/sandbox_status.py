@@ -190,7 +190,7 @@ class SandboxStatus:
             written = await self._cluster.client.patch(
                 SANDBOXES, patch, meta.name, meta.namespace, subresource="status"
             )
-        except errors.NotFound:
+        except errors.ABSENT:
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:

@@ -96,7 +96,7 @@ class StepLogs:
         try:
             found = await self._recalled(scene, run, lost) if lost else {}
             await self._write(run, list((found | waiting).values()))
-        except (errors.NotFound, errors.Forbidden, errors.Invalid) as error:
+        except (*errors.ABSENT, errors.Forbidden, errors.Invalid) as error:
             # The namespace is going, or this cluster has an older Dayfly's definitions: logs stop nothing.
             log.warning("logs of run %s are not shown: %s", run.metadata.name, error)
         memory.dealt_with |= {*waiting, *lost}

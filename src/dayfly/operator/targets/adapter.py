@@ -11,6 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
 from dayfly.spec.report import Report
@@ -82,7 +83,7 @@ class Adapter(Speaker, Protocol):
     async def dismissal(self, run: RunObject, /) -> Request | None:
         """Why the run is to end while its target lives on."""
 
-    async def vouch(self, run: RunObject, missing: errors.NotFound, /) -> None:
+    async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed, /) -> None:
         """The server knows no such target: return only if that proves that it is gone.
 
         Raises:
@@ -138,8 +139,12 @@ class Plain:
     async def dismissal(self, _run: RunObject) -> Request | None:
         return None
 
-    async def vouch(self, _run: RunObject, _missing: errors.NotFound) -> None:
-        """Our own kinds, and those that are always served: what is not found is gone."""
+    async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
+        """What the server does not find is gone. Where it serves no such kind nobody knows."""
+        if isinstance(missing, errors.NotServed):
+            target, kind = run.ledger.target, self.resource
+            definition = f"{kind.plural}.{kind.group}"
+            raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=False))
 
     async def permits(self, _run: RunObject) -> bool | None:
         return True

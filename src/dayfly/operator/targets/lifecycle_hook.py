@@ -57,11 +57,10 @@ async def find_hook(client: Client, name: str, uid: str) -> HookObject | None:
     """
     try:
         found = await client.get(HOOKS, name)
-    except errors.NotFound as missing:
-        if not missing.name:
-            message = f"this cluster serves no {HOOKS.kind}: apply the install manifest again"
-            raise KindLostError(message) from missing
+    except errors.NotFound:
         return None
+    except errors.NotServed as missing:
+        raise KindLostError(f"this cluster serves no {HOOKS.kind}: apply the install manifest again") from missing
     return found if found.metadata.uid == uid else None
 
 
@@ -124,19 +123,20 @@ class HookedTarget(Plain):
             at = self._cluster.now()
         return Request(at=at, reason=Reason.HOOK_REMOVED, message=words.hook_removed(hook.name))
 
-    async def vouch(self, run: RunObject, missing: errors.NotFound) -> None:
+    async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""
         target, plural = run.ledger.target, run.spec.plural
-        if missing.name and await self._is_served(target.api_version, target.kind):
+        if isinstance(missing, errors.NotFound) and await self._is_served(target.api_version, target.kind):
             return
         if await self._is_undefined(_hook(run).definition):
             return
-        raise KindLostError(words.kind_lost(target.kind, target.api_version, f"{plural}.{self.resource.group}"))
+        definition = f"{plural}.{self.resource.group}"
+        raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=True))
 
     async def _is_served(self, api_version: str, kind: str) -> bool:
         try:
             return any(each.kind == kind for each in await self._client.kinds(api_version))
-        except errors.NotFound:
+        except errors.NotServed:
             return False
 
     async def _is_undefined(self, definition: str) -> bool:
@@ -145,8 +145,8 @@ class HookedTarget(Plain):
             return False
         try:
             found = await self._client.get(DEFINITIONS, f"{self.resource.plural}.{self.resource.group}")
-        except errors.NotFound as missing:
-            return bool(missing.name)
+        except errors.NotFound:
+            return True
         return found.metadata.uid != definition
 
     async def stays(self, run: RunObject) -> bool:
@@ -160,7 +160,7 @@ class HookedTarget(Plain):
         whole = anything(target.api_version, target.kind, run.spec.plural)
         try:
             found = await self._client.get(whole, target.name, target.namespace)
-        except errors.NotFound as missing:
+        except errors.ABSENT as missing:
             await self.vouch(run, missing)
             return None
         return found if found["metadata"]["uid"] == target.uid else None
@@ -194,7 +194,7 @@ class HookedTarget(Plain):
             await self._client.patch(self.resource, operations, target.name, target.namespace, style=Style.JSON)
         except (errors.Conflict, errors.Invalid):
             pass  # done by a peer
-        except errors.NotFound as missing:
+        except errors.ABSENT as missing:
             await self.vouch(run, missing)
         return True
 

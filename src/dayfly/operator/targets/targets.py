@@ -246,7 +246,7 @@ class Targets:
         }
         try:
             return await self._cluster.client.patch(kind_of(run), patch, target.name, target.namespace)
-        except (errors.NotFound, errors.Conflict, errors.OutcomeUnknown):
+        except (*errors.ABSENT, errors.Conflict, errors.OutcomeUnknown):
             return None
 
     async def _read(self, run: RunObject) -> PartialObjectMetadata | None:
@@ -254,7 +254,7 @@ class Targets:
         target = run.ledger.target
         try:
             seen = await self._cluster.client.get(kind_of(run), target.name, target.namespace)
-        except errors.NotFound as missing:
+        except errors.ABSENT as missing:
             await self.of(run).vouch(run, missing)
             return None
         return seen if seen.metadata.uid == target.uid else None
