@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from testcluster import images, stand_ins
@@ -122,4 +123,43 @@ def test_a_database_of_plain_objects(operator: Installed, disk: Path):
     assert gone[0] == "db/remove-server"
     assert gone.index("db/remove-volume") > gone.index("db/remove-address")
     assert set(gone) == {f"db/remove-{each}" for each in ("server", "address", "secret", "volume")}
+    operator.check_nothing_left()
+
+
+def test_what_is_served_no_more_is_not_gone(operator: Installed):
+    """Its kind is served no more while it is waited for to go; once it is again, the object goes, and only then all."""
+    kind, name = carriers.INSTANCES, "claim-demo"
+    rights = granted(operator, TEAM, f"{kind.plural}.{kind.group}", "secrets")
+
+    def patch(*what: str, by: dict[str, object]) -> None:
+        operator.own.kubectl("patch", *what, "--type=json", f"--patch={json.dumps([by])}")
+
+    def serve(served: bool) -> None:
+        at = {"op": "replace", "path": "/spec/versions/0/served", "value": served}
+        patch("customresourcedefinition", f"{kind.plural}.{kind.group}", by=at)
+
+    def says(reason: str) -> None:
+        def check(status: dict[str, Any]) -> bool:
+            found = [unit for unit in status.get("units", ()) if unit["id"] == "db/remove-database"]
+            return bool(found) and found[0].get("reason") == reason
+
+        operator.wait_status(name, TEAM, check, reason)
+
+    with carried(operator, kind, carriers.claim), rights, operator.ending(name, TEAM):
+        operator.apply(*wishes_of("object-claim", image=images.SHELL))
+        operator.wait_ready(name, TEAM)
+        [claim] = operator.items(kind.path(TEAM))
+        which = f"{kind.plural}.{kind.group}", claim["metadata"]["name"], f"--namespace={TEAM}"
+        patch(*which, by={"op": "add", "path": "/metadata/finalizers/0", "value": "example.org/hold"})
+        operator.own.kubectl("delete", "sandbox.dayfly.dev", name, f"--namespace={TEAM}", "--wait=false")
+        says("ObjectEnding")
+        serve(False)
+        try:
+            says("KindNotServed")
+        finally:
+            serve(True)
+        says("ObjectEnding")
+        patch(*which, by={"op": "remove", "path": "/metadata/finalizers/0"})
+        operator.wait_gone(name, TEAM)
+        assert operator.items(kind.path(TEAM)) == []
     operator.check_nothing_left()
