@@ -15,6 +15,7 @@ EQUIVALENT: dict[str, str] = {
     "plan/opening.py _start_fork: 0 -> 1": "a moment in unix milliseconds that is over: no clock shows 0",
     "execute/masks.py _begun: at >= 0 -> (at > 0)": "what is sought behind the first byte is never found at it",
     "execute/masks.py _begun: at < 0 -> (at <= 0)": "what is sought behind the first byte is never found at it",
+    "execute/masks.py _begun: 1 -> 2 (2)": "less than nothing is what is not found, however much less",
     "execute/masks.py _begun: break -> continue": "what has been found is found again, until the tries are over",
     **{
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"

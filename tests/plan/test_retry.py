@@ -78,6 +78,7 @@ def test_standing(record, then):
 def test_the_back_off_doubles_up_to_its_most():
     assert [backoff(5_000, times, 60_000) for times in range(1, 7)] == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
     assert backoff(5_000, 1_000, BACKOFF_MAX_MS) == BACKOFF_MAX_MS
+    assert [backoff(1, times, 2**22 + 1) for times in (22, 23, 24)] == [2**21, 2**22, 2**22 + 1]
 
 
 def test_a_first_back_off_longer_than_the_most_is_kept():

@@ -90,4 +90,4 @@ def ended_by(record: UnitRecord, now: int) -> int:
 
 def backoff(first_ms: int, times: int, most_ms: int) -> int:
     """Twice as long after each attempt, never longer than `most_ms`."""
-    return min(first_ms << min(max(times - 1, 0), 20), max(most_ms, first_ms))
+    return min(first_ms << min(max(times - 1, 0), most_ms.bit_length()), max(most_ms, first_ms))
