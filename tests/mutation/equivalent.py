@@ -51,6 +51,9 @@ EQUIVALENT: dict[str, str] = {
     "execute/process/resident.py Resident.close: self._socket is None or self._ears is None -> (self._ears is None)": (
         "they come and go together: type checkers ask for both"
     ),
+    "execute/process/resident.py Resident.close: self._socket is None or self._ears is None -> (self._socket is None)": (
+        "they come and go together: type checkers ask for both"
+    ),
     "execute/process/resident.py Resident._hear: 0 -> 1 (2)": "no launcher is the first process of a machine",
     "execute/process/resident.py Resident._hear: number > 0 -> (number >= 0)": (
         "the runner answers with a process or with an error, and neither has the number 0"
