@@ -100,6 +100,7 @@ class Proof:
         self.before = frozenset(each.test for each in before)
         # By test: what is played again, or fails as it ends, counts as it was last.
         self._played = {each.test: each for each in before if any(_is_of(each.test, part) for part in parts)}
+        self._begun: dict[str, float] = {}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -108,8 +109,11 @@ class Proof:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         one = self._played.get(report.nodeid)
+        if report.when == "setup":
+            self._begun[report.nodeid] = report.duration
         if report.when == "call":
-            self._played[report.nodeid] = _of(report)
+            # Some play all that they judge as they are set up.
+            self._played[report.nodeid] = _of(report, self._begun.pop(report.nodeid, 0.0))
         elif report.failed:
             self._played[report.nodeid] = dataclasses.replace(one or _of(report), failed=True)
         elif report.when == "teardown" and one and not one.failed:
@@ -163,13 +167,13 @@ def _is_of(test: str, part: str) -> bool:
     return test == part or test.startswith((f"{part.rstrip('/')}/", f"{part}::"))
 
 
-def _of(report: pytest.TestReport) -> Played:
+def _of(report: pytest.TestReport, before: float = 0.0) -> Played:
     kinds: dict[str, int] = {}
     for name, value in report.user_properties if report.when == "call" else ():
         if name == PLAYED:
             kinds |= json.loads(value)
     said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
-    return Played(report.nodeid, kinds, said, report.duration, report.failed)
+    return Played(report.nodeid, kinds, said, before + report.duration, report.failed)
 
 
 def written(page: str, rows: dict[str, Row], at: str, *, through: bool = True) -> str:

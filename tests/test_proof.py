@@ -34,7 +34,7 @@ def test_kinds_are_summed_up_over_their_tests():
     for test, played, failed in tests:
         for when in ("setup", "call", "teardown"):
             told.pytest_runtest_logreport(Report(test, when=when, failed=failed and when == "call", played=played))
-    assert told.rows == {"lives": Row(7, 1, 140.0), "guards": Row(1, 1, 70.0)}
+    assert told.rows == {"lives": Row(7, 1, 280.0), "guards": Row(1, 1, 140.0)}, "what sets them up is of it, too"
 
 
 def test_a_figure_stands_where_nothing_failed():
@@ -51,7 +51,7 @@ def test_a_run_of_everything_has_a_line_of_its_own():
     told.pytest_runtest_logreport(Report(when="setup"))
     told.pytest_runtest_logreport(Report())
     told.pytest_runtest_logreport(Report("b", when="setup", failed=True))
-    assert told.rows == {"every test": Row(2, 1, 140.0)}
+    assert told.rows == {"every test": Row(2, 1, 210.0)}
 
 
 def test_one_that_fails_as_it_ends_is_a_find_of_what_it_played():
