@@ -78,7 +78,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
     others = ("drain", "report", "tidy")
     hooking(life, others=others)
     share = SHARE.of(range(1, sent + 1), 24, f"a hook that is removed, {harm}")
-    played(f"changes of a hook that is removed with {harm}", len(share))
+    played("changes of a hook that is removed, each with one harm", len(share))
     for number in share:
 
         async def story(world: World, number: int = number) -> None:

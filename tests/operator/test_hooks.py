@@ -63,7 +63,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
 
     hooking(life)
     share = SHARE.of(range(1, sent + 1), 24, f"a hook's life, {harm}")
-    played(f"changes of a hook's life with {harm}", len(share))
+    played("changes of a hook's life, each with one harm", len(share))
     for number in share:
 
         async def story(world: World, number: int = number) -> None:
