@@ -130,6 +130,21 @@ async def test_a_transaction_that_fails_leaves_nothing(store):
     assert await shelf.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
 
 
+async def test_who_waits_for_news_is_woken_once_something_is_written(store):
+    """And also by what may not have been: nobody can tell."""
+
+    def fail(_connection):
+        raise ValueError("a defect")
+
+    await store.read(differences)
+    assert store.news.rings == 0
+    await store.write(lambda _connection: None)
+    assert store.news.rings == 1
+    with pytest.raises(ValueError, match="a defect"):
+        await store.write(fail)
+    assert store.news.rings == 2
+
+
 async def test_the_revisions_lead_back_and_forth(store, place):
     """Down to the first schema and to nothing of ours that is newer, with what was there; and up again."""
 

@@ -11,8 +11,10 @@ from dayfly.embedded import engine as wheel
 from dayfly.embedded.clock import Gap
 from dayfly.embedded.engine import DEFECT_AGAIN_S, LEASE_GRACE_MS, LEDGER_AGAIN_S
 from dayfly.embedded.ledger import LedgerError
+from dayfly.embedded.route_executors import KeptExecutor
 from dayfly.plan.actions import Claim, Decision, Dissolve, Launch, Record, Void, Wait
 from dayfly.plan.reasons import Reason
+from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
 from embedded.machine import until
 from embedded.wheel import KEY, NOW, Bench
@@ -256,6 +258,19 @@ class TestBeginning:
         tidied = [key for word, key in bench.done if word == "tidy"]
         assert tidied == [("u", "db/runs", 1), ("u", "db/ended", 1), ("gone", "db/a", 1)]
         assert bench.done[-1] == ("ports", {"u"})
+
+    async def test_what_is_no_process_is_taken_over_of_all_runs(self, bench):
+        class Kept(KeptExecutor):
+            wished = None
+
+            def take_over(self, live):
+                bench.done.append(("taken over", live.run.uid))
+
+        bench.live()
+        kept = Kept(None, None)
+        bench.engine.executors.find = lambda kind: kept if kind == Kind.ROUTE else None
+        bench.engine.take_over_kept()
+        assert bench.done == [("taken over", "u")]
 
     async def test_one_that_cannot_be_looked_at_now_keeps_nobody_waiting(self, bench, monkeypatch):
         alive = UnitRecord(attempt=1, state=State.CLAIMED, kind="exec")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 from types import SimpleNamespace
@@ -77,6 +78,14 @@ async def test_of_a_disk_that_refuses_all_are_told_and_then_nobody():
     assert await made.run(lambda: 2) == 2
     assert made.trouble == ""
     await made.close()
+
+
+async def test_who_waits_no_more_keeps_nobody_from_an_answer():
+    loop = asyncio.get_running_loop()
+    gone, left = loop.create_future(), loop.create_future()
+    gone.cancel()
+    writer._answer([gone, left], ["one", "two"])
+    assert await left == "two"
 
 
 def test_a_group_has_a_bound():

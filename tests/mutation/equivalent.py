@@ -159,6 +159,7 @@ EQUIVALENT: dict[str, str] = {
     ),
     "operator/objects/object_observer.py ObjectObserver.ask: view.hindered is not None or view.kind is None -> "
     "(view.hindered is not None)": "of a kind that is not served it is told what hinders it",
+    "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
     "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": (
         "what belongs to a run is found by a label that it has"
     ),

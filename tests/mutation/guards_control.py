@@ -48,7 +48,7 @@ CONTROL: tuple[Guard, ...] = (
         "control/store.py",
         "self.news.ring()",
         "pass",
-        "control/test_changes.py::test_what_happens_in_this_process_is_told_without_looking_for_what_others_write",
+        "control/test_store.py::test_who_waits_for_news_is_woken_once_something_is_written",
     ),
     guard(
         "who listens is not told of a host's word before it is looked for others' writes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -27,7 +28,9 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
     served_for,
 )
+from dayfly.operator.targets import sandbox
 from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.group_state import AT_ONCE_S
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Preview, Route, Target, Unit
@@ -101,6 +104,33 @@ class TestStaying:
             await self.stays(bench)
 
         played(story)
+
+
+class TestTelling:
+    """A group of a control plane begins as soon as it may; whatever else is told, or comes from nowhere, waits its time."""
+
+    @pytest.mark.parametrize(
+        ("offered", "begins", "after"),
+        [
+            ("RouteGroup", True, AT_ONCE_S),
+            ("RouteGroup", False, 7.0),
+            ("Sandbox", True, 7.0),
+            ("", True, 7.0),
+            (None, True, 7.0),
+        ],
+    )
+    async def test_a_group_that_may_begin_is_looked_at_at_once(self, monkeypatch, offered, begins, after):
+        spec = SimpleNamespace(offered=SimpleNamespace(kind=offered) if offered else None)
+        run = None if offered is None else SimpleNamespace(spec=spec)
+        cluster = SimpleNamespace(sandboxes=None, ledger=SimpleNamespace(get=lambda _name: run))
+
+        async def tell(*_, **__):
+            return 7.0
+
+        monkeypatch.setattr(sandbox, "group_begins", lambda _scene: begins)
+        scene = SimpleNamespace(world=SimpleNamespace(run=SimpleNamespace(target=SimpleNamespace(name="a", uid="u"))))
+        target = SandboxTarget(cluster, SimpleNamespace(tell=tell))
+        assert await target.tell(scene, report()) == after
 
 
 class TestSpoken:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from rig.world import KINDS
 
 from dayfly.kube.client import Client
-from dayfly.kube.objects import NAMESPACES
+from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.operator.states import authority
 from kube.fake import FakeCluster, run
 
@@ -20,5 +21,18 @@ def test_it_is_made_once_and_cannot_be_changed():
         [made] = server.objects("secrets")
         assert made["immutable"] is True
         assert made["type"] == authority.TYPE
+
+    run(story())
+
+
+@pytest.mark.parametrize("data", [None, {"key": "eA=="}])
+def test_one_that_was_emptied_is_said_and_not_made_anew(data):
+    async def story():
+        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        meta = {"name": authority.NAME}
+        await client.create(SECRETS, {"metadata": meta, "type": authority.TYPE, "data": data}, "dayfly-system")
+        with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
+            await authority.load(client, "dayfly-system")
 
     run(story())

@@ -122,7 +122,11 @@ def test_an_answer_that_was_late_by_chance_is_soon_forgotten():
     async def story() -> None:
         nonlocal now
         events, pod = PodEvents(Once(), lambda: now), msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
-        for _ in range(12):
+        for number in range(12):
+            if number == 1:
+                late = events._apart
+            if number == 2:
+                assert events._apart == late / 4, "it has answered twice"
             await events.explain(pod, Waiting(since=STARTED, reason="ContainerCreating"), silence := Silence())
             now += 10_000
             await events.explain(pod, Waiting(since=STARTED, reason="ContainerCreating"), silence)

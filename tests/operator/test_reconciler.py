@@ -141,6 +141,13 @@ class TestObserving:
         assert await bench.reconciler.observe("box") is not None
         assert bench.done == []
 
+    async def test_so_was_one_that_is_ended_before_it_claimed_anything(self):
+        bench = Bench()
+        bench.run = msgspec.structs.replace(bench.run, ledger=msgspec.structs.replace(bench.run.ledger, seq=1))
+        bench.fenced = False
+        assert await bench.reconciler.observe("box") is not None
+        assert bench.done == []
+
     async def test_of_one_that_is_gone_nothing_is_kept(self):
         bench = Bench()
         await bench.turn()

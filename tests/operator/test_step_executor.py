@@ -27,6 +27,7 @@ from dayfly.operator.refusals import Refusals
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection, Running
+from dayfly.spec.lifecycle import Exec, Kind, Unit
 from kube.fake import FakeCluster
 
 KEY = "db/make", 1
@@ -229,6 +230,24 @@ class TestMaking:
 
     async def test_of_one_that_is_made_ahead_nothing_is_said_before_its_turn(self, bench):
         assert await self.make(bench, RefusedPodError("m"), ahead=True) == (None, [], [])
+
+    async def test_what_opens_its_state_is_there_before_its_pod(self, bench):
+        done = []
+
+        def noting(word):
+            async def note(*_):
+                done.append(word)
+
+            return note
+
+        step = SimpleNamespace(unit=Unit(name="make", kind=Kind.EXEC, exec=Exec(script="", state=True)))
+        bench.sight.plan = SimpleNamespace(steps={"db/make": step})
+        bench.sight.session.refusals = Refusals()
+        bench.executor._builder = SimpleNamespace(manifest=noting("manifest"))
+        bench.executor._states = SimpleNamespace(grant=noting("state"))
+        bench.executor._pods = SimpleNamespace(prepare=noting("pod"))
+        await bench.executor._prepare(bench.sight, *KEY, ahead=False)
+        assert done == ["manifest", "state", "pod"]
 
 
 class TestPreparing:
