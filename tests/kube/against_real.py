@@ -352,7 +352,7 @@ async def _there(ask: Callable[[], Awaitable[Any]]) -> None:
         while True:
             try:
                 await ask()
-            except errors.NotFound:
+            except errors.ABSENT:
                 await asyncio.sleep(0.05)
             else:
                 return

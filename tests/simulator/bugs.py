@@ -429,7 +429,7 @@ BUGS: tuple[Bug, ...] = (
     _bug("a second create", RETRY, "        return 1\n", "        return 2\n", 1, 9),
     _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
     _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
-    _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), 20)", "0", 13),
+    _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), most_ms.bit_length())", "0", 13),
     _bug("what can never be is tried again", RETRY, "or record.reason in _ALWAYS_SO", "", 5, 9),
     # --- sealed ---
     _bug(

@@ -180,7 +180,7 @@ async def served(client: kube.Client, to: Reference) -> kube.Resource[Infrastruc
     """How the API serves that kind in namespaces; None if it does not."""
     try:
         every = await client.kinds(to.api_version)
-    except kube.errors.NotFound:
+    except kube.errors.NotServed:
         return None
     line = next((each for each in every if each.kind == to.kind and each.namespaced and "/" not in each.name), None)
     found: kube.Resource[Any] | None = kube.anything(to.api_version, to.kind, line.name) if line else None

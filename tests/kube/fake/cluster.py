@@ -261,6 +261,8 @@ class FakeCluster:
 
     def _is_status(self, target: _Target) -> bool:
         if target.subresource not in ("", "status") or (target.subresource and not target.kind.status):
+            if target.kind.custom:  # so says whoever serves all that definitions define
+                raise not_found(target.kind.qualified, target.name)
             raise Refusal(404, "the server could not find the requested resource")
         return bool(target.subresource)
 
