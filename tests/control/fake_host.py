@@ -83,8 +83,10 @@ class FakeHost:
 
     def finish(self, uid: str) -> None:
         """Let the run be over."""
-        del self.offers[uid]
+        # First: what is offered meanwhile, in the link's thread, is then known to be over.
         self._over(uid, Phase.CLEANED)
+        del self.offers[uid]
+        self._save()
         self._tell(self.end.ended, uid)
 
     # --- what the link asks ------------------------------------------------------------------------------------------
@@ -132,6 +134,9 @@ class FakeHost:
         if offer.uid in self.over or (offer.uid not in self.offers and not offer.birth):
             return self._known(offer.uid)
         self.offers[offer.uid] = offer
+        if offer.uid in self.over:  # a test has said so since it was looked
+            del self.offers[offer.uid]
+            return self._known(offer.uid)
         if offer.lease_until:
             self.leases.setdefault(offer.uid, offer.lease_until)
         self._save()

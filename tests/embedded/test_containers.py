@@ -266,9 +266,15 @@ async def test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile(mach
     """Its monitor and the container's first process would wait for ever for a word from it."""
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
+    # Stopped before there is a monitor that it could tell anything, and killed once there is one.
+    monitor, real = broken.with_name("monitor"), shutil.which("conmon") or "/usr/bin/conmon"
+    monitor.write_text(f'#!/bin/sh\n[ "$1" = --version ] || kill -STOP $PPID\nexec {real} "$@"\n')
     begun = 'until grep -aqs "[c]onmon[^|]*$4" /proc/[0-9]*/cmdline; do :; done; echo >$0.met; kill -KILL $child $$'
-    broken.write_text(f'#!/bin/sh\n[ "$1" = run ] || exec podman "$@"\npodman "$@" & child=$!\n{begun}\n')
-    broken.chmod(0o755)
+    broken.write_text(
+        f'#!/bin/sh\n[ "$1" = run ] || exec podman "$@"\npodman --conmon={monitor} "$@" & child=$!\n{begun}\n'
+    )
+    for each in (broken, monitor):
+        each.chmod(0o755)
     await machine.down()
     await machine.up(engine=str(broken))
     await machine.host.offer(doc.offer(doc.resource("r", [step("a", backoff_ms=3_600_000)])))
