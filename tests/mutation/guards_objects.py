@@ -16,7 +16,7 @@ OBJECTS: tuple[Guard, ...] = (
     guard(
         "an object whose kind is served no more is gone",
         RUN,
-        "            raise _unserved(kind.api_version, kind.kind) from missing\n\n    async def is_ending",
+        "            raise self._lost(kind) from missing\n\n    async def is_ending",
         "            return None\n\n    async def is_ending",
         "operator/test_objects.py::test_an_object_whose_kind_is_served_no_more_is_out_of_sight_and_not_gone",
     ),

@@ -50,6 +50,12 @@ def said(world: World, name: str, words: str) -> bool:
     return any(words in each.get("message", "") for each in units)
 
 
+def stir(world: World) -> None:
+    """Have its controller look at the claim again."""
+    [claim] = world.cluster.objects("claims")
+    world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+
+
 async def ended(world: World) -> None:
     await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 3600)
     await gone(world)
@@ -193,8 +199,7 @@ def test_what_it_waits_for_is_said_in_the_words_of_its_controller():
         await world.rest(600)
         assert said(world, "db/remove-claim", hold)
         world.claims.releases = True
-        [claim] = world.cluster.objects("claims")
-        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        stir(world)
         await ended(world)
 
     play(story, alone(ready={"condition": "Ready"}), {})
@@ -367,8 +372,7 @@ def test_an_object_whose_kind_is_served_no_more_is_out_of_sight_and_not_gone():
         world.cluster.serve(taken)
         await world.until(lambda: said(world, "db/remove-claim", "db.example.org/hold"), "it to be seen again", 300)
         world.claims.releases = True
-        [claim] = world.cluster.objects("claims")
-        world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        stir(world)
         await ended(world)
 
     play(story)

@@ -148,6 +148,10 @@ def waits_for_field(query: str, kind: str, *, found: int) -> str:
     return f"needs one value of the {kind}: {there} {query}"
 
 
+def kind_not_served(kind: str, api_version: str) -> str:
+    return f"this cluster serves no {kind} of {api_version}: have its definition installed"
+
+
 def kind_lost(kind: str, api_version: str, definition: str, *, proves: bool) -> str:
     """`proves`: that the definition is gone for good proves that all objects of the kind are."""
     end = "; if it is gone for good this ends by itself" if proves else ""

@@ -12,6 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
+from dayfly.plan import words
 
 ACCOUNT: Final = "dayfly-objects"
 # By this our admission policies know a request: nobody else may say so of himself.
@@ -28,10 +29,6 @@ class NotServedError(Exception):
     def __init__(self, message: str, *, scope: bool = False) -> None:
         super().__init__(message)
         self.scope = scope
-
-
-def _unserved(api_version: str, kind: str) -> NotServedError:
-    return NotServedError(f"this cluster serves no {kind} of {api_version}: have its definition installed")
 
 
 def account(namespace: str) -> str:
@@ -63,7 +60,7 @@ class Objects:
             every = []
         served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
         if served is None:
-            raise _unserved(api_version, kind)
+            raise NotServedError(words.kind_not_served(kind, api_version))
         if not served.namespaced:
             raise NotServedError(
                 f"a {kind} of {api_version} lies in no namespace, and no step may make one", scope=True
@@ -71,6 +68,11 @@ class Objects:
         found = anything(api_version, kind, served.name)
         self._kinds[api_version, kind] = self._clock() + _BELIEVED_S, found
         return found
+
+    def _lost(self, kind: Kind) -> NotServedError:
+        """How it was served is believed no more."""
+        self._kinds.pop((kind.api_version, kind.kind), None)
+        return NotServedError(words.kind_not_served(kind.kind, kind.api_version))
 
     def _acting(self, namespace: str) -> Client:
         return self._client.acting_as(account(namespace), EXTRA)
@@ -90,8 +92,7 @@ class Objects:
                 return None
             raise
         except errors.NotServed as missing:
-            self._kinds.pop((kind.api_version, kind.kind), None)
-            raise _unserved(kind.api_version, kind.kind) from missing
+            raise self._lost(kind) from missing
 
     async def is_ending(self, namespace: str) -> bool:
         """Whether the namespace is being deleted: the rights in it go first, and nobody can give any there."""
@@ -176,7 +177,7 @@ class Objects:
             except errors.NotFound:
                 return
             except errors.NotServed as missing:
-                raise _unserved(kind.api_version, kind.kind) from missing
+                raise self._lost(kind) from missing
             except (errors.Conflict, errors.Invalid) as fault:
                 refused = fault
             seen = await self.find(kind, meta["name"], meta["namespace"])

@@ -24,6 +24,7 @@ from dayfly.operator.hooks.kinds import Kind, Kinds, Watched
 from dayfly.operator.hooks.pairs import Pairs, selected
 from dayfly.operator.hooks.target_grants import TargetGrants
 from dayfly.operator.targets.targets import kind_of
+from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target
@@ -153,8 +154,7 @@ class Controller:
             every = []
         served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
         if served is None:
-            message = f"this cluster serves no {kind} of {version}: have its definition installed"
-            raise WaitingError(Reason.KIND_NOT_SERVED, message)
+            raise WaitingError(Reason.KIND_NOT_SERVED, words.kind_not_served(kind, version))
         if not served.namespaced:
             message = f"a {kind} of {version} lies in no namespace, and no hook may go with one"
             raise WaitingError(Reason.REFUSED, message, again=False)
