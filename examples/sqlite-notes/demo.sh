@@ -12,6 +12,8 @@ mkdir "$databases"
 clean_up() {
     code=$?
     trap - EXIT
+    # Whoever stops it half-way is left nothing either: not in the memory of the machine, where steps work.
+    [ "$code" -eq 0 ] || ./dayfly sandbox delete notes-demo --timeout 30s >/dev/null 2>&1 || true
     ./dayfly down >/dev/null 2>&1 || true
     rm -rf -- "$scratch"
     exit "$code"

@@ -110,6 +110,8 @@ def test_a_demonstration_that_is_stopped_leaves_nothing(tmp_path: Path):
         shown.terminate()
         assert shown.wait(timeout=60) == 128 + signal.SIGTERM
     assert list(scratch.iterdir()) == []
+    homes = [home.read_text() for home in Path("/dev/shm").glob("dayfly-*/home")]
+    assert not [home for home in homes if home.startswith(str(scratch))]
 
 
 def test_the_demonstration_fails_where_the_database_stays(tmp_path: Path):
