@@ -78,7 +78,7 @@ HOOKS: tuple[Guard, ...] = (
     guard(
         "what is not served is gone",
         ADAPTER,
-        "if isinstance(missing, errors.NotFound) and await self._is_served(target.api_version, target.kind):",
+        "if isinstance(missing, errors.NotFound) and await served(self._client, target.api_version, target.kind):",
         "if target.name:",
         GONE + "what_is_not_served_is_not_gone",
     ),

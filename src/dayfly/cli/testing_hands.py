@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli.exits import CliError, Exit
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
+from dayfly.kube.discovery import served
 from dayfly.kube.objects import PODS, Resource
 from dayfly.testing import Hand, Lacking
 
@@ -97,9 +98,8 @@ async def meddle(client: Client, hand: Hand, manifest: dict[str, Any], namespace
 
 async def _kind(client: Client, manifest: dict[str, Any]) -> Resource[dict[str, Any]]:
     group, _, version = manifest["apiVersion"].rpartition("/")
-    for each in await client.kinds(manifest["apiVersion"]):
-        if each.kind == manifest["kind"] and "/" not in each.name:
-            return Resource(group, version, each.name, each.kind, dict[str, Any], each.namespaced)
-    raise CliError(
-        Exit.FAILED, f"this cluster has no kind {manifest['kind']} of {manifest['apiVersion']}", "install it"
-    )
+    seen = await served(client, manifest["apiVersion"], manifest["kind"])
+    if seen is None:
+        said = f"this cluster has no kind {manifest['kind']} of {manifest['apiVersion']}"
+        raise CliError(Exit.FAILED, said, "install it")
+    return Resource(group, version, seen.name, seen.kind, dict[str, Any], seen.namespaced)

@@ -10,6 +10,7 @@ from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
+from dayfly.kube.discovery import served
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
 from dayfly.plan import words
@@ -54,18 +55,14 @@ class Objects:
         until, known = self._kinds.get((api_version, kind), (0.0, None))
         if known is not None and self._clock() < until:
             return known
-        try:
-            every = await self._client.kinds(api_version)
-        except errors.NotServed:
-            every = []
-        served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
-        if served is None:
+        seen = await served(self._client, api_version, kind)
+        if seen is None:
             raise NotServedError(words.kind_not_served(kind, api_version))
-        if not served.namespaced:
+        if not seen.namespaced:
             raise NotServedError(
                 f"a {kind} of {api_version} lies in no namespace, and no step may make one", scope=True
             )
-        found = anything(api_version, kind, served.name)
+        found = anything(api_version, kind, seen.name)
         self._kinds[api_version, kind] = self._clock() + _BELIEVED_S, found
         return found
 

@@ -6,6 +6,7 @@ from dayfly import compile as compiler
 from dayfly.execute.pod import trial
 from dayfly.kube import errors
 from dayfly.kube.client import Client
+from dayfly.kube.discovery import served
 from dayfly.kube.objects import AnnotatedMeta, Key, Resource, anything
 from dayfly.kube.ownership import add_finalizer
 from dayfly.operator.cluster.caches import Cluster, Pair, finalized
@@ -148,17 +149,13 @@ class Controller:
     async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
         """How the API serves what it selects."""
         version, kind = selector.api_version, selector.kind
-        try:
-            every = await self._client.kinds(version)
-        except errors.NotServed:
-            every = []
-        served = next((each for each in every if each.kind == kind and "/" not in each.name), None)
-        if served is None:
+        seen = await served(self._client, version, kind)
+        if seen is None:
             raise WaitingError(Reason.KIND_NOT_SERVED, words.kind_not_served(kind, version))
-        if not served.namespaced:
+        if not seen.namespaced:
             message = f"a {kind} of {version} lies in no namespace, and no hook may go with one"
             raise WaitingError(Reason.REFUSED, message, again=False)
-        return anything(version, kind, served.name)
+        return anything(version, kind, seen.name)
 
     async def _hold(self, seen: HookObject) -> None:
         """Before anything is begun for its objects: it is not to go while it owes them anything.

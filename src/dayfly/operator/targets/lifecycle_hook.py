@@ -16,6 +16,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
+from dayfly.kube.discovery import served
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, anything
 from dayfly.operator.cluster.caches import Cluster
@@ -126,18 +127,12 @@ class HookedTarget(Plain):
     async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""
         target, plural = run.ledger.target, run.spec.plural
-        if isinstance(missing, errors.NotFound) and await self._is_served(target.api_version, target.kind):
+        if isinstance(missing, errors.NotFound) and await served(self._client, target.api_version, target.kind):
             return
         if await self._is_undefined(_hook(run).definition):
             return
         definition = f"{plural}.{self.resource.group}"
         raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=True))
-
-    async def _is_served(self, api_version: str, kind: str) -> bool:
-        try:
-            return any(each.kind == kind for each in await self._client.kinds(api_version))
-        except errors.NotServed:
-            return False
 
     async def _is_undefined(self, definition: str) -> bool:
         """Whether the kind's definition, of which we know that there was one, is gone, and all objects with it."""
