@@ -6,7 +6,10 @@ import asyncio
 import base64
 import json
 import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,19 @@ def write(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = Non
     }
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def certified(folder: Path) -> Iterator[str]:
+    """A key and its certificate, as a kubeconfig holds them."""
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=me"
+    files = [folder / "key", folder / "certificate"]
+    subprocess.run(["openssl", *made.split(), "-keyout", files[0], "-out", files[1]], check=True, capture_output=True)
+    return (base64.b64encode(file.read_bytes()).decode() for file in files)
+
+
+def descriptors() -> int:
+    """How many this process holds."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def cluster_of(kubeconfig: Path) -> dict[str, Any]:
@@ -63,6 +79,23 @@ class TestLoad:
         assert await found.header() == "Bearer secret"
         assert found.server == "http://127.0.0.1:1"
         assert found.tls is None
+
+    async def test_keys_in_the_file_are_written_nowhere(self, tmp_path: Path, monkeypatch):
+        """Whoever is killed would leave them."""
+        key, certificate = certified(tmp_path)
+        cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": certificate}
+        user = {"client-certificate-data": certificate, "client-key-data": key}
+        config = write(tmp_path / "config", user, cluster)
+        (nowhere := tmp_path / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
+        found = await auth.load(config)
+        held = descriptors()
+        again = await auth.load(config)
+        assert list(nowhere.iterdir()) == []
+        assert descriptors() == held, "they are held once"
+        for each in (found, again):
+            assert each.tls is not None
+            assert each.tls.get_ca_certs()
 
     async def test_password(self, tmp_path: Path):
         """Basic authentication."""

@@ -3,6 +3,9 @@
 The package's own `__init__`s import all of them, which every command that names a context would pay for with a second
 of a processor and 70 MB. So while the loader is imported they are stood in for. Whoever else imports the package in
 this process finds nothing of that: it is loaded whole for them. Where it is there whole already, it is taken as it is.
+
+It hands on certificates and keys as files, which it removes when the interpreter ends: one that is killed leaves a key
+in /tmp, where every step of a `dayfly up` sees it. Loaded here they are files in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 import sys
+import tempfile
 import threading
 import types
 from pathlib import Path
@@ -50,4 +55,14 @@ def _load(folder: Path) -> Any:
     client: Any = sys.modules[f"{_PACKAGE}.aio.client"]
     client.Configuration = importlib.import_module(f"{_PACKAGE}.aio.client.configuration").Configuration
     client.ApiClient = None  # what the loader would make of its result for others
-    return importlib.import_module(f"{_PACKAGE}.aio.config")
+    config = importlib.import_module(f"{_PACKAGE}.aio.config")
+    if hasattr(os, "memfd_create"):
+        beside = {"mkstemp": _in_memory, "NamedTemporaryFile": tempfile.NamedTemporaryFile}
+        config.kube_config.tempfile = types.SimpleNamespace(**beside)
+    return config
+
+
+def _in_memory(**_where: str | None) -> tuple[int, str]:
+    """In the place of `tempfile.mkstemp`. The loader keeps it, by what it holds, as long as the process lives."""
+    descriptor = os.memfd_create("kubeconfig")
+    return descriptor, f"/proc/self/fd/{descriptor}"
