@@ -140,4 +140,11 @@ KUBE: tuple[Guard, ...] = (
         "",
         "operator/test_nesting.py::test_one_that_lives_keeps_what_it_has_until_it_is_deleted",
     ),
+    guard(
+        "a key that a kubeconfig holds lies in /tmp",
+        "kube/kubeconfig.py",
+        'if hasattr(os, "memfd_create"):',
+        "if not config:",
+        "kube/test_auth.py::TestLoad::test_keys_in_the_file_are_written_nowhere",
+    ),
 )
