@@ -189,6 +189,14 @@ async def test_of_an_order_that_is_carried_out_nothing_is_kept(heard: Heard) -> 
     assert not heard.host.end._tasks
 
 
+async def test_of_a_run_that_is_over_nothing_is_kept(heard: Heard) -> None:
+    """A host that is never started anew sees any number of them."""
+    await heard.told(offer(2))
+    await heard.told(wire.Lease(session=1, number=3, uid="u", until=90))
+    heard.host.end.ended("u")
+    assert not heard.host.end._newest
+
+
 async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []

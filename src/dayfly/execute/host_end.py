@@ -210,7 +210,8 @@ class HostEnd(abc.ABC):
     def ended(self, uid: str) -> None:
         """The run is over, durably."""
         self._changed.discard(uid)
-        self._newest.pop(("lease", uid), None)
+        for replaced in ("offer", "lease"):  # whatever comes late is told that it is over
+            self._newest.pop((replaced, uid), None)
         if self._session:
             self._say_end(uid)
 
