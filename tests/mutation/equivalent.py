@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _RISES = "the number of a report has to rise with each change, and by how much nobody asks"
 _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been built to do otherwise"
+_LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
     "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(every) -> (_rest(desk, going))": (
@@ -154,15 +155,21 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/addresses.py Addresses._is_ours: seen.metadata.labels or {} -> (seen.metadata.labels)": (
         "they were asked for by a label"
     ),
-    "operator/routes/previews.py Previews.seen: each.metadata.labels or {} -> (each.metadata.labels)": (
-        "what belongs to a run is found by a label that it has"
+    "operator/routes/route_reconciler.py RouteReconciler._settling: 0 -> 1": (
+        "a moment in unix milliseconds that is over: no clock shows 0"
     ),
+    "operator/routes/route_reconciler.py RouteReconciler._ours: seen.metadata.labels or {} -> (seen.metadata.labels)": _LABELLED,
+    "operator/routes/route_reconciler.py RouteReconciler._own_services: each.metadata.labels or {} -> (each.metadata.labels)": _LABELLED,
+    "operator/routes/route_reconciler.py RouteReconciler._tidy: seen.metadata.labels or {} -> (seen.metadata.labels)": _LABELLED,
+    "operator/routes/route_reconciler.py _fork: meta.labels or {} -> (meta.labels)": _LABELLED,
+    "operator/states/state_server.py _App._answer: refusal is not None or who is None -> (refusal is not None)": (
+        "who is nobody is always refused"
+    ),
+    "operator/routes/previews.py Previews.seen: each.metadata.labels or {} -> (each.metadata.labels)": _LABELLED,
     "operator/objects/object_observer.py ObjectObserver.ask: view.hindered is not None or view.kind is None -> "
     "(view.hindered is not None)": "of a kind that is not served it is told what hinders it",
     "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
-    "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": (
-        "what belongs to a run is found by a label that it has"
-    ),
+    "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
     "operator/executors/step_observer.py _in_time: record.claimed_at <= fact.result.ended_at <= now -> "
     "(record.claimed_at <= fact.result.ended_at < now)": "an end of this very moment is replaced by itself",
 }

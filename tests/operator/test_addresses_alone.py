@@ -13,14 +13,15 @@ from rig.gateways import KINDS
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.kube.objects import Key
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.addresses import TOLD_S, Addresses
 from dayfly.operator.routes.led_keys import LedKeys
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
-from dayfly.spec.lifecycle import Baseline
-from dayfly.spec.run import State
+from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Target, Unit
+from dayfly.spec.run import Run, State, UnitRecord
 from kube.fake import run
 
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
@@ -229,6 +230,37 @@ class TestHearing:
             assert [name for name, _ in bench.later if name != "group"] == woken
 
         played(story)
+
+    def test_whoever_has_an_address_hears_where_its_key_leads_while_it_has_one(self):
+        async def story(bench: Bench):
+            keys = LedKeys(bench.caches)
+            shown = Unit(
+                name="page", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="web.shop.svc", port=80, key="k")
+            )
+            led = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
+            heard(bench, "group", 1, shown)
+            bench.later.clear()
+            heard(bench, "box", 1, led)
+            assert "group" in dict(bench.later)
+            assert [made.metadata.name for made, _ in keys.of("k", "shop")] == ["box"]
+            bench.later.clear()
+            heard(bench, "box", 2, led)
+            assert "group" not in dict(bench.later), "it leads where it led"
+            heard(bench, "group", 2)
+            bench.later.clear()
+            heard(bench, "box", 3)
+            assert "group" not in dict(bench.later)
+            assert (keys._leading, keys._addresses) == ({}, {}), "of what is gone nothing is kept"
+
+        played(story)
+
+
+def heard(bench: Bench, name: str, version: int, *units: Unit) -> None:
+    """A run keeps these units now, and routes are there."""
+    meta = AnnotatedMeta(name=name, uid=name, resource_version=str(version))
+    routes = {KEY[0]: UnitRecord(attempt=1, state=State.CLAIMED, kind=Kind.ROUTE)}
+    ledger = Run(uid=name, target=Target(kind="Sandbox", namespace="shop", name=name, uid=name), plan="", units=routes)
+    bench.caches.runs.put(RunObject(metadata=meta, ledger=ledger, spec=RunSpec(forks=units)))
 
 
 def address(to: str, labels: dict[str, str], version: int) -> RouteObject:

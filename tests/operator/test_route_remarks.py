@@ -7,8 +7,13 @@ import pytest
 
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import Beside
+from dayfly.execute.gateway.rules import Sign
 from dayfly.execute.gateway.run import HTTP_ROUTES
+from dayfly.execute.istio.read import VirtualService
+from dayfly.execute.istio.rules import MOST_MATCHES, Mark, Thread
+from dayfly.kube.objects import Key
 from dayfly.operator.routes.route_builder import MOST_REMARKS, MOST_SERVICES, _brief, _oldest, _remarks
+from dayfly.operator.routes.strands import Strand
 
 TAKEN = {"parents": [{"parentRef": {"name": "edge"}, "conditions": [{"type": "Accepted", "status": "True"}]}]}
 
@@ -17,6 +22,11 @@ def route(status: dict) -> RouteObject:
     return msgspec.convert(
         {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}, "status": status}, RouteObject
     )
+
+
+def rule(match: list[dict] | None = None) -> dict:
+    """Of a VirtualService."""
+    return {"match": match or [{}], "route": [{"destination": {"host": "web"}}]}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +53,34 @@ def route(status: dict) -> RouteObject:
 )
 def test_each_has_its_words_and_rules_are_counted_from_one(status, made, said):
     assert list(_remarks(HTTP_ROUTES, route(status), made)) == said
+
+
+SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (None, []),
+        ([rule()], []),
+        (
+            [rule(), rule(SIGNED), rule(SIGNED)],
+            ["rule 2, 3 of VirtualService shop/web asks for all the headers that could carry a key itself"],
+        ),
+        (
+            [rule([{}] * MOST_MATCHES)],
+            [
+                "VirtualService shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+            ],
+        ),
+    ],
+    ids=["none yet", "room", "no room", "many"],
+)
+def test_rules_of_a_virtual_service_that_have_no_room_for_a_key_are_said(rules, said):
+    thread = Thread(Mark(1, "box", "f-web"), "shop", {"web": "f-web"}, (Sign("baggage", "k"),))
+    meta = {"namespace": "shop", "name": "web"}
+    seen = rules and msgspec.convert({"metadata": meta, "spec": {"http": rules}}, VirtualService)
+    assert list(Strand(Key("shop", "web"), thread, seen, "web").remarks) == said
 
 
 def test_of_many_only_how_many_more_there_are_is_said():
