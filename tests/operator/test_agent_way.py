@@ -17,6 +17,11 @@ async def test_a_token_does_not_travel_in_clear(url):
         HttpWay(url, "token")
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+async def test_within_this_machine_it_may(host):
+    await HttpWay(f"http://{host}:7777", "token").close()
+
+
 @pytest.fixture
 async def server():
     """One that leads elsewhere, and one to which it leads."""
@@ -26,6 +31,8 @@ async def server():
         asked.append(f"{request.path} {request.headers.get('signadot-cluster-token')}")
         if request.path.endswith("/births"):
             return web.Response(status=307, headers={"Location": "/elsewhere"})
+        if request.path.endswith("/said"):
+            return web.Response(body=await request.read())
         return web.Response(body=b"x" * (17 << 20 if request.path.endswith("/huge") else 3))
 
     app = web.Application()
@@ -49,6 +56,18 @@ async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
     finally:
         await way.close()
     assert asked == [f"/api/v2/agent/{name} t" for name in ("births", "messages", "huge")]
+
+
+async def test_what_is_said_arrives_and_so_much_comes_back_and_no_more(server, monkeypatch):
+    url, _ = server
+    way = HttpWay(url, "t")
+    monkeypatch.setattr("dayfly.operator.agent.way.MOST_BYTES", 3)
+    try:
+        assert (await way.ask("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
+        with pytest.raises(WayError, match="too long"):
+            await way.ask("POST", "said", body=b"{  }", seconds=10)
+    finally:
+        await way.close()
 
 
 async def test_it_goes_by_the_proxy_that_the_environment_names(server, monkeypatch):

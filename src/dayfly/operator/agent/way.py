@@ -78,7 +78,7 @@ class HttpWay:
                     method, self._base + path, params=query, data=body or None, allow_redirects=False
                 ) as response,
             ):
-                found = await response.content.read(MOST_BYTES + 1)
+                found = b""
                 while len(found) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
                     found += more
                 if len(found) > MOST_BYTES:
