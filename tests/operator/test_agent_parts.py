@@ -38,6 +38,8 @@ from dayfly.spec.run import decode
 from dayfly.spec.wire import HostUnavailableError, RefusedError
 from kube.fake import Harm, rest
 
+ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
+
 
 def box(*, deleted: bool = False, finalizers: tuple[str, ...] = (), **notes: str) -> SandboxObject:
     meta = {"name": NAME, "namespace": "acme-boxes", "uid": "u", "finalizers": list(finalizers)}
@@ -193,10 +195,12 @@ class TestRelease:
                 asked.append(uid)
                 if uid == "a":
                     raise errors.ServerTrouble("GET", "slow", status=500)
+                await rest(1)
+                asked.append("done")
 
             with pytest.raises(errors.ServerTrouble):
                 await Release(bench.caches).noted(["a", "b"], ended)
-            assert asked == ["a", "b"]
+            assert asked == ["a", "b", "done"]
 
         played(story)
 
@@ -287,6 +291,7 @@ class TestAdmission:
     ("fault", "said"),
     [
         (errors.Forbidden("POST", "no right", status=403), "kubectl create rolebinding dayfly-agent -n acme-boxes "),
+        (errors.Forbidden("POST", "it ends", status=403, causes=(ENDING,)), "it ends$"),
         (errors.ServerTrouble("POST", "slow", status=500), "slow"),
     ],
 )
