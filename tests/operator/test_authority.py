@@ -25,6 +25,22 @@ def test_it_is_made_once_and_cannot_be_changed():
     run(story())
 
 
+def test_whoever_only_reads_states_makes_none():
+    """The command that reads one is no reason for a cluster to have a key."""
+
+    async def story():
+        server = FakeCluster(seed=1, extra=KINDS)
+        client = Client(server.transport("reader"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        with pytest.raises(authority.BrokenAuthorityError, match="no state was ever kept here"):
+            await authority.load(client, "dayfly-system", make_it=False)
+        assert server.objects("secrets") == []
+        made = await authority.load(client, "dayfly-system")
+        assert await authority.load(client, "dayfly-system", make_it=False) == made
+
+    run(story())
+
+
 @pytest.mark.parametrize("data", [None, {"key": "eA=="}])
 def test_one_that_was_emptied_is_said_and_not_made_anew(data):
     async def story():

@@ -1,0 +1,35 @@
+"""When it is said that the end of something is near, by what its owner wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.operator.status.expiry import Expiry
+from dayfly.plan.world import Wish, World
+from dayfly.spec.lifecycle import Target
+from dayfly.spec.run import Phase, Run
+
+END = 1_800_000_000_000
+HOUR = {"ttl": {"duration": "1h"}}
+
+
+def world(phase: Phase = Phase.OPEN, at: int = END) -> World:
+    target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
+    return World(run=Run(uid="u", target=target, plan="", phase=phase), wish=Wish(expires_at=at))
+
+
+def test_it_is_near_when_a_tenth_of_its_life_is_left():
+    warns = END - 360_000
+    assert Expiry.of(world(), HOUR, warns - 1) == Expiry(END, warns)
+    assert Expiry.of(world(), HOUR, warns) == Expiry(END, warns, soon=True)
+
+
+@pytest.mark.parametrize("spec", [{}, {"ttl": None}, {"ttl": "1h"}, {"ttl": {}}, {"ttl": {"duration": "soon"}}])
+def test_of_a_life_that_is_written_in_no_known_form_nothing_is_said(spec):
+    """Whoever edits it may write anything, and the status is told all the same."""
+    assert Expiry.of(world(), spec, END) == Expiry()
+
+
+@pytest.mark.parametrize("of", [None, world(Phase.CLOSED), world(at=0)], ids=["no run", "it ends", "for ever"])
+def test_what_does_not_end_by_itself_is_not_near_its_end(of):
+    assert Expiry.of(of, HOUR, END) == Expiry()

@@ -1,0 +1,140 @@
+"""The port for states, each rule alone: whose time is over, what an answer is called, and how long a certificate is used."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dayfly.execute.state.head import Answer
+from dayfly.operator.states import authority, state_server
+from dayfly.operator.states.state_server import ANEW_S, BODY_S, _App
+from kube.fake import rest, run
+
+DAY = 24 * 3600.0
+
+
+class Asked:
+    """A request whose body comes to its end after so many bytes, or never."""
+
+    method, path, headers, query = "POST", "/state/box-1/stack", {}, {}
+
+    def __init__(self, body: bytes = b"", *, ends: bool = True) -> None:
+        self.content = self
+        self._left = [body] if body else []
+        self._ends = ends
+
+    def at_eof(self) -> bool:
+        return self._ends and not self._left
+
+    async def readany(self) -> bytes:
+        if not self._left:
+            await asyncio.Event().wait()
+        return self._left.pop()
+
+
+def served(answer: Answer | None = None) -> _App:
+    """Everybody is let in, and is of one run."""
+
+    async def admit(*_: Any) -> Answer | None:
+        return None
+
+    async def handle(*_: Any) -> Answer | None:
+        return answer
+
+    who = SimpleNamespace(run="box-1")
+    return _App(SimpleNamespace(identify=lambda *_: who, admit=admit, handle=handle))
+
+
+class TestAnswering:
+    @pytest.mark.parametrize("begun", [b"", b"x" * 11], ids=["small", "large"])
+    def test_whose_body_does_not_come_to_its_end_is_told_so_and_may_ask_again(self, monkeypatch, begun):
+        monkeypatch.setattr(state_server, "SMALL", 10)
+
+        async def story():
+            app, loop = served(), asyncio.get_running_loop()
+            for _ in range(2):
+                began = loop.time()
+                assert (await app.handle(Asked(begun, ends=False))).status == 408
+                assert loop.time() - began == BODY_S
+
+        run(story())
+
+    @pytest.mark.parametrize(("json", "called"), [(True, "application/json"), (False, "text/plain")])
+    def test_an_answer_says_what_it_is(self, json, called):
+        async def story():
+            answer = await served(Answer(423, b"{}", json=json)).handle(Asked(b"x"))
+            assert (answer.status, answer.body, answer.content_type) == (423, b"{}", called)
+
+        run(story())
+
+
+class Port:
+    """Access to states at an address, and a port; what is done with them."""
+
+    namespace, client = "dayfly-system", None
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.address, self.taken = "10.0.0.1", False
+        self.certified: list[tuple[float, list[str]]] = []
+        self.runners: list[str] = []
+        monkeypatch.setattr(state_server, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
+        monkeypatch.setattr(state_server, "certify", lambda _context, names: self.certified.append(names))
+        monkeypatch.setattr(
+            state_server, "web", SimpleNamespace(ServerRunner=lambda _: self, TCPSite=lambda *_, **__: self)
+        )
+        monkeypatch.setattr(authority, "leaf", lambda _known, names: (asyncio.get_running_loop().time(), names))
+
+    async def names(self) -> list[str]:
+        return [self.address]
+
+    async def authority(self) -> Any:
+        return SimpleNamespace(keys=None)
+
+    async def setup(self) -> None:
+        self.runners.append("made")
+
+    async def start(self) -> None:
+        if self.taken:
+            raise OSError("taken")
+
+    async def cleanup(self) -> None:
+        self.runners.append("gone")
+
+
+def serving(monkeypatch: pytest.MonkeyPatch, story: Any) -> None:
+    async def main() -> None:
+        port = Port(monkeypatch)
+        async with state_server.serving(port, 8443, lambda: 0):
+            await story(port)
+
+    run(main())
+
+
+class TestServing:
+    def test_a_certificate_is_made_anew_in_time_and_where_the_address_is_another(self, monkeypatch):
+        monkeypatch.setattr(state_server, "LOOK_S", DAY)
+
+        async def story(port: Port):
+            await rest(ANEW_S + DAY + 1)
+            await rest(2 * DAY)
+            assert port.certified == [(0.0, ["10.0.0.1"]), (ANEW_S + DAY, ["10.0.0.1"])]
+            port.address = "10.0.0.2"
+            await rest(DAY)
+            assert port.certified[2:] == [(ANEW_S + 4 * DAY, ["10.0.0.2"])]
+            assert port.runners == ["made"], "the port stays"
+
+        serving(monkeypatch, story)
+
+    def test_of_a_try_that_could_not_have_the_port_nothing_is_left(self, monkeypatch):
+        async def story(port: Port):
+            port.taken = True
+            await rest(1)
+            assert port.runners == ["made", "gone"]
+            port.taken = False
+            await rest(state_server.LOOK_S)
+            assert port.runners == ["made", "gone", "made"]
+
+        serving(monkeypatch, story)
