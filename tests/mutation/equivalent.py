@@ -155,6 +155,10 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/addresses.py Addresses._is_ours: seen.metadata.labels or {} -> (seen.metadata.labels)": (
         "they were asked for by a label"
     ),
+    "operator/front/front.py Front.run: 1 -> 2": "each plugin is judged by itself, so of several at once the same is said",
+    'operator/front/plugins.py Plugins.reconcile: meta.creation_timestamp or "" -> (meta.creation_timestamp)': (
+        "of what it has, a server knows when it was made: type checkers ask for the other"
+    ),
     "operator/routes/route_reconciler.py RouteReconciler._settling: 0 -> 1": (
         "a moment in unix milliseconds that is over: no clock shows 0"
     ),
@@ -168,6 +172,9 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/previews.py Previews.seen: each.metadata.labels or {} -> (each.metadata.labels)": _LABELLED,
     "operator/objects/object_observer.py ObjectObserver.ask: view.hindered is not None or view.kind is None -> "
     "(view.hindered is not None)": "of a kind that is not served it is told what hinders it",
+    "operator/status/resource_status.py ResourceStatus._resource: return wait -> return None (1)": (
+        "what a process before this one has said is long ago: what is other is said at once, and 0 is left out as well"
+    ),
     "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
     "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
     "operator/executors/step_observer.py _in_time: record.claimed_at <= fact.result.ended_at <= now -> "

@@ -121,7 +121,8 @@ def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_lea
 
 async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_is_told(monkeypatch, caplog):
     monkeypatch.setattr(sandbox_events, "MOST_WAITING", 3)
-    listening = SimpleNamespace(listen=lambda _: None)
+    listeners = []
+    listening = SimpleNamespace(listen=listeners.append)
     status = SimpleNamespace()
 
     async def post(_body):
@@ -129,9 +130,12 @@ async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_i
 
     events = SandboxEvents(SimpleNamespace(sandboxes=listening), Receiver(post, "r"), status)
 
-    def note(name, namespace="shop", **labels):
+    def box(name, namespace="shop", **labels):
         meta = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
-        status.told(msgspec.convert({"metadata": meta}, SandboxObject), report(), 1, Expiry())
+        return msgspec.convert({"metadata": meta}, SandboxObject)
+
+    def note(*who, **labels):
+        status.told(box(*who, **labels), report(), 1, Expiry())
 
     note("served", **{SERVED_LABEL: "u"})
     assert events._waiting == {}
@@ -141,11 +145,15 @@ async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_i
     assert [each.id for each in events._waiting["shop"]] == ["c/1/ready", "d/1/ready"]
     assert len(events._waiting["pay"]) == 1
     assert [each.getMessage() for each in caplog.records] == ["3 events wait for r: the oldest of shop are dropped"]
-    running = asyncio.create_task(events.run())
+    listeners[0](Change(Key("shop", "a"), box("a"), None))
+    assert "a" not in events._told, "of what is gone nothing is kept"
+    running, sending = asyncio.create_task(events.run()), list(events._delivery.tasks.values())
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert (events._waiting, events._told) == ({}, {}), "whoever leads no more knows nothing"
+    assert len(sending) == 2
+    assert all(task.cancelled() for task in sending), "and sends nothing"
 
 
 def test_of_a_run_that_somebody_else_has_ended_nothing_is_kept():

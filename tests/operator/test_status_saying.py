@@ -11,12 +11,20 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference
-from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject, resource_name
+from dayfly.operator.cluster.objects import (
+    SERVED_KEY_ANNOTATION,
+    DocumentObject,
+    RunObject,
+    SandboxObject,
+    resource_name,
+)
 from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatus
 from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxStatus, WaitingError
 from dayfly.plan.reasons import Reason
+from dayfly.plan.route_groups import EXPIRES
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Wish
+from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.report import Report, UnitReport
@@ -215,6 +223,21 @@ class TestSandbox:
         await bench.say()
         assert len(bench.client.said) == 2
 
+    @pytest.mark.parametrize(("notes", "key"), [({SERVED_KEY_ANNOTATION: "theirs"}, "theirs"), ({}, routing_key("u"))])
+    async def test_the_key_of_a_control_planes_sandbox_is_the_one_that_it_was_given_there(self, notes, key):
+        bench = Boxes(annotations=notes)
+        await bench.say()
+        assert bench.client.said[0]["routingKey"] == key
+
+    @pytest.mark.parametrize("said", [False, True])
+    async def test_that_its_end_is_near_is_an_event_unless_a_process_before_this_one_has_said_it(self, said):
+        told = [{"type": EXPIRES, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "then"}]
+        status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
+        bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
+        bench.scene.world.wish = Wish(expires_at=NOW)
+        await bench.say()
+        assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
+
     async def test_a_doubt_is_an_event(self):
         bench = Boxes()
         bench.status.doubt(bench.box, "nobody takes that")
@@ -306,7 +329,7 @@ class TestResources:
         spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
         bench = Resources()
         bench.client.there = bench.client.resource("r", **msgspec.to_builtins(spoken))
-        assert await bench.say() == 0.0
+        assert [await bench.say(), await bench.say()] == [0.0, 0.0]
         assert bench.client.said == []
         await bench.say(report(unit("failed"), ready=False, reason="ResourceFailed"))
         assert bench.client.said[0]["phase"] == "Failed"

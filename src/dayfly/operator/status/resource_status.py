@@ -87,7 +87,7 @@ class ResourceStatus:
             if not owned(made.metadata, run):
                 return FOREIGN_AGAIN_S
             memory.uid = made.metadata.uid
-            if made.status is not None and not throttle.news:
+            if made.status is not None:
                 spoken = made.status
                 throttle = StatusThrottle.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
                 memory.throttle = throttle
