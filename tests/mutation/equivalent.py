@@ -156,6 +156,9 @@ EQUIVALENT: dict[str, str] = {
         "they were asked for by a label"
     ),
     "operator/front/front.py Front.run: 1 -> 2": "each plugin is judged by itself, so of several at once the same is said",
+    "operator/front/sandboxes.py _check_pods: seen.spec.get(\"resources\") or [] -> (seen.spec.get('resources'))": (
+        "where none is wished for, no document is of any"
+    ),
     'operator/front/plugins.py Plugins.reconcile: meta.creation_timestamp or "" -> (meta.creation_timestamp)': (
         "of what it has, a server knows when it was made: type checkers ask for the other"
     ),
@@ -166,6 +169,16 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/route_reconciler.py RouteReconciler._own_services: each.metadata.labels or {} -> (each.metadata.labels)": _LABELLED,
     "operator/routes/route_reconciler.py RouteReconciler._tidy: seen.metadata.labels or {} -> (seen.metadata.labels)": _LABELLED,
     "operator/routes/route_reconciler.py _fork: meta.labels or {} -> (meta.labels)": _LABELLED,
+    "operator/routes/weaver.py Weaver.lack: 0 -> 1": "a moment in unix milliseconds that is over: no clock shows 0",
+    "operator/routes/weaver.py Weaver.lack: strand.is_off or strand.seen is None -> (strand.is_off)": (
+        "what is not there is other than it is to be: type checkers ask for both"
+    ),
+    **{
+        f"operator/states/state_secrets.py {where}: secret.data or {{}} -> (secret.data)": (
+            "one that somebody has emptied cannot be read: by which error nobody asks"
+        )
+        for where in ("chunks", "head_of")
+    },
     "operator/states/state_server.py _App._answer: refusal is not None or who is None -> (refusal is not None)": (
         "who is nobody is always refused"
     ),

@@ -17,7 +17,7 @@ from rig.gateways import EDGE, KINDS, PATH
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
-from dayfly.execute.istio.read import VirtualService
+from dayfly.execute.istio.read import VirtualService, Write
 from dayfly.execute.istio.rules import Mark
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
@@ -27,6 +27,7 @@ from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.route_reconciler import EMPTY_S, RouteReconciler, namespaces_of
 from dayfly.operator.routes.standing import SETTLE_MS
+from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -183,6 +184,39 @@ class TestStanding:
             sight = await bench.observed()
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
+
+        played(story)
+
+    def test_once_its_rules_are_woven_proxies_have_a_moment_to_know_them(self):
+        async def story(bench: Bench):
+            bench.meshed()
+            written = words.route_written("VirtualService", "shop/web")
+            assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
+            await bench.kept()
+            assert (await bench.stands()).message == words.route_settling_silently()
+            assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
+            bench.clock += WOVEN_MS - 1
+            assert (await bench.stands()).message == words.route_settling_silently()
+            assert bench.later == [pytest.approx(0.002)]
+            bench.clock += 1
+            assert await bench.stands() == Running(since=1)
+            bench.ask("PATCH", meshes.path(name="web"), {"spec": {"http": [THEIRS]}}, MERGE)
+            bench.look()
+            assert (await bench.stands()).message == written
+            await bench.kept()
+            assert (await bench.stands()).message == words.route_settling_silently(), "once more"
+
+        played(story)
+
+    def test_rules_that_were_written_before_they_were_first_seen_are_known_sooner(self):
+        async def story(bench: Bench):
+            bench.meshed()
+            await bench.kept()
+            [seen] = bench.caches.virtual_services
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock - WOVEN_MS))]
+            meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
+            bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
+            assert await bench.stands() == Running(since=1)
 
         played(story)
 

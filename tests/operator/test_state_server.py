@@ -109,6 +109,7 @@ def serving(monkeypatch: pytest.MonkeyPatch, story: Any) -> None:
         port = Port(monkeypatch)
         async with state_server.serving(port, 8443, lambda: 0):
             await story(port)
+        assert port.runners[-2:] == ["made", "gone"], "it ends with the block"
 
     run(main())
 

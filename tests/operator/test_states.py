@@ -22,8 +22,8 @@ from dayfly.execute.state import access, seal
 from dayfly.execute.state.head import Head
 from dayfly.execute.state.service import Place
 from dayfly.kube.client import Client as Kube
-from dayfly.kube.objects import SECRETS, AnnotatedMeta, anything
-from dayfly.operator.cluster.objects import RUNS, RunObject
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, anything
+from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.states import authority, bounded_server, state_secrets, state_server
 from dayfly.operator.states.state_access import ForeignTokenError, NoStatesError, StateAccess
@@ -156,12 +156,23 @@ class TestKeeping:
     async def test_a_namespace_has_so_much_and_no_more(self, server, monkeypatch, bound):
         mine = server.client()
         await mine.lock("a")
-        await mine.write(b"first", "a")
+        monkeypatch.setattr(state_secrets, "MOST_STATES", 1)
+        assert await mine.write(b"first", "a") == 200
         monkeypatch.setattr(state_secrets, bound, 0)
         status, said = await mine.ask("POST", b"second", "a")
         assert (status, b"the sandboxes of namespace team have 1 states" in said) == (413, True)
         assert await mine.read() == b"first"
         assert len(server.secrets()) == 2
+
+    async def test_what_it_has_counts_with_what_is_to_be_kept(self, server, monkeypatch):
+        mine = server.client()
+        await mine.lock("a")
+        await mine.write(b"first", "a")
+        stored = (await server.stores[0].find(Place("box-1", "stack"))).head.stored
+        monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored - 1)
+        assert await mine.write(b"other", "a") == 413
+        monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored)
+        assert await mine.write(b"other", "a") == 200
 
     async def test_older_versions_go_by_uid(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.execute.state.head.KEEP", 2)
@@ -198,6 +209,7 @@ class TestToken:
             await server.access.grant(server.run, STEP, 1)
         (secret,) = server.secrets()
         assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == (RUNNERS, given.token.secret)
+        assert secret["immutable"] is True
         token = base64.b64decode(secret["data"][given.token.key]).decode()
         keys = (await server.access.authority()).keys
         who = access.identify(keys, "/state/box-1/stack", given.variables["TF_HTTP_USERNAME"], token)
@@ -206,6 +218,24 @@ class TestToken:
         assert len(server.secrets()) == 1
         await server.access.revoke(server.run, "stack/apply", 1, RUNNERS)
         assert server.secrets() == []
+        [gone] = [call.request for call in server.cluster.calls if call.request.method == "DELETE"]
+        assert msgspec.json.decode(gone.body)["preconditions"]["uid"] == secret["metadata"]["uid"]
+
+    async def test_one_that_goes_with_nobody_is_not_taken_for_the_attempts(self, server):
+        await server.service()
+        await server.access.grant(server.run, STEP, 1)
+        [secret] = server.secrets()
+        patch = {"metadata": {"ownerReferences": None}}
+        await server.kube.patch(SECRETS, patch, secret["metadata"]["name"], RUNNERS)
+        with pytest.raises(ForeignTokenError):
+            await server.access.grant(server.run, STEP, 1)
+
+    async def test_one_that_opens_nothing_is_not_taken_for_the_attempts(self, server):
+        await server.service()
+        key = Key(RUNNERS, (await server.access.given(server.run, STEP, 1)).token.secret)
+        await server.kube.create(SECRETS, secret_of(server.run, key, state_secrets.TYPE, {"token": b"other"}), RUNNERS)
+        with pytest.raises(ForeignTokenError, match=f"Secret {key} is not Dayfly's; delete it"):
+            await server.access.grant(server.run, STEP, 1)
 
     async def test_anothers_secret_of_that_name_is_neither_taken_nor_removed(self, server):
         await server.service()

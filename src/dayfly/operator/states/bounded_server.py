@@ -51,7 +51,6 @@ class BoundedServer(web.Server):
                 self._wait(request.protocol)
 
     def _wait(self, handler: RequestHandler) -> None:
-        self._wait_no_more(handler)
         self._timers[handler] = asyncio.get_running_loop().call_later(HEAD_S, handler.force_close)
 
     def _wait_no_more(self, handler: RequestHandler) -> None:
