@@ -246,19 +246,22 @@ class TestHearing:
             bench.later.clear()
             heard(bench, "box", 2, led)
             assert "group" not in dict(bench.later), "it leads where it led"
+            heard(bench, "box", 3, led, state=State.DONE)
+            assert keys.of("k", "shop") == [], "its route is no more"
             heard(bench, "group", 2)
+            heard(bench, "box", 4, led)
             bench.later.clear()
-            heard(bench, "box", 3)
+            heard(bench, "box", 5)
             assert "group" not in dict(bench.later)
             assert (keys._leading, keys._addresses) == ({}, {}), "of what is gone nothing is kept"
 
         played(story)
 
 
-def heard(bench: Bench, name: str, version: int, *units: Unit) -> None:
-    """A run keeps these units now, and routes are there."""
+def heard(bench: Bench, name: str, version: int, *units: Unit, state: State = State.CLAIMED) -> None:
+    """A run keeps these units now, and its route stands so."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version=str(version))
-    routes = {KEY[0]: UnitRecord(attempt=1, state=State.CLAIMED, kind=Kind.ROUTE)}
+    routes = {KEY[0]: UnitRecord(attempt=1, state=state, kind=Kind.ROUTE)}
     ledger = Run(uid=name, target=Target(kind="Sandbox", namespace="shop", name=name, uid=name), plan="", units=routes)
     bench.caches.runs.put(RunObject(metadata=meta, ledger=ledger, spec=RunSpec(forks=units)))
 

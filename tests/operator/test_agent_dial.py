@@ -12,7 +12,7 @@ from dayfly.operator.agent import dial
 from dayfly.operator.agent.cursor import NAME, Cursor, Seen
 from dayfly.operator.agent.way import Answer, WayError
 from dayfly.spec import wire
-from dayfly.spec.mailbox import FROZEN_STATUS, Letters
+from dayfly.spec.mailbox import FROZEN_STATUS, Letters, chained
 from dayfly.spec.run import Request
 from kube.fake import rest
 
@@ -183,12 +183,13 @@ class TestHearing:
 
         played(story)
 
-    @pytest.mark.parametrize("how", ["number", "body"])
-    def test_what_was_altered_on_its_way_is_not_carried_out(self, how):
+    @pytest.mark.parametrize(
+        "change", [{"number": 2}, {"body": "b"}, {"number": 2, "digest": chained("", 2, 5, "a")}], ids=str
+    )
+    def test_what_was_altered_or_left_out_on_its_way_is_not_carried_out(self, change):
         async def story(bench: Bench):
             found, _ = letters(Seen(1), "a")
             [message] = found.messages
-            change = {"number": 2} if how == "number" else {"body": "b"}
             wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
             bench.says("POST session", session(1))
             bench.says("GET messages", wrong)

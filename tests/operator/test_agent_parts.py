@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.serving import BOXES, DOCUMENTS, NAME, UID, WEB, Bench, over, played, report
+from rig.serving import BOXES, DOCUMENTS, NAME, TARGET, UID, WEB, Bench, over, played, report
 
 from dayfly.kube import errors
 from dayfly.operator.agent import objects, settled
@@ -34,7 +34,7 @@ from dayfly.operator.targets.group_state import AT_ONCE_S
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Preview, Route, Target, Unit
-from dayfly.spec.run import decode
+from dayfly.spec.run import Run, decode, encode
 from dayfly.spec.wire import HostUnavailableError, RefusedError
 from kube.fake import Harm, rest
 
@@ -76,6 +76,11 @@ class TestObjects:
         assert objects.end_shown(box(end="x")) == {"/metadata/annotations/served.dayfly.dev~1end": "x"}
         assert objects.end_shown(box(deleted=True)) == {"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}
         assert objects.end_shown(box()) == {"/metadata/deletionTimestamp": ""}
+
+    def test_it_ends_under_the_uid_that_it_has_there(self):
+        last = Run(uid="its object's here", target=TARGET, plan="", phase="abandoned", ended_at=7)
+        told = objects.last_word(box(end=encode(last).decode()), UID)
+        assert (told.phase, told.uid) == ("abandoned", UID)
 
     @pytest.mark.parametrize("said", [{}, {"end": "no ledger"}])
     def test_of_one_that_said_nothing_its_end_is_said(self, said):

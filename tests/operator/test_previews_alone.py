@@ -343,6 +343,26 @@ class TestLeading:
 
         played(story, forked=True)
 
+    @pytest.mark.parametrize(("to", "goes"), [(OWN, True), ("web-2", False), ("nothing", False)])
+    def test_one_that_may_not_be_led_elsewhere_goes_if_it_leads_to_a_fork(self, to, goes):
+        """That fork could not end; whatever else it leads to, there is an address."""
+
+        async def story(bench: Bench):
+            bench.service()
+            ports = {"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
+            bench.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": "web-2"}, **ports})
+            bench.hears()
+            await bench.kept()
+            rules = [{"backendRefs": [{"name": to, "port": 80}]}]
+            bench.ask("PATCH", f"{ROUTES}/{SHOWN}", {"spec": {"rules": rules}}, "application/merge-patch+json")
+            bench.hears()
+            bench.server.denied = {("update", "httproutes.gateway.networking.k8s.io")}
+            await bench.kept()
+            assert bench.routes.stuck[STEP].message
+            assert (bench.shown() is None) is goes
+
+        played(story)
+
     def test_where_there_is_none_it_leads_to_what_it_names(self):
         async def story(bench: Bench):
             bench.hears()

@@ -8,12 +8,16 @@ import pytest
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import Beside
 from dayfly.execute.gateway.rules import Sign
-from dayfly.execute.gateway.run import HTTP_ROUTES
+from dayfly.execute.gateway.run import HTTP_ROUTES, AlteredRouteError, ForeignRouteError
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.rules import MOST_MATCHES, Mark, Thread
+from dayfly.kube import errors
 from dayfly.kube.objects import Key
+from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.routes.route_builder import MOST_REMARKS, MOST_SERVICES, _brief, _oldest, _remarks
+from dayfly.operator.routes.standing import objection
 from dayfly.operator.routes.strands import Strand
+from dayfly.plan.reasons import Reason
 
 TAKEN = {"parents": [{"parentRef": {"name": "edge"}, "conditions": [{"type": "Accepted", "status": "True"}]}]}
 
@@ -101,3 +105,19 @@ def test_the_oldest_services_are_followed_by_name():
     followed, more = _oldest((*late, *old))
     assert [each.metadata.name for each in followed] == [f"s{number:02}" for number in range(MOST_SERVICES)]
     assert more == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "advice"),
+    [
+        (errors.Forbidden("POST", "exceeded quota", status=403, reason="Forbidden"), "Forbidden", False),
+        (errors.Forbidden("POST", 'x is forbidden: User "op" cannot create resource "y"', status=403), "Refused", True),
+        (NotGrantedError(Reason.NAMESPACE_NOT_GRANTED, "m"), "NamespaceNotGranted", False),
+        (AlteredRouteError("m"), "Refused", False),
+        (ForeignRouteError("m"), "NameTaken", False),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_what_to_do_where_somebody_can(error, reason, advice):
+    found = objection(error, 5)
+    assert (found.reason, found.since) == (reason, 5)
+    assert ("an administrator can bind the ClusterRole dayfly-forks" in found.message) is advice

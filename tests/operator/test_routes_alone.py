@@ -2,151 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
 from rig import meshes
-from rig.alone import NAME as FORK
-from rig.alone import OWN, UNIT, Alone
-from rig.gateways import EDGE, KINDS, PATH
+from rig.alone import OWN, SERVICES, UNIT
+from rig.gateways import PATH
+from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
 
-from dayfly.execute.fork.run import Forks
-from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
-from dayfly.execute.istio.read import VirtualService, Write
+from dayfly.execute.istio.read import Write
 from dayfly.execute.istio.rules import Mark
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
-from dayfly.operator.routes.route_reconciler import EMPTY_S, RouteReconciler, namespaces_of
+from dayfly.operator.routes.route_reconciler import CONFLICT_S, EMPTY_S, namespaces_of
 from dayfly.operator.routes.standing import SETTLE_MS
 from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Objection, Running, Waiting
-from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route, Target, Unit
-from dayfly.spec.routing import Forms
+from dayfly.spec.lifecycle import DRAIN_MS, Target
 from dayfly.spec.run import Run, State, UnitRecord
-from kube.fake import custom, rest, run
-
-NAME = "route:shop/web"
-WEB = Baseline(kind="Deployment", namespace="shop", name="web")
-ROUTE = Unit(name="shop/web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("key",)))
-MERGE = "application/merge-patch+json"
-THEIRS = {"route": [{"destination": {"host": "web"}}]}
-SLICES = custom("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-
-T = TypeVar("T")
-
-
-class Bench(Alone):
-    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for kind in KINDS:
-            self.server.serve(kind)
-        self.clock, self.later = 1_800_000_000_000, list[float]()
-        self.caches.now = lambda: self.clock
-        self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0: self.later.append(after))
-        self.watch = SimpleNamespace(synced=True, trouble=None)
-        self.caches.gateway._followed["httproutes"] = self.watch
-        self.caches.gateway._looked = self.caches.istio._looked = True
-        self.plan = seal((), (UNIT, ROUTE))
-        self.routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
-        self.noted = RouteMemory()
-        backend = {"group": "", "kind": "Service", "name": "web", "port": 80}
-        spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": [backend]}]}
-        self.ask("POST", PATH, {"metadata": {"name": "web"}, "spec": spec})
-        self.takes("web")
-        self.claim()
-        self.service()
-        self.look()
-
-    def claim(self, route: State = State.CLAIMED, ref: str = "") -> None:
-        records = {
-            name: UnitRecord(attempt=1, state=state, kind=kind, ref=ref, generation="g", claimed_at=1)
-            for name, kind, state in ((FORK, "fork", State.CLAIMED), (NAME, "route", route))
-        }
-        path = f"/apis/dayfly.dev/v1alpha1/runs/{self.run.metadata.name}"
-        body = {"ledger": {"units": msgspec.to_builtins(records)}}
-        self.run = msgspec.convert(self.ask("PATCH", path, body, MERGE), RunObject)
-
-    def meshed(self, *rules: dict[str, Any]) -> None:
-        """Istio is there instead of the Gateway API, with a VirtualService that has these rules."""
-        self.server.serve(meshes.KIND)
-        self.caches.gateway._followed.clear()
-        self.caches.istio._followed["virtualservices"] = self.watch
-        body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
-        self.ask("POST", meshes.path(), body)
-        self.look()
-
-    def look(self) -> None:
-        super().look()
-        cache = self.caches.gateway.routes["httproutes"]
-        for item in self.server.objects("httproutes"):
-            cache.put(msgspec.convert(item, RouteObject))
-        if self.caches.istio.kinds:
-            for item in self.server.objects("virtualservices"):
-                self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
-
-    def takes(self, name: str, at: int | None = None) -> None:
-        """The Gateway has taken a route as it is now."""
-        [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
-        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
-        said["observedGeneration"] = route["metadata"]["generation"]
-        told = [{"type": kind, **said} for kind in ("Accepted", "ResolvedRefs")]
-        parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
-        self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
-
-    def ours(self) -> list[dict[str, Any]]:
-        return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
-
-    async def kept(self) -> list[dict[str, Any]]:
-        """A turn's end, and a look at what there is; all routes of ours."""
-        self.changes.clear()
-        self.later.clear()
-        await self.routes.keep(self.run, self.plan, self.noted)
-        done, later = list(self.changes), list(self.later)
-        self.look()
-        self.changes[:], self.later[:] = done, later
-        return self.ours()
-
-    async def observed(self) -> RouteSight:
-        self.later.clear()
-        return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
-
-    async def stands(self) -> Any:
-        """What is known of the route."""
-        return (await self.observed()).facts[NAME, 1]
-
-    async def goes(self) -> Any:
-        """What is known of the route once it is to end."""
-        return await self.routes._going(self.run, NAME, self.clock, self.noted, None)
-
-    async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
-        """What comes of it where the first list comes a second later."""
-        self.watch.synced = False
-        task = asyncio.ensure_future(doing)
-        await rest(1)
-        self.look()
-        self.watch.synced = True
-        return await task
-
-
-def played(story: Any) -> Any:
-    async def main() -> Any:
-        return await story(Bench())
-
-    return run(main())
+from kube.fake import Fault, Harm
 
 
 class TestStanding:
@@ -229,18 +111,58 @@ class TestStanding:
 
 
 class TestWriting:
-    def test_it_is_written_once_its_service_has_a_pod_that_answers(self):
-        """A data plane would answer for it with an error."""
+    @pytest.mark.parametrize("meshed", [False, True])
+    def test_it_is_written_once_its_service_has_a_pod_that_answers(self, meshed):
+        """A data plane would answer for it with an error; what leads there already is mended all the same."""
 
         async def story(bench: Bench):
+            if meshed:
+                bench.meshed()
             bench.server.serve(SLICES)
+            await bench.kept()
+            assert (bench.changes, bench.later) == ([], [EMPTY_S])
+            bench.answers(OWN)
+            await bench.kept()
+            assert (len(bench.changes), bench.later) == (2, []), "tried and made"
+            bench.ask("DELETE", f"{ENDS}/{OWN}")
+            bench.alters()
+            await bench.kept()
+            assert (len(bench.changes), bench.later) == (2, [])
+
+        played(story)
+
+    @pytest.mark.parametrize("forked", [False, True])
+    def test_a_rule_for_another_workload_is_copied_unless_that_is_forked_as_well(self, forked):
+        """Else whoever has the key would be led back; where it leads is somebody else's, and is not waited for."""
+
+        async def story(bench: Bench):
+            bench.beside("page")
+            bench.server.serve(SLICES)
+            bench.answers(OWN)
+            if forked:
+                bench.plan = seal((), (UNIT, ROUTE, routed("page")))
+            [ours] = await bench.kept()
+            refs = {ref["name"] for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]}
+            assert refs == ({OWN} if forked else {OWN, "page"})
+
+        played(story)
+
+    def test_where_somebody_else_wrote_first_it_is_looked_at_again(self):
+        async def story(bench: Bench):
+            bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
             assert await bench.kept() == []
-            assert bench.later == [EMPTY_S]
-            meta = {"name": OWN, "labels": {"kubernetes.io/service-name": OWN}}
-            path = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"
-            bench.ask("POST", path, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
-            assert len(await bench.kept()) == 1
-            assert bench.later == []
+            assert (bench.later, bench.noted.stuck) == ([CONFLICT_S], {})
+
+        played(story)
+
+    def test_a_service_that_has_lost_its_labels_is_not_taken_for_the_forks(self):
+        async def story(bench: Bench):
+            bench.ask("PATCH", f"{SERVICES}/{OWN}", {"metadata": {"labels": None}}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            [ref] = [ref for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]]
+            [service] = [each for each in bench.server.objects("services") if each["metadata"]["name"] == ref["name"]]
+            assert service["metadata"]["labels"][ROUTE_LABEL] == OWN
 
         played(story)
 

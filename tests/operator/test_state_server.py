@@ -70,6 +70,22 @@ class TestAnswering:
 
         run(story())
 
+    def test_of_what_is_refused_nobody_reads_the_rest(self):
+        """What follows on that connection would be taken for another request."""
+
+        async def story():
+            app, refused = served(Answer(200)), Answer(401)
+            assert (await app.handle(Asked(b"x"))).keep_alive is not False
+
+            async def admit(*_: Any) -> Answer:
+                return refused
+
+            app._service.admit = admit
+            answer = await app.handle(Asked(b"x"))
+            assert (answer.status, answer.keep_alive) == (401, False)
+
+        run(story())
+
 
 class Port:
     """Access to states at an address, and a port; what is done with them."""

@@ -173,6 +173,9 @@ class TestKeeping:
         assert await mine.write(b"other", "a") == 413
         monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored)
         assert await mine.write(b"other", "a") == 200
+        [head] = [each for each in server.secrets() if state_secrets.STORED in each["metadata"].get("annotations", {})]
+        await server.kube.patch(SECRETS, {"metadata": {"annotations": None}}, head["metadata"]["name"], SYSTEM)
+        assert await mine.write(b"third", "a") == 200, "of one that does not say how much it is nothing is counted"
 
     async def test_older_versions_go_by_uid(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.execute.state.head.KEEP", 2)

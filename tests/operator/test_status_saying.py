@@ -136,6 +136,11 @@ class TestSandbox:
         assert len(bench.client.said) == 1
         assert bench.events == [("Normal", "AllDesiredWorkloadsReady")]
 
+    async def test_of_endpoints_it_is_silent_where_there_are_and_were_none(self):
+        bench = Boxes(status={"ready": False, "reason": "r", "message": "m"})
+        await bench.say()
+        assert "endpoints" not in bench.client.said[0]
+
     async def test_its_phase_is_that_of_its_run_and_no_event_of_its_own(self):
         bench = Boxes()
         await bench.status.waiting(bench.box, WaitingError(Reason.PLUGIN_MISSING, "wait"))
@@ -152,10 +157,13 @@ class TestSandbox:
         assert bench.last[0] == 3
         assert bench.last[2] == "Deleting"
 
-    @pytest.mark.parametrize(("reason", "refused"), [("AllDesiredWorkloadsReady", True), ("ResourceFailed", False)])
+    @pytest.mark.parametrize(
+        ("reason", "refused"),
+        [("AllDesiredWorkloadsReady", True), ("ResourceFailed", False), (Reason.CLEANUP_STUCK, False)],
+    )
     async def test_a_wish_that_was_refused_is_said_unless_there_is_worse(self, reason, refused):
         bench = Boxes()
-        await bench.say(report(ready=reason != "ResourceFailed", reason=reason), Heeded(3, NO))
+        await bench.say(report(ready=reason == "AllDesiredWorkloadsReady", reason=reason), Heeded(3, NO))
         generation, ready, said, message = bench.last
         assert (generation, ready, said) == (3, False, Reason.PLUGIN_MISSING if refused else reason)
         assert message == (f"{NO}; its forks stay as they are" if refused else READY)
@@ -296,6 +304,12 @@ class TestResources:
         assert len(said["units"]) == 1
         assert (said["observedGeneration"], said["conditions"][0]["observedGeneration"]) == (1, 1)
         assert bench.asked == 1
+
+    async def test_of_another_resources_steps_nothing_is_said(self):
+        bench = Resources()
+        await bench.say(report(unit(), msgspec.structs.replace(unit("failed"), id="mq/make", resource="mq")))
+        [said] = bench.client.said
+        assert (said["phase"], [told["id"] for told in said["units"]]) == ("Ready", ["db/make"])
 
     async def test_before_it_is_ready_nobody_asks_for_its_outputs(self):
         bench = Resources()

@@ -1,0 +1,179 @@
+"""A route to a fork with nobody around it: the caches hold what a test puts there, and the server what is so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import msgspec
+
+from dayfly.execute.fork.run import Forks
+from dayfly.execute.gateway.read import RouteObject
+from dayfly.execute.istio.read import VirtualService
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.execute.pod.read import stamp
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
+from dayfly.operator.routes.route_reconciler import RouteReconciler
+from dayfly.plan.sealed import seal
+from dayfly.spec.lifecycle import Baseline, Kind, Route, Unit
+from dayfly.spec.routing import Forms
+from dayfly.spec.run import State, UnitRecord
+from kube.fake import custom, rest, run
+from rig import meshes
+from rig.alone import DEPLOYMENTS, SERVICES, UNIT, Alone
+from rig.alone import NAME as FORK
+from rig.gateways import EDGE, KINDS, PATH
+
+NAME = "route:shop/web"
+MERGE = "application/merge-patch+json"
+THEIRS = {"route": [{"destination": {"host": "web"}}]}
+ENDS = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"
+SLICES = custom("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+
+T = TypeVar("T")
+
+
+def routed(name: str) -> Unit:
+    of = Baseline(kind="Deployment", namespace="shop", name=name)
+    return Unit(name=f"shop/{name}", kind=Kind.ROUTE, route=Route(baseline=of, keys=("key",)))
+
+
+ROUTE = routed("web")
+
+
+class Bench(Alone):
+    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for kind in KINDS:
+            self.server.serve(kind)
+        self.clock, self.later = 1_800_000_000_000, list[float]()
+        self.caches.now = lambda: self.clock
+        self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0: self.later.append(after))
+        self.watch = SimpleNamespace(synced=True, trouble=None)
+        self.caches.gateway._followed["httproutes"] = self.watch
+        self.caches.gateway._looked = self.caches.istio._looked = True
+        self.plan = seal((), (UNIT, ROUTE))
+        self.routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
+        self.noted = RouteMemory()
+        backend = {"group": "", "kind": "Service", "name": "web", "port": 80}
+        spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": [backend]}]}
+        self.ask("POST", PATH, {"metadata": {"name": "web"}, "spec": spec})
+        self.takes("web")
+        self.claim()
+        self.service()
+        self.look()
+
+    def claim(self, route: State = State.CLAIMED, ref: str = "") -> None:
+        records = {
+            name: UnitRecord(attempt=1, state=state, kind=kind, ref=ref, generation="g", claimed_at=1)
+            for name, kind, state in ((FORK, "fork", State.CLAIMED), (NAME, "route", route))
+        }
+        path = f"/apis/dayfly.dev/v1alpha1/runs/{self.run.metadata.name}"
+        body = {"ledger": {"units": msgspec.to_builtins(records)}}
+        self.run = msgspec.convert(self.ask("PATCH", path, body, MERGE), RunObject)
+
+    def meshed(self, *rules: dict[str, Any]) -> None:
+        """Istio is there instead of the Gateway API, with a VirtualService that has these rules."""
+        self.server.serve(meshes.KIND)
+        self.caches.gateway._followed.clear()
+        self.caches.istio._followed["virtualservices"] = self.watch
+        body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
+        self.ask("POST", meshes.path(), body)
+        self.look()
+
+    def look(self) -> None:
+        super().look()
+        cache = self.caches.gateway.routes["httproutes"]
+        for item in self.server.objects("httproutes"):
+            cache.put(msgspec.convert(item, RouteObject))
+        if self.caches.istio.kinds:
+            for item in self.server.objects("virtualservices"):
+                self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
+
+    def takes(self, name: str, at: int | None = None) -> None:
+        """The Gateway has taken a route as it is now."""
+        [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
+        said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
+        said["observedGeneration"] = route["metadata"]["generation"]
+        told = [{"type": kind, **said} for kind in ("Accepted", "ResolvedRefs")]
+        parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
+        self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
+
+    def beside(self, name: str) -> None:
+        """Another workload with its Service, to which requests of `web`'s route with a header of its own go."""
+        pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
+        spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
+        self.ask("POST", DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
+        ports = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        self.ask("POST", SERVICES, {"metadata": {"name": name}, "spec": ports})
+        [web] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == "web"]
+        match = {"headers": [{"type": "Exact", "name": "x", "value": "y"}]}
+        rule = {"matches": [match], "backendRefs": [{"group": "", "kind": "Service", "name": name, "port": 80}]}
+        self.ask("PATCH", f"{PATH}/web", {"spec": {"rules": [rule, *web["spec"]["rules"]]}}, MERGE)
+        self.look()
+
+    def alters(self) -> None:
+        """Somebody changes what leads to the fork."""
+        if self.caches.istio.kinds:
+            [web] = self.server.objects("virtualservices")
+            first, *others = web["spec"]["http"]
+            patch = {"spec": {"http": [{**first, "match": first["match"][1:]}, *others]}}
+            self.ask("PATCH", meshes.path(name="web"), patch, MERGE)
+        else:
+            [ours] = self.ours()
+            self.ask(
+                "PATCH", f"{PATH}/{ours['metadata']['name']}", {"spec": {"hostnames": ["other.example.org"]}}, MERGE
+            )
+        self.look()
+
+    def answers(self, service: str) -> None:
+        """It has a pod that does."""
+        meta = {"name": service, "labels": {"kubernetes.io/service-name": service}}
+        self.ask("POST", ENDS, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
+
+    def ours(self) -> list[dict[str, Any]]:
+        return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
+
+    async def kept(self) -> list[dict[str, Any]]:
+        """A turn's end, and a look at what there is; all routes of ours."""
+        self.changes.clear()
+        self.later.clear()
+        await self.routes.keep(self.run, self.plan, self.noted)
+        done, later = list(self.changes), list(self.later)
+        self.look()
+        self.changes[:], self.later[:] = done, later
+        return self.ours()
+
+    async def observed(self) -> RouteSight:
+        self.later.clear()
+        return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
+
+    async def stands(self) -> Any:
+        """What is known of the route."""
+        return (await self.observed()).facts[NAME, 1]
+
+    async def goes(self) -> Any:
+        """What is known of the route once it is to end."""
+        return await self.routes._going(self.run, NAME, self.clock, self.noted, None)
+
+    async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
+        """What comes of it where the first list comes a second later."""
+        self.watch.synced = False
+        task = asyncio.ensure_future(doing)
+        await rest(1)
+        self.look()
+        self.watch.synced = True
+        return await task
+
+
+def played(story: Any) -> Any:
+    async def main() -> Any:
+        return await story(Bench())
+
+    return run(main())
