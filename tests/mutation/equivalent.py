@@ -169,6 +169,9 @@ EQUIVALENT: dict[str, str] = {
     "operator/routes/route_reconciler.py RouteReconciler._own_services: each.metadata.labels or {} -> (each.metadata.labels)": _LABELLED,
     "operator/routes/route_reconciler.py RouteReconciler._tidy: seen.metadata.labels or {} -> (seen.metadata.labels)": _LABELLED,
     "operator/routes/route_reconciler.py _fork: meta.labels or {} -> (meta.labels)": _LABELLED,
+    "operator/states/state_secrets.py heads: each.metadata.labels or {} -> (each.metadata.labels)": (
+        "they were asked for by a label"
+    ),
     "operator/routes/weaver.py Weaver.lack: 0 -> 1": "a moment in unix milliseconds that is over: no clock shows 0",
     "operator/routes/weaver.py Weaver.lack: strand.is_off or strand.seen is None -> (strand.is_off)": (
         "what is not there is other than it is to be: type checkers ask for both"

@@ -21,12 +21,13 @@ from dayfly.operator.routes.led_keys import LedKeys
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
 from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Target, Unit
-from dayfly.spec.run import Run, State, UnitRecord
+from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import run
 
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 KEY = "route:shop/web", 1
+LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
 LEADS = "its fork stays while HTTPRoute shop/site, an endpoint's address, leads requests to it"
 LEFT = "no address leads to its fork any more, and the Gateway's proxies are being told"
 SHOWN = {PREVIEW_LABEL: "site", RUN_LABEL: "box"}
@@ -211,6 +212,7 @@ class TestHearing:
             ("web", OWN, SHOWN, []),
             ("nothing", "web", SHOWN, []),
             (OWN, "web", {RUN_LABEL: "box"}, []),
+            (OWN, "web", None, ["box"]),  # somebody's own route concerns all that fork there
         ],
     )
     def test_whose_fork_is_led_to_no_more_hears_of_it(self, was, now, labels, woken):
@@ -237,19 +239,18 @@ class TestHearing:
             shown = Unit(
                 name="page", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="web.shop.svc", port=80, key="k")
             )
-            led = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
             heard(bench, "group", 1, shown)
             bench.later.clear()
-            heard(bench, "box", 1, led)
+            heard(bench, "box", 1, LED)
             assert "group" in dict(bench.later)
             assert [made.metadata.name for made, _ in keys.of("k", "shop")] == ["box"]
             bench.later.clear()
-            heard(bench, "box", 2, led)
+            heard(bench, "box", 2, LED)
             assert "group" not in dict(bench.later), "it leads where it led"
-            heard(bench, "box", 3, led, state=State.DONE)
+            heard(bench, "box", 3, LED, state=State.DONE)
             assert keys.of("k", "shop") == [], "its route is no more"
             heard(bench, "group", 2)
-            heard(bench, "box", 4, led)
+            heard(bench, "box", 4, LED)
             bench.later.clear()
             heard(bench, "box", 5)
             assert "group" not in dict(bench.later)
@@ -257,17 +258,39 @@ class TestHearing:
 
         played(story)
 
+    def test_a_key_leads_to_those_that_live_in_its_namespace_the_oldest_first(self):
+        async def story(bench: Bench):
+            keys = LedKeys(bench.caches)
+            heard(bench, "young", 1, LED, born_at=2)
+            heard(bench, "b", 1, LED, born_at=1)
+            heard(bench, "a", 1, LED, born_at=1)
+            heard(bench, "away", 1, LED, home="bank")
+            heard(bench, "over", 1, LED, closed=Request(at=1, reason="Deleted"))
+            assert [(made.metadata.name, of) for made, of in keys.of("k", "shop")] == [
+                ("a", WEB),
+                ("b", WEB),
+                ("young", WEB),
+            ]
+            assert keys.of("other", "shop") == []
 
-def heard(bench: Bench, name: str, version: int, *units: Unit, state: State = State.CLAIMED) -> None:
+        played(story)
+
+
+def heard(
+    bench: Bench, name: str, version: int, *units: Unit, state: State = State.CLAIMED, home: str = "shop", **ledger: Any
+) -> None:
     """A run keeps these units now, and its route stands so."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version=str(version))
     routes = {KEY[0]: UnitRecord(attempt=1, state=state, kind=Kind.ROUTE)}
-    ledger = Run(uid=name, target=Target(kind="Sandbox", namespace="shop", name=name, uid=name), plan="", units=routes)
-    bench.caches.runs.put(RunObject(metadata=meta, ledger=ledger, spec=RunSpec(forks=units)))
+    target = Target(kind="Sandbox", namespace=home, name=name, uid=name)
+    made = Run(uid=name, target=target, plan="", units=routes, **ledger)
+    bench.caches.runs.put(RunObject(metadata=meta, ledger=made, spec=RunSpec(forks=units)))
 
 
-def address(to: str, labels: dict[str, str], version: int) -> RouteObject:
-    """As the cache has it, of another run."""
-    meta = {"name": "site", "namespace": "shop", "uid": "site", "labels": {**labels, RUN_LABEL: "group"}}
+def address(to: str, labels: dict[str, str] | None, version: int) -> RouteObject:
+    """As the cache has it, of another run; without labels it is somebody else's."""
+    meta: dict[str, Any] = {"name": "site", "namespace": "shop", "uid": "site"}
+    if labels is not None:
+        meta["labels"] = {**labels, RUN_LABEL: "group"}
     meta["resourceVersion"] = str(version)
     return msgspec.convert({"metadata": meta, "spec": {"rules": [{"backendRefs": [{"name": to}]}]}}, RouteObject)

@@ -16,7 +16,7 @@ from dayfly.operator.states import certificates
 NAMES = ["10.0.0.1", "fd00::7", "dayfly-state.dayfly-system.svc"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def made() -> tuple[x509.Certificate, x509.Certificate]:
     """An authority, and what it says of a server."""
     authority, private = certificates.authority()

@@ -51,18 +51,20 @@ class TestStanding:
         played(story)
 
     @pytest.mark.parametrize(
-        ("trouble", "why"),
+        ("by", "why"),
         [
-            (None, "neither the Gateway API nor Istio is installed"),
-            (SimpleNamespace(message="no right"), "routes cannot be read: no right"),
+            ("nothing", "neither the Gateway API nor Istio is installed"),
+            ("gateway", "routes cannot be read: no right"),
+            ("istio", "routes cannot be read: no right"),
         ],
     )
-    def test_where_nothing_can_lead_to_it_the_fork_is_ready_and_that_is_said(self, trouble, why):
+    def test_where_nothing_can_lead_to_it_the_fork_is_ready_and_that_is_said(self, by, why):
         async def story(bench: Bench):
-            if trouble is None:
+            if by == "nothing":
                 bench.caches.gateway._followed.clear()
-            else:
-                bench.watch.synced, bench.watch.trouble = False, trouble
+            elif by == "istio":
+                bench.meshed()
+            bench.watch.synced, bench.watch.trouble = False, SimpleNamespace(message="no right")
             sight = await bench.observed()
             assert sight.facts == {(NAME, 1): Running(since=1)}
             assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
@@ -99,6 +101,27 @@ class TestStanding:
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.stands() == Running(since=1)
+
+        played(story)
+
+    def test_what_was_made_for_it_is_told_until_the_ledger_has_it(self):
+        async def story(bench: Bench):
+            assert (await bench.observed()).made == {}
+            [ours] = await bench.kept()
+            assert (await bench.observed()).made == {(NAME, 1): ours["metadata"]["uid"]}
+            bench.claim(ref=ours["metadata"]["uid"])
+            assert (await bench.observed()).made == {}
+
+        played(story)
+
+    def test_what_stands_in_its_way_is_said_and_so_is_what_is_lacking(self):
+        async def story(bench: Bench):
+            bench.ask("DELETE", f"{PATH}/web")
+            bench.caches.gateway.routes["httproutes"].drop(Key("shop", "web"))
+            bench.noted.stuck[NAME] = Objection(reason="Refused", message="a quota", since=bench.clock)
+            sight = await bench.observed()
+            assert sight.facts == {(NAME, 1): Waiting(since=1, reason="Refused", message="a quota")}
+            assert sight.lacking == (f"{NAME} (no HTTPRoute or GRPCRoute leads to Deployment shop/web)",)
 
         played(story)
 
@@ -144,6 +167,16 @@ class TestWriting:
             [ours] = await bench.kept()
             refs = {ref["name"] for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]}
             assert refs == ({OWN} if forked else {OWN, "page"})
+
+        played(story)
+
+    def test_what_is_as_it_is_to_be_is_not_written_again(self):
+        async def story(bench: Bench):
+            bench.beside("page", of="web")
+            await bench.kept()
+            assert len(bench.changes) == 3, "a Service, and a route that was tried and made"
+            await bench.kept()
+            assert bench.changes == []
 
         played(story)
 
@@ -294,6 +327,18 @@ class TestLeaving:
             assert (await bench.goes()).message == words.draining()
             bench.clock += DRAIN_MS
             assert isinstance(await bench.goes(), Ended)
+
+        played(story)
+
+    @pytest.mark.parametrize(("state", "goes"), [(State.CLAIMED, False), (State.DONE, True)])
+    def test_what_a_peer_has_made_late_goes_once_its_route_is_over(self, state, goes):
+        """While it is leaving, it goes in its own time."""
+
+        async def story(bench: Bench):
+            await bench.kept()
+            bench.claim(state)
+            bench.plan = seal((), (UNIT,))
+            assert (await bench.kept() == []) is goes
 
         played(story)
 

@@ -105,12 +105,12 @@ class Bench(Alone):
         parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
         self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
 
-    def beside(self, name: str) -> None:
-        """Another workload with its Service, to which requests of `web`'s route with a header of its own go."""
+    def beside(self, name: str, of: str = "") -> None:
+        """Another workload and its Service, or another Service of one; `web`'s route leads there by a header."""
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
         spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
         self.ask("POST", DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
-        ports = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        ports = {"selector": {"app": of or name}, "ports": [{"port": 80}]}
         self.ask("POST", SERVICES, {"metadata": {"name": name}, "spec": ports})
         [web] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == "web"]
         match = {"headers": [{"type": "Exact", "name": "x", "value": "y"}]}
