@@ -185,6 +185,7 @@ EQUIVALENT: dict[str, str] = {
     "operator/states/state_server.py _serve: context.minimum_version = ssl.TLSVersion.TLSv1_2 -> pass": (
         "this Python does so unasked; its OpenSSL may be told to do otherwise"
     ),
+    "operator/states/state_server.py certify: 0o600 -> 385": "it lies in a folder that nobody else may enter",
     "operator/states/state_server.py _App._answer: refusal is not None or who is None -> (refusal is not None)": (
         "who is nobody is always refused"
     ),

@@ -293,6 +293,16 @@ class TestBirth:
         assert bench.looked == [BOX]
         assert bench.later[-1] == 1.0
 
+    def test_nothing_is_born_for_another_of_its_name(self):
+        async def story():
+            bench = Front()
+            bench.wishes({"resources": [{"name": "db", "plugin": "chain"}]}, uid="that one")
+            bench.publishes("chain")
+            await bench.look()
+            return bench.server.objects("runs"), bench.looked, bench.later[-1]
+
+        assert run(story()) == ([], [BOX], 1.0)
+
     def test_documents_that_an_earlier_try_has_written_are_taken_as_they_are(self):
         async def story():
             bench = await self.born()

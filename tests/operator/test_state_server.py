@@ -17,13 +17,13 @@ DAY = 24 * 3600.0
 
 
 class Asked:
-    """A request whose body comes to its end after so many bytes, or never."""
+    """A request whose body comes in these pieces, and to its end after them or never."""
 
     method, path, headers, query = "POST", "/state/box-1/stack", {}, {}
 
-    def __init__(self, body: bytes = b"", *, ends: bool = True) -> None:
+    def __init__(self, *pieces: bytes, ends: bool = True) -> None:
         self.content = self
-        self._left = [body] if body else []
+        self._left = list(pieces)
         self._ends = ends
 
     def at_eof(self) -> bool:
@@ -32,7 +32,7 @@ class Asked:
     async def readany(self) -> bytes:
         if not self._left:
             await asyncio.Event().wait()
-        return self._left.pop()
+        return self._left.pop(0)
 
 
 def served(answer: Answer | None = None) -> _App:
@@ -49,7 +49,26 @@ def served(answer: Answer | None = None) -> _App:
 
 
 class TestAnswering:
-    @pytest.mark.parametrize("begun", [b"", b"x" * 11], ids=["small", "large"])
+    @pytest.mark.parametrize(("pieces", "status"), [((b"x" * 10,), 200), ((b"x" * 10, b"y"), 413), ((b"x", b"y"), 200)])
+    @pytest.mark.parametrize("small", [1, 10, 20])
+    def test_a_body_is_taken_whole_or_not_at_all_in_whatever_pieces_it_comes(self, monkeypatch, small, pieces, status):
+        monkeypatch.setattr(state_server, "SMALL", small)
+        monkeypatch.setattr(state_server, "MAX_BODY", 10)
+
+        async def story():
+            app, taken = served(Answer(200)), []
+
+            async def handle(*told: Any) -> Answer:
+                taken.append(told[-1])
+                return Answer(200)
+
+            app._service.handle = handle
+            assert (await app.handle(Asked(*pieces))).status == status
+            assert taken == ([b"".join(pieces)] if status == 200 else [])
+
+        run(story())
+
+    @pytest.mark.parametrize("begun", [(), (b"x" * 11,)], ids=["small", "large"])
     def test_whose_body_does_not_come_to_its_end_is_told_so_and_may_ask_again(self, monkeypatch, begun):
         monkeypatch.setattr(state_server, "SMALL", 10)
 
@@ -57,7 +76,7 @@ class TestAnswering:
             app, loop = served(), asyncio.get_running_loop()
             for _ in range(2):
                 began = loop.time()
-                assert (await app.handle(Asked(begun, ends=False))).status == 408
+                assert (await app.handle(Asked(*begun, ends=False))).status == 408
                 assert loop.time() - began == BODY_S
 
         run(story())

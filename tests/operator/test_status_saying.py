@@ -12,7 +12,10 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference
 from dayfly.operator.cluster.objects import (
+    SERVED_FOR_ANNOTATION,
     SERVED_KEY_ANNOTATION,
+    SERVED_LABEL,
+    SERVED_NAME_ANNOTATION,
     DocumentObject,
     RunObject,
     SandboxObject,
@@ -245,6 +248,19 @@ class TestSandbox:
         bench.scene.world.wish = Wish(expires_at=NOW)
         await bench.say()
         assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
+
+    async def test_it_is_looked_at_again_when_its_end_comes_near_however_often_it_was_looked_at(self):
+        bench = Boxes(spec={"ttl": {"duration": "1h"}})
+        bench.scene.world.wish = Wish(expires_at=NOW + 3_600_000)
+        assert [await bench.say(), await bench.say()] == [pytest.approx(3_240.001)] * 2
+
+    @pytest.mark.parametrize(
+        ("labels", "whose"), [({SERVED_LABEL: "u"}, {"servedFor": "acme/shop"}), ({}, {})], ids=["theirs", "own"]
+    )
+    async def test_for_whom_it_is_is_said_of_a_control_planes(self, labels, whose):
+        bench = Boxes(labels=labels, annotations={SERVED_FOR_ANNOTATION: "acme", SERVED_NAME_ANNOTATION: "shop"})
+        await bench.say()
+        assert {key: value for key, value in bench.client.said[0].items() if key == "servedFor"} == whose
 
     async def test_a_doubt_is_an_event(self):
         bench = Boxes()
