@@ -25,7 +25,7 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "an address that cannot be is waited for",
         "operator/executors/preview_executor.py",
-        "if effect.unit in sight.plan.kept and self._previews.unable(sight.plan.kept[effect.unit]):",
+        "if self._previews.unable(sight.plan.kept[effect.unit]):",
         "if False:",
         "operator/test_agent_groups.py::test_what_of_its_addresses_cannot_be_is_said_by_a_group_that_is_ready",
     ),

@@ -287,9 +287,8 @@ class TestPod:
             pass
 
         cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
-        builder = PodBuilder(
-            cluster, SimpleNamespace(of=of), SimpleNamespace(name="r", architecture="amd64"), None, states
-        )
+        runner = SimpleNamespace(name="r", architecture="amd64")
+        builder = PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
         builder._plugin_grants = SimpleNamespace(check=check)
         return builder
 

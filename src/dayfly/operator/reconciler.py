@@ -66,7 +66,7 @@ class Reconciler:
         bound: int = STEPS,
         states: StateAccess | None = None,
         routing: Routing = Routing(),  # noqa: B008 - frozen
-        traced: bool = False,
+        traced: bool,
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else.
 

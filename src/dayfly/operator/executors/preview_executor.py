@@ -29,7 +29,6 @@ class PreviewExecutor:
 
     async def observe(self, sight: Sight) -> None:
         facts: dict[AttemptKey, Fact] = {}
-        made: dict[AttemptKey, str] = {}
         urls: dict[str, str] = {}
         run, wished, memory = sight.run, sight.plan.kept, sight.session.routes
         alive = self._alive(sight)
@@ -50,7 +49,7 @@ class PreviewExecutor:
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
         self._cluster.tell_urls(run.metadata.name, urls)
-        sight.known[self.kind] = Known(facts=facts, made=made)
+        sight.known[self.kind] = Known(facts=facts)
 
     def _alive(self, sight: Sight) -> list[str]:
         ledger = sight.run.ledger
@@ -65,7 +64,7 @@ class PreviewExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         """It is made by `keep`, of which this is the first time; of what cannot be nobody will hear."""
-        if effect.unit in sight.plan.kept and self._previews.unable(sight.plan.kept[effect.unit]):
+        if self._previews.unable(sight.plan.kept[effect.unit]):
             self._cluster.queue.add(sight.run.metadata.name)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:

@@ -43,7 +43,7 @@ class PodBuilder:
         senders: Senders,
         states: StateAccess | None = None,
         *,
-        traced: bool = False,
+        traced: bool,
     ) -> None:
         """`traced` if steps are to know what their own spans hang below."""
         self._cluster = cluster

@@ -177,7 +177,7 @@ class HookedTarget(Plain):
             if name != run.metadata.name and await self._needs(name, hold):
                 return False
         found = await self.fields(run)
-        if found is None or _at(found, hold) != _value(hold):
+        if _at(found, hold) != _value(hold):
             return True
         path = "/" + "/".join(part.replace("~", "~0").replace("/", "~1") for part in _way(hold))
         operations = [
@@ -238,7 +238,7 @@ def _value(hold: Hold) -> Any:
 
 
 def _at(found: Any, hold: Hold) -> Any:
-    """What the object has in that place; None for nothing."""
+    """What the object has in that place; None for nothing, or if it is gone."""
     for part in _way(hold):
         found = found.get(part) if isinstance(found, dict) else None
     return found

@@ -82,7 +82,7 @@ class Targets:
         known = self._cluster.when_found() if holds(meta) else Urgency.NORMAL
         deleting = change.new is None or meta.deletion_timestamp is not None
         for run in self._cluster.runs_of(meta.uid):
-            if change.new is None or not self._stays(run):
+            if not self._stays(run):
                 self._cluster.queue.add(run, urgency=Urgency.URGENT if deleting else known)
 
     def _stays(self, name: str) -> bool:
