@@ -197,6 +197,12 @@ EQUIVALENT: dict[str, str] = {
     ),
     "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
     "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
+    "operator/pods/pod_events.py Silence.__init__: 0 -> 1": "it is set with the first thought of a pod's Events",
+    "operator/outputs/bindings.py Bindings.of: 0 -> 1": "no clock shows so early a moment",
+    "operator/targets/lifecycle_hook.py HookedTarget._needs: run is None or run.spec.hook is None or run.spec.hook.hold ! "
+    "... run.ledger.phase in _OVER -> (run is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER)": (
+        "whatever hooks select has hooks' runs alone"
+    ),
     "operator/executors/step_observer.py _in_time: record.claimed_at <= fact.result.ended_at <= now -> "
     "(record.claimed_at <= fact.result.ended_at < now)": "an end of this very moment is replaced by itself",
 }

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from rig.meshes import KIND as VIRTUAL_SERVICE
 from rig.world import KINDS
 
 from dayfly.execute.pod import names
@@ -197,6 +198,28 @@ def test_what_belongs_to_a_run_names_it_and_does_not_hold_it_up():
     found = owner(a_run("box"))
     assert (found["kind"], found["name"], found["uid"]) == ("Run", "box", "box")
     assert found["blockOwnerDeletion"] is False
+
+
+async def test_what_leads_requests_is_known_before_anything_is_said_of_them():
+    """Of Istio where there is no Gateway API; of a kind that came to be served the cache is not known by itself."""
+    server = FakeCluster(extra=KINDS)
+    server.serve(VIRTUAL_SERVICE)
+    made = Cluster(Client(server.transport("operator"), seed=1))
+    assert not made.routed
+    await made.looked()
+    assert made.by_istio
+    assert made.routed
+    made.close()
+
+
+@pytest.mark.parametrize(("synced", "said"), [(False, "not allowed"), (True, "")])
+def test_routes_that_were_seen_once_are_no_trouble(cluster, synced, said):
+    refused = errors.Forbidden("GET httproutes", "not allowed", status=403)
+    cluster.gateway._followed = {
+        "grpcroutes": SimpleNamespace(trouble=None, synced=False),
+        "httproutes": SimpleNamespace(trouble=refused, synced=synced),
+    }
+    assert cluster.gateway.trouble == said
 
 
 async def test_once_it_is_closed_nobody_is_given_work_of_any_kind():

@@ -61,9 +61,9 @@ def unit(world: World, name: str) -> dict[str, Any]:
     return next((each for each in world.status().get("units", ()) if each["id"] == name), {})
 
 
-def workload(uid: str = "w", replicas: int = 1, available: int = 1) -> Workload:
+def workload(uid: str = "w", replicas: int = 1, available: int = 1, **more: Any) -> Workload:
     status = WorkloadStatus(replicas=available, updated_replicas=available, available_replicas=available)
-    meta = AnnotatedMeta(name="own", namespace="shop", uid=uid)
+    meta = AnnotatedMeta(name="own", namespace="shop", uid=uid, **more)
     return Workload(metadata=meta, spec=WorkloadSpec(replicas=replicas), status=status)
 
 
@@ -108,6 +108,10 @@ def test_of_somebody_elses_service_nothing_is_told(leads):
 @pytest.mark.parametrize(("available", "said"), [(2, "true"), (1, "false"), (0, "false")])
 def test_it_answers_once_all_its_pods_do(available, said):
     assert asks("{{.Ready}}", workload(replicas=2, available=available), None) == said
+
+
+def test_one_that_is_on_its_way_out_answers_no_more():
+    assert asks("{{.Ready}}", workload(deletion_timestamp="2026-01-01T00:00:00Z"), None) == "false"
 
 
 def test_hooks_are_told_where_a_fork_answers_and_whether_it_does():

@@ -140,6 +140,34 @@ class TestGone:
 
         played(story)
 
+    @pytest.mark.parametrize(
+        ("missing", "served", "gone"),
+        [(errors.NotFound, True, True), (errors.NotFound, False, False), (errors.NotServed, True, False)],
+    )
+    def test_only_what_is_not_found_while_its_kind_is_served_is_gone(self, missing, served, gone):
+        """A kind that was not served a moment ago may be again: then nobody has looked for the object."""
+
+        async def story(bench: Alone):
+            made, fault = bench.born(), missing("GET", "no", status=404)
+            if not served:
+                bench.server.forget("machines")
+            if gone:
+                await bench.watched.adapter.vouch(made, fault)
+            else:
+                with pytest.raises(KindLostError, match="if it is gone for good this ends by itself"):
+                    await bench.watched.adapter.vouch(made, fault)
+
+        played(story)
+
+    def test_of_one_whose_kind_is_not_served_nobody_says_what_it_has(self):
+        async def story(bench: Alone):
+            made = bench.born()
+            bench.server.forget("machines")
+            with pytest.raises(KindLostError):
+                await bench.watched.adapter.fields(made)
+
+        played(story)
+
     def test_of_another_of_its_name_nothing_is_read(self):
         async def story(bench: Alone):
             made = bench.born()
@@ -201,6 +229,17 @@ class TestHold:
 
         played(story)
 
+    def test_what_a_run_needs_itself_is_not_asked(self):
+        async def story(bench: Alone):
+            hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}
+            bench.born()
+            bench.ask("PATCH", f"{API}/runs/{bench.name}", {"spec": hook}, MERGE)
+            made = msgspec.convert(bench.ask("GET", f"{API}/runs/{bench.name}"), RunObject)
+            assert made.spec.hook.hold == HOLD
+            assert await bench.watched.adapter.loosen(made) is True
+
+        played(story)
+
     def test_it_is_not_taken_away_where_its_kind_goes_just_before_that(self):
         """Else what waits for it to be taken away would wait until another operator begins."""
 
@@ -225,6 +264,7 @@ class TestHold:
             ({"hold": None}, True),
             ({"hold": "other"}, True),
             ({"phase": "cleaned"}, True),
+            ({"phase": "cleaned", "documents": "gone"}, True),
             ({"units": "done"}, True),
             ({"gone": True}, True),
             ({"unheard": True}, True),
@@ -255,6 +295,8 @@ class TestHold:
                 bench.caches.runs.put(stored)
             if "gone" in change:
                 bench.ask("DELETE", f"{API}/runs/other")
+            if "documents" in change:
+                bench.ask("DELETE", f"{API}/objectlifecyclemethods/d")
             assert await bench.watched.adapter.loosen(made) is loosened
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert ("example.org/hold" in found) is not loosened

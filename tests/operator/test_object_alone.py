@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object.render import FINALIZER, RELEASE_ANNOTATION
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
@@ -66,10 +68,21 @@ class Bench:
         self.hindered: Objection | None = None
         self.secret: object = None
         self.asked: list[tuple[str, str]] = []
-        self.observer = ObjectObserver(SimpleNamespace(secret=self._secret), SimpleNamespace(look=self._look))
+        self.fault: Exception | None = None
+        objects = SimpleNamespace(secret=self._secret, try_out=self._try_out)
+        self.observer = ObjectObserver(objects, SimpleNamespace(look=self._look, manifest=self._manifest))
 
     async def _look(self, _where, _now):
         return View("kind", self.found, self.hindered)
+
+    async def _manifest(self, *_):
+        if isinstance(self.fault, CannotRenderError):
+            raise self.fault
+        return MANIFEST
+
+    async def _try_out(self, _kind, _manifest):
+        if self.fault is not None:
+            raise self.fault
 
     async def _secret(self, name, namespace):
         self.asked.append((namespace, name))
@@ -101,6 +114,9 @@ class Bench:
 
     async def made(self):
         return await self.observer.made(self.turn, self.plan.steps["db/make"], self.memory)
+
+    async def ask(self):
+        return await self.observer.ask(self.turn, self.plan.steps["db/make"], 2)
 
     async def removed(self):
         return await self.observer.removed(self.turn, self.plan.steps["db/drop"], self.memory)
@@ -152,12 +168,29 @@ class TestMaking:
     async def test_what_stands_in_the_way_of_the_next_is_said_before_it_is_tried_out(self):
         bench = Bench()
         bench.hindered = SAID
+        assert await bench.ask() == SAID
 
-        async def manifest(*_):
-            return MANIFEST
+    @pytest.mark.parametrize(
+        ("fault", "reason"),
+        [
+            (errors.Invalid("POST claim", "spec.size is wanted", status=422, reason="Invalid"), "Invalid"),
+            (errors.AlreadyExists("POST claim", "m", status=409), Reason.NAME_TAKEN),
+            (None, ""),
+        ],
+    )
+    async def test_what_the_server_has_against_the_next_is_said_before_it_is_claimed(self, fault, reason):
+        bench = Bench()
+        bench.fault = fault
+        said = await bench.ask()
+        assert (said.reason if said is not None else "") == reason
 
-        bench.observer._views.manifest = manifest
-        assert await bench.observer.ask(bench.turn, bench.plan.steps["db/make"], 2) == SAID
+    async def test_what_it_can_never_be_made_of_is_said_once_it_is_claimed_and_what_it_cannot_now_at_once(self):
+        bench = Bench()
+        bench.fault = CannotRenderError(Reason.INPUT_UNFIT, "m")
+        assert await bench.ask() is None
+        bench.fault = UntoldError(Reason.WAITING_FOR_FORKS, "m")
+        with pytest.raises(UntoldError):
+            await bench.ask()
 
     async def test_its_name_may_be_taken_by_another(self):
         bench = Bench(make=UNSEEN).there()

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dayfly.execute.executor import Known
+from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object.render import FINALIZER, RELEASE_ANNOTATION
 from dayfly.execute.object.run import NotServedError
 from dayfly.execute.order import CannotRenderError
@@ -298,6 +299,7 @@ class TestMaking:
             (REFUSED, Objection(reason="Quota", message="no room", since=5)),
             (NotServedError("not served"), Objection(reason=Reason.KIND_NOT_SERVED, message="not served", since=5)),
             (CannotRenderError(Reason.INPUT_UNFIT, "m"), NeverRan(reason=Reason.INPUT_UNFIT, message="m")),
+            (UntoldError(Reason.STARTING, "m"), Objection(reason=Reason.STARTING, message="m", since=5)),
         ],
     )
     async def test_what_was_said_against_it_is_remembered_until_the_next_try(self, fault, said):
@@ -374,8 +376,9 @@ class TestClearing:
         await bench.executor.clear(bench.sight)
         assert bench.words() == words
 
-    async def test_what_was_never_tried_is_not_looked_for(self):
-        bench = Bench()
+    @pytest.mark.parametrize("how", [{}, {"manifest": JOB, "make": MADE}], ids=["never tried", "made at rest"])
+    async def test_what_never_had_our_finalizer_is_not_looked_for(self, how):
+        bench = Bench(**how)
         await bench.executor.clear(bench.sight)
         assert bench.done == []
 

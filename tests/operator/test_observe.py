@@ -11,9 +11,12 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
 from dayfly.operator.pods.places import Share
+from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.session import Session
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, TargetState, Wish
-from dayfly.spec.lifecycle import Target
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Target, Unit, digest
 from dayfly.spec.run import Phase, Request, Run
 
 NOW = 9_000
@@ -40,10 +43,12 @@ class Bench:
             objections={"a": says("known"), "b": says("known")},
             outputs={("a", 1): {"url": b"1"}},
         )
-        adapter = SimpleNamespace(state=self._answer(TargetState(started=True)))
+        self.target: dict | None = None
+        self.later: list[tuple[str, float]] = []
+        adapter = SimpleNamespace(state=self._answer(TargetState(started=True)), fields=self._fields)
         executors = SimpleNamespace(observe=self._answer(None), known=lambda *_: self.known, gated=frozenset({"exec"}))
         self.observer = Observer(
-            SimpleNamespace(client=None, now=lambda: NOW),
+            SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
             targets=SimpleNamespace(wish=self._answer(self.wish), of=lambda _run: adapter),
             executors=executors,
             places=SimpleNamespace(share=self._share),
@@ -55,6 +60,12 @@ class Bench:
             return said
 
         return answer
+
+    async def _fields(self, _run):
+        return self.target
+
+    def _again(self, run, after):
+        self.later.append((run, after))
 
     async def _share(self, _run, _plan, facts, hindered, *, cleaning):
         self.shared.append((facts, hindered, cleaning))
@@ -82,6 +93,30 @@ async def test_a_run_closes_by_its_phase_its_owners_word_or_its_time(how, closin
     assert sight.closing is closing
     assert sight.abandoned is ("abandon" in how)
     assert [cleaning for *_, cleaning in bench.shared] == [closing]
+
+
+READS = Input(name="zone", target="$.spec.zone", as_=As(env="ZONE"))
+MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), inputs=(READS,))
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "waits"),
+    [({"spec": {"zone": "here"}}, {"zone": b"here"}, False), ({"spec": {}}, {}, True), (None, {}, True)],
+    ids=["there", "lacks", "gone"],
+)
+async def test_a_step_waits_for_what_its_target_lacks_and_asks_for_it_again(target, given, waits):
+    """Whoever writes the field may do so without a sign that we heed."""
+    bench = Bench()
+    bench.target = target
+    plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
+    bench.session.work.plan = digest(()), plan
+    scene, sight = await bench.scene()
+    assert sight.given == {"db/make": given}
+    assert ("db/make" in scene.world.objections) is waits
+    assert bench.later == [("box", AGAIN_S)] * waits
+    if waits:
+        said = scene.world.objections["db/make"]
+        assert (said.reason, said.since) == (Reason.WAITING_FOR_FIELD, NOW)
 
 
 async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_first():

@@ -21,6 +21,7 @@ from dayfly.operator.outputs import bindings
 from dayfly.operator.outputs.bindings import Bindings, bind
 from dayfly.operator.outputs.log_outputs import FIRST_MS, HOPELESS_MS, LogOutputs, LogWait
 from dayfly.operator.outputs.outputs import ForeignSecretError, Outputs, matching, outputs_secret
+from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Unread
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
@@ -127,6 +128,16 @@ class TestAttempts:
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1", other=b"x")
         assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
         assert await outputs.recall(RUN, PLACE, result(url=b"db://2")) is None
+
+    async def test_one_that_a_step_reads_is_as_it_was_recorded_or_there_is_none(self, server):
+        outputs = Outputs(server.client)
+        await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
+        assert await outputs.read(RUN, RUNNERS, "db/make", "url") == b"db://1"
+        for run in (a_run(url=b"db://2"), a_run(other=b"x")):
+            [output] = run.ledger.unit("db/make").outputs
+            with pytest.raises(CannotRenderError, match="the outputs of db/make is gone or was altered") as lost:
+                await outputs.read(run, RUNNERS, "db/make", output)
+            assert lost.value.reason == Reason.OUTPUTS_LOST
 
     async def test_an_empty_secret_has_none(self, server):
         await server.secret(NAME, RUNNERS, RUN)
@@ -237,6 +248,14 @@ class TestLogs:
         assert waited == sorted(waited)
         assert waited[-1] <= 60_001
         assert clock[0] >= 10_000 + HOPELESS_MS
+
+    async def test_at_its_moment_it_is_asked_for_again(self):
+        clock, pods, wait = [10_000], self.Pods(), LogWait()
+        outputs = LogOutputs(pods, lambda: clock[0])
+        for now, asked in ((10_000, 1), (10_000 + FIRST_MS - 1, 1), (10_000 + FIRST_MS, 2)):
+            clock[0] = now
+            await outputs.read(None, "d", wait)
+            assert pods.asked == asked
 
     async def test_its_last_moment_is_the_end(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()

@@ -47,7 +47,7 @@ class TestCounting:
             (Running(since=1), 0),
             (LACKS, 1),
             (Waiting(since=1, reason="ErrImagePull"), 1),
-            (Waiting(since=1, reason="r", recalled=5), 1),
+            (Waiting(since=1, reason="r", recalled=1), 1),
             (Waiting(since=1, reason="r"), 0),
             (Waiting(since=1, reason="ErrImagePull", placed=False), 0),
             (Ended(result=RESULT), 1),

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.execute.pod import names
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import pod_builder
 from dayfly.operator.pods.pod_builder import _LATE_MS, PodBuilder, RefusedPodError
 from dayfly.operator.pods.senders import NoSenderError
+from dayfly.operator.states.state_access import Given, NoStatesError
 from dayfly.plan.sealed import seal
 from dayfly.plan.trace import traceparent
 from dayfly.spec.frames import encode
@@ -24,6 +26,7 @@ PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
 BORN_MS = 60_000
 GIVEN = {"volume": b"of the target"}
 LATEST = BORN_MS + 7_000 + 500 + _LATE_MS
+RUN = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
 
 
 def stored(start_before: int | None) -> dict:
@@ -31,6 +34,24 @@ def stored(start_before: int | None) -> dict:
     records = [] if start_before is None else [("start-before-ms", b"%d" % start_before)]
     notes = {names.ORDER_ANNOTATION: encode("dayfly-order", records).decode()}
     return {"metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:01:00Z", "annotations": notes}}
+
+
+def building(now: int) -> PodBuilder:
+    """Makes pods that nothing stands in the way of, in a cluster that is not asked."""
+
+    async def of(_namespace, _home):
+        return SimpleNamespace(level="restricted", keys=frozenset())
+
+    async def grants(*_):
+        pass
+
+    builder = PodBuilder.__new__(PodBuilder)
+    builder._cluster = SimpleNamespace(services=[], now=lambda: now)
+    builder._namespaces = SimpleNamespace(of=of)
+    builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
+    builder._plugin_grants = SimpleNamespace(check=grants)
+    builder._traced = False
+    return builder
 
 
 class TestExamining:
@@ -58,6 +79,40 @@ class TestExamining:
         """By the end of its window a lost step is known to have ended."""
         said = "pod p would be allowed to start later than any that Dayfly makes; delete it"
         assert await self.judged(start_before) == (said, [])
+
+
+class TestStates:
+    """A step with a state is told where it is served; where it is not, the step waits and says why."""
+
+    async def stated(self, states):
+        builder = building(now=BORN_MS)
+        builder._states = states
+        of = {"run": "u", "run_name": "box", "owner": {}, "resource": "db", "unit": "db/make", "number": 2}
+        attempt = PodAttempt(**of, inputs={}, complete=False, namespace="n", runner="runner-1")
+        return await builder._stated(RUN, PLAN.steps["db/make"], attempt)
+
+    async def test_it_is_given_the_address_and_the_token_of_its_attempt(self):
+        async def given(_run, step, number):
+            return Given({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, SecretKey("token-of-it", "token"))
+
+        attempt = await self.stated(SimpleNamespace(given=given))
+        assert attempt.state == {"TF_HTTP_ADDRESS": "db/make/2"}
+        assert attempt.token == SecretKey("token-of-it", "token")
+
+    async def test_where_none_are_served_no_pod_is_made_and_what_can_be_done_is_said(self):
+        async def given(*_):
+            raise NoStatesError("Service dayfly/states is missing")
+
+        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
+            await self.stated(None)
+        with pytest.raises(RefusedPodError, match="Service dayfly/states is missing"):
+            await self.stated(SimpleNamespace(given=given))
+
+
+async def test_a_pod_of_ours_may_start_as_long_as_its_step_may_wait_for_a_place_and_its_image(monkeypatch):
+    monkeypatch.setattr(pod_builder, "check", lambda *_: [])
+    pod = await building(now=BORN_MS).manifest(RUN, PLAN, ("db/make", 1), {})
+    assert read.start_before(pod) == BORN_MS + 7_000 + 500
 
 
 class TestServices:
@@ -145,21 +200,13 @@ class TestOrigins:
             judged.append(terms.inline)
             return []
 
-        async def of(_namespace, _home):
-            return SimpleNamespace(level="restricted", keys=frozenset())
-
         async def grants(origin, _namespace, _references):
             asked.append(origin)
 
         monkeypatch.setattr(pod_builder, "check", check)
-        builder = PodBuilder.__new__(PodBuilder)
-        builder._cluster = SimpleNamespace(services=[], now=lambda: 1)
-        builder._namespaces = SimpleNamespace(of=of)
-        builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
+        builder = building(now=1)
         builder._plugin_grants = SimpleNamespace(check=grants)
-        builder._traced = False
-        run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
-        await builder.manifest(run, seal(tuple(documents)), (name, 1), {})
+        await builder.manifest(RUN, seal(tuple(documents)), (name, 1), {})
         assert judged == [inline]
         assert asked == [origins[name.partition("/")[0]]]
 
@@ -170,24 +217,13 @@ class TestTraces:
     @pytest.mark.parametrize("ours", [False, True])
     @pytest.mark.parametrize("theirs", [False, True])
     async def test_a_peers_pod_is_made_again_as_the_peer_was_told(self, monkeypatch, ours, theirs):
-        async def of(_namespace, _home):
-            return SimpleNamespace(level="restricted", keys=frozenset())
-
-        async def grants(*_):
-            pass
-
         monkeypatch.setattr(pod_builder, "check", lambda *_: [])
-        builder = PodBuilder.__new__(PodBuilder)
-        builder._cluster = SimpleNamespace(services=[], now=lambda: BORN_MS)
-        builder._namespaces = SimpleNamespace(of=of)
-        builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
-        builder._plugin_grants = SimpleNamespace(check=grants)
-        run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
+        builder = building(now=BORN_MS)
         builder._traced = theirs
-        pod = await builder.manifest(run, PLAN, ("db/make", 1), {}, LATEST)
+        pod = await builder.manifest(RUN, PLAN, ("db/make", 1), {}, LATEST)
         pod["metadata"]["creationTimestamp"] = "1970-01-01T00:01:00Z"
         builder._traced = ours
-        assert await builder.examine(run, PLAN, ("db/make", 1), {}, pod) == ""
+        assert await builder.examine(RUN, PLAN, ("db/make", 1), {}, pod) == ""
         order = pod["metadata"]["annotations"][names.ORDER_ANNOTATION]
         parent = traceparent("u", "db/make", 1, creates=True)
         assert (f"TRACEPARENT={parent}" in order) is theirs
@@ -195,7 +231,7 @@ class TestTraces:
             with monkeypatch.context() as forging:
                 forging.setattr(pod_builder, "traceparent", lambda *_, **__: "00-theirs")
                 builder._traced = True
-                forged = await builder.manifest(run, PLAN, ("db/make", 1), {}, LATEST)
+                forged = await builder.manifest(RUN, PLAN, ("db/make", 1), {}, LATEST)
             forged["metadata"]["creationTimestamp"] = "1970-01-01T00:01:00Z"
             builder._traced = ours
-            assert "then delete the pod" in await builder.examine(run, PLAN, ("db/make", 1), {}, forged)
+            assert "then delete the pod" in await builder.examine(RUN, PLAN, ("db/make", 1), {}, forged)

@@ -102,6 +102,19 @@ def test_a_server_that_takes_its_time_over_events_is_given_respite():
     assert longest <= LONGEST_MS / 1000 + 0.1
 
 
+@pytest.mark.parametrize(("ahead", "stands"), [(LONGEST_MS, True), (LONGEST_MS + 1, False)])
+def test_whoever_would_stand_in_line_for_too_long_looks_again_later(ahead, stands):
+    """Most of those before it have started by then."""
+    events, silence = PodEvents(_Server(), lambda: STARTED), Silence()
+    events._apart, events._line = 500, STARTED + ahead
+    assert events._stands_in_line(silence, STARTED)
+    assert (silence.in_line, silence.due, events._line) == (
+        stands,
+        STARTED + LONGEST_MS,
+        STARTED + ahead + 500 * stands,
+    )
+
+
 def test_a_pod_alone_is_asked_about_as_often_however_slow_the_server():
     fast, _ = hung(1, 0, 60)
     slow, _ = hung(1, 200, 60)

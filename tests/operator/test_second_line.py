@@ -22,7 +22,7 @@ from dayfly.operator.front.sandboxes import Sandboxes
 from dayfly.operator.pods.follow import Followers
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
-from kube.fake import FakeCluster, run
+from kube.fake import FakeCluster, Fault, Harm, run
 from kube.fake.store import Object
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
@@ -171,12 +171,12 @@ def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
     play(story, RETRIED, make=Script(fails=1, runs=20))
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
-    """Logs are found by name, and by now another pod may bear it."""
+def sealed(*, own: bool = True, cut: int = 0) -> bool:
+    """Whether a receipt is heard of that a log has: the pod's own, or another's. It can be had after so many cuts."""
 
     async def main() -> bool:
-        cluster, heard = FakeCluster(seed=1), asyncio.Event()
+        cluster, heard, cuts = FakeCluster(seed=1), asyncio.Event(), [Fault(Harm.TROUBLE_BEFORE)] * cut
+        cluster.faults = lambda call: cuts.pop() if cuts and call.request.path.endswith("/log") else None
         body = {"metadata": {"name": "r-a"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
         made = cluster.answer(Request("POST", "/api/v1/namespaces/default/pods", {}, json.dumps(body).encode()))
         pod = msgspec.json.decode(made.body, type=Pod)
@@ -184,12 +184,23 @@ def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
         cluster.log_of("r-a", "default").write(receipt.log())
         followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
         followers.follow(pod, "run")
-        await heard.wait()
+        async with asyncio.timeout(60):
+            await heard.wait()
         found = followers.sealed(pod.metadata.uid) is not None
         await followers.close()
         return found
 
-    assert run(main()) is own
+    return run(main())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
+    """Logs are found by name, and by now another pod may bear it."""
+    assert sealed(own=own) is own
+
+
+def test_receipt_in_a_log_that_was_cut_is_heard_of_once_it_is_followed_again():
+    assert sealed(cut=2)
 
 
 def test_finalizer_of_an_object_that_took_the_place_of_another_stays():

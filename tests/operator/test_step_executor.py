@@ -112,6 +112,10 @@ def pod(name: str, *, gated: bool = False, run: str = "box") -> Pod:
     return Pod(metadata=meta, spec=PodSpec(scheduling_gates=gates), status=PodStatus(phase="Pending"))
 
 
+def a_step(*, state: bool) -> SimpleNamespace:
+    return SimpleNamespace(unit=Unit(name="make", kind=Kind.EXEC, exec=Exec(script="", state=state)))
+
+
 class Bench:
     """An executor without a cluster around it, and one attempt whose pod was seen."""
 
@@ -185,6 +189,30 @@ class TestEffects:
         await bench.executor.clear(bench.sight)
         assert bench.pods.done == [("release", "waits")]
 
+    async def test_what_opens_a_state_goes_once_its_attempt_is_recorded(self, bench):
+        gone = []
+
+        async def revoke(_run, *attempt):
+            gone.append(attempt)
+
+        bench.executor._states = SimpleNamespace(revoke=revoke)
+        for steps in ({}, {"db/make": a_step(state=False)}, {"db/make": a_step(state=True)}):
+            bench.sight.plan = SimpleNamespace(steps=steps)
+            await bench.executor.release(bench.sight, Release(**self.OF))
+        assert gone == [("db/make", 1, "n")], "a plan that is lost says nothing of any"
+
+    @pytest.mark.parametrize("state", [True, False])
+    async def test_at_the_end_of_a_run_its_states_are_let_go(self, bench, state):
+        cleared = []
+
+        async def clear(run):
+            cleared.append(run.metadata.name)
+
+        bench.executor._states = SimpleNamespace(clear=clear)
+        bench.sight.plan = SimpleNamespace(steps={"db/seed": a_step(state=False), "db/make": a_step(state=state)})
+        await bench.executor.clear(bench.sight)
+        assert cleared == ["box"] * state
+
     async def test_at_its_own_end_no_log_is_followed(self, bench):
         await bench.executor.close()
         assert bench.ended == ["all"]
@@ -240,8 +268,7 @@ class TestMaking:
 
             return note
 
-        step = SimpleNamespace(unit=Unit(name="make", kind=Kind.EXEC, exec=Exec(script="", state=True)))
-        bench.sight.plan = SimpleNamespace(steps={"db/make": step})
+        bench.sight.plan = SimpleNamespace(steps={"db/make": a_step(state=True)})
         bench.sight.session.refusals = Refusals()
         bench.executor._builder = SimpleNamespace(manifest=noting("manifest"))
         bench.executor._states = SimpleNamespace(grant=noting("state"))

@@ -280,6 +280,20 @@ class TestAltered:
         assert await self.objections(bench) == {MAKE: (Reason.POD_ALTERED, "it has a sidecar", NOW)}
         assert bench.examined == []
 
+    @pytest.mark.parametrize("judged", ["it has another input", ""])
+    async def test_one_that_a_peer_made_of_what_the_target_says_no_more_goes(self, judged):
+        bench, released = Bench(), []
+
+        async def release(pod):
+            released.append(pod.metadata.uid)
+
+        bench.observer._pods.release = release
+        bench.judged, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
+        bench.cached.put(pod(gated=True))
+        known = await bench.look()
+        assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})
+        assert released == ["p"] * bool(judged)
+
     async def test_one_that_has_gone_meanwhile_is_not_judged(self):
         bench = Bench()
         bench.whole = False
@@ -369,6 +383,27 @@ class TestEnds:
         assert await bench.observer._read(bench.sight, MAKE, 1, pod()) == self.END
         assert asked == [(MAKE, 1)] * wanted
         assert (bench.session.pod("p").log_wait is before) is wanted, "of what is recorded no log is waited for"
+
+
+@pytest.mark.parametrize(
+    ("recalled", "fact", "said"),
+    [
+        (True, NeverRan(reason="r", message="m"), "no such image"),
+        (False, NeverRan(reason="r", message="m"), "m"),
+        (True, Running(since=1, message="m"), "m"),
+    ],
+)
+async def test_why_it_never_ran_is_asked_for_where_it_was_recalled(monkeypatch, recalled, fact, said):
+    bench = Bench(make=record())
+    monkeypatch.setattr(step_observer.read, "pod", lambda *_, **__: step_observer.read.Seen(fact=fact))
+
+    async def last_words(_pod, end):
+        return NeverRan(reason=end.reason, message="no such image")
+
+    bench.observer._pod_events.last_words = last_words
+    seen = pod()
+    seen.metadata.labels.update({names.RECALLED_LABEL: "5"} if recalled else {})
+    assert (await bench.observer._read(bench.sight, MAKE, 1, seen)).message == said
 
 
 async def test_of_one_that_has_started_nobody_asks_any_more_why_it_does_not():

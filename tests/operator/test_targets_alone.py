@@ -17,11 +17,13 @@ from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import Unknown
 from dayfly.operator.targets.targets import ASK_AGAIN_S
-from dayfly.spec.kinds import Pin
+from dayfly.spec.kinds import Offered, Pin
+from dayfly.spec.run import Request
 from dayfly.work.pace import Urgency
 from kube.fake import run
 
 BOX = Key("shop", "box")
+NOW = 9_000
 
 
 class Heard(Boxes):
@@ -174,6 +176,35 @@ class TestFencing:
 
         played(story)
 
+    @pytest.mark.parametrize(
+        ("offered", "asked"),
+        [
+            (None, False),
+            ({}, True),
+            ({"stop": Request(at=1, reason="Deleted")}, False),
+            ({"expires_at": 1}, False),
+            ({"expires_at": NOW}, False),
+            ({"expires_at": NOW + 1}, True),
+        ],
+        ids=["its own", "served", "stopped", "expired long ago", "expired", "expires"],
+    )
+    @pytest.mark.parametrize("says", [True, False, None])
+    def test_a_control_plane_is_asked_for_what_it_serves_and_has_not_ended(self, offered, asked, says):
+        async def story(bench: Heard):
+            async def permits(_run):
+                return says
+
+            made = bench.caches.ledger.get(RUN)
+            wish = Offered(uid="s", **offered) if offered is not None else None
+            made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, offered=wish))
+            bench.caches.now = lambda: NOW
+            adapter = bench.targets.of(made)
+            assert await adapter.permits(made) is (None if asked else True), "nobody serves any here"
+            adapter._server = SimpleNamespace(permits=permits)
+            assert await adapter.permits(made) is (says if asked else True)
+
+        played(story)
+
     def test_of_one_that_is_deleted_nobody_is_asked(self):
         async def story(bench: Heard):
             made = bench.caches.ledger.get(RUN)
@@ -269,6 +300,15 @@ class TestEnding:
             assert loosened == [bench.name, bench.name]
 
         played(story, Alone, machine=(OURS,))
+
+    def test_a_sandbox_is_held_by_nothing_else(self):
+        """Else whoever carries its run out would try to let it go in each turn."""
+
+        async def story(bench: Heard):
+            assert await bench.targets.loosen(bench.caches.ledger.get(RUN)) is True
+            assert bench.finalizers() == [TARGET_FINALIZER]
+
+        played(story, finalizers=(TARGET_FINALIZER,))
 
     def test_what_others_hold_it_by_stays(self):
         async def story(bench: Heard):
