@@ -198,6 +198,9 @@ EQUIVALENT: dict[str, str] = {
     "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
     "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
     "operator/pods/pod_events.py Silence.__init__: 0 -> 1": "it is set with the first thought of a pod's Events",
+    "operator/objects/object_view.py Place.manifest: self.item.manifest or {} -> (self.item.manifest)": (
+        "what makes an object is written with a manifest, and nothing else has a place"
+    ),
     "operator/outputs/bindings.py Bindings.of: 0 -> 1": "no clock shows so early a moment",
     "operator/targets/lifecycle_hook.py HookedTarget._needs: run is None or run.spec.hook is None or run.spec.hook.hold ! "
     "... run.ledger.phase in _OVER -> (run is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER)": (

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from rig.gateways import KINDS as GATEWAY_KINDS
 from rig.meshes import KIND as VIRTUAL_SERVICE
 from rig.world import KINDS
 
@@ -17,12 +18,13 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, RunObject, RunSpec, owner
+from dayfly.operator.cluster.route_kinds import FIRST_LIST_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Run
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import work
-from kube.fake import FakeCluster
+from kube.fake import FakeCluster, run
 
 GONE = errors.NotFound("GET box", "gone", status=404)
 UNSERVED = errors.NotServed("GET box", "no such kind", status=404)
@@ -200,16 +202,32 @@ def test_what_belongs_to_a_run_names_it_and_does_not_hold_it_up():
     assert found["blockOwnerDeletion"] is False
 
 
-async def test_what_leads_requests_is_known_before_anything_is_said_of_them():
-    """Of Istio where there is no Gateway API; of a kind that came to be served the cache is not known by itself."""
+@pytest.mark.parametrize("kind", [VIRTUAL_SERVICE, GATEWAY_KINDS[0]])
+async def test_what_leads_requests_is_known_before_anything_is_said_of_them(kind):
     server = FakeCluster(extra=KINDS)
-    server.serve(VIRTUAL_SERVICE)
+    server.serve(kind)
     made = Cluster(Client(server.transport("operator"), seed=1))
     assert not made.routed
     await made.looked()
-    assert made.by_istio
     assert made.routed
+    assert made.by_istio is (kind is VIRTUAL_SERVICE)
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("synced", "trouble", "took"),
+    [(False, None, FIRST_LIST_S), (True, None, 0), (False, errors.ServerTrouble("", ""), 0)],
+)
+def test_the_first_list_of_routes_is_waited_for_and_not_for_ever(cluster, synced, trouble, took):
+    async def story():
+        cluster.gateway._looked = True
+        cluster.gateway._followed = {"httproutes": SimpleNamespace(synced=synced, trouble=trouble)}
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await cluster.gateway.seen()
+        return clock() - began
+
+    assert run(story()) == pytest.approx(took, abs=0.01)
 
 
 @pytest.mark.parametrize(("synced", "said"), [(False, "not allowed"), (True, "")])

@@ -9,11 +9,13 @@ from rig.alone import DEPLOYMENTS, MERGE, NAME, OWN, SERVICES, UNIT, Alone
 from dayfly.execute.fork.read import Service, Workload
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION, form
 from dayfly.execute.fork.run import Forks
+from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.in_place import in_place
+from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key, ObjectMeta
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, Running, Waiting
+from dayfly.plan.world import Ended, Held, Objection, Running, Waiting
 from dayfly.spec.run import State
 from kube.fake import run
 
@@ -190,6 +192,22 @@ class TestFollowing:
             alone.caches.baselines.drop(Key("shop", "web"))
 
         assert run(self.following(forsaken)).changes == []
+        assert run(self.following(lambda alone: alone.ask("DELETE", f"{DEPLOYMENTS}/web"))).changes == [], "unheard of"
+
+    @pytest.mark.parametrize("has_it", [True, False])
+    def test_once_nothing_keeps_it_from_its_form_that_is_said(self, has_it):
+        async def story():
+            alone, looked = Alone(), []
+            form = fresh_form(alone) if has_it else ""
+            alone.claimed(alone.deployment(replicas=1, form=form)["metadata"]["uid"])
+            alone.service()
+            alone.look()
+            alone.caches.queue.add = lambda run, **_: looked.append(run)
+            alone.memory.stuck[NAME] = Objection(reason="Quota", message="no room", since=1)
+            await alone.keep()
+            return alone.memory.stuck, looked
+
+        assert played(story) == ({}, ["box"])
 
     def test_its_service_gets_the_ports_of_its_model(self):
         def reported(alone):
@@ -243,6 +261,18 @@ class TestTidying:
             return alone.there(), alone.there("services")
 
         assert played(story) == ([], [])
+
+    def test_a_service_that_a_route_leads_by_is_the_routes(self):
+        async def story():
+            alone = Alone(wished=False)
+            labels = {RUN_LABEL: "box", ROUTE_LABEL: OWN}
+            spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+            alone.ask("POST", SERVICES, {"metadata": {**alone.meta("by-key"), "labels": labels}, "spec": spec})
+            alone.look()
+            await alone.keep()
+            return alone.there("services")
+
+        assert played(story) == ["by-key"]
 
     def test_it_stays_where_the_wish_is_not_the_newest(self):
         async def story():

@@ -257,6 +257,14 @@ class TestLogs:
             await outputs.read(None, "d", wait)
             assert pods.asked == asked
 
+    async def test_a_clock_that_was_set_back_keeps_nobody_waiting(self):
+        clock, pods, wait = [10_000], self.Pods(), LogWait()
+        outputs = LogOutputs(pods, lambda: clock[0])
+        for now in (10_000, 9_999):
+            clock[0] = now
+            assert (await outputs.read(None, "d", wait)).since == now
+        assert pods.asked == 2
+
     async def test_its_last_moment_is_the_end(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])

@@ -214,13 +214,14 @@ class TestCommitting:
             ("commit", ("Record", move.result)),
         ]
 
-    async def test_of_a_log_that_was_cut_the_beginning_may_be_the_end_of_a_value(self):
+    @pytest.mark.parametrize(("size", "told"), [(10, b"**** more"), (9, b"cr3t more")])
+    async def test_of_a_log_that_was_cut_the_beginning_may_be_the_end_of_a_value(self, size, told):
         bench = Bench()
-        bench.log = Printed(b"cr3t more", 100)
+        bench.log = Printed(b"cr3t more", size)
         scene = await bench.turn()
         bench.sight.outputs[KEY] = {"url": b"db://1", "key": b"s3cr3t"}
         assert await bench.reconciler.commit(scene, (ended(TOLD),))
-        assert ("heard", KEY, (b"**** more", 100, ())) in bench.done
+        assert ("heard", KEY, (told, size, ())) in bench.done
 
     async def test_where_they_cannot_be_kept_the_step_has_failed_and_nothing_follows(self):
         bench = Bench()
@@ -253,8 +254,9 @@ class TestKeeping:
         assert await self.keep(bench, ended())
         assert [word for word, *_ in bench.done] == ["keep"]
 
-    async def test_without_its_pod_its_values_are_kept_where_it_would_have_run(self):
-        bench = Bench()
+    @pytest.mark.parametrize("kind", ["exec", "object"])
+    async def test_without_its_pod_its_values_are_kept_where_it_would_have_run(self, kind):
+        bench = Bench(make=UnitRecord(attempt=1, kind=kind))
         assert await self.keep(bench, ended(TOLD), pods={}, outputs={KEY: {"url": b"1"}})
         assert bench.done[0] == ("keep", ("own", *KEY), {"url": b"1"}, b"")
 
@@ -305,13 +307,18 @@ class TestLoosening:
     DRAIN = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
 
     @pytest.mark.parametrize(
-        ("fact", "stops"),
-        [(None, True), (Running(since=1), False), (Unclear(since=1, reason="x", message="m", dead_by=9), False)],
+        ("state", "fact", "stops"),
+        [
+            (State.DONE, None, True),
+            (State.DONE, Running(since=1), False),
+            (State.DONE, Unclear(since=1, reason="x", message="m", dead_by=9), False),
+            (State.NONE, None, False),
+        ],
     )
-    def test_nothing_of_a_step_before_its_stop_may_be_at_work_still(self, fact, stops):
+    def test_all_is_done_before_its_stop_and_nothing_of_it_is_at_work_still(self, state, fact, stops):
         plan = seal((Lifecycle(target=TARGET, pre_stop=(self.DRAIN,)),))
         [step] = plan.events[Event.PRE_STOP]
-        done = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded")
+        done = UnitRecord(attempt=1, state=state, outcome="succeeded" if state is State.DONE else "")
         run = Run(uid="u", target=TARGET, plan="", phase=Phase.CLOSED, started_at=1, units={step.id: done})
         facts = {} if fact is None else {(step.id, 1): fact}
         assert _may_stop(Scene(plan=plan, world=World(run=run, facts=facts), now=5)) is stops
