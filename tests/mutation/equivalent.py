@@ -201,6 +201,18 @@ EQUIVALENT: dict[str, str] = {
     "operator/objects/object_view.py Place.manifest: self.item.manifest or {} -> (self.item.manifest)": (
         "what makes an object is written with a manifest, and nothing else has a place"
     ),
+    "operator/reconciler.py Reconciler.last: found is None or session is None or (scene := session.work.scene) is None -> "
+    "(session is None or (scene := session.work.scene) is None)": "of a run that is not there no session is found",
+    "operator/reconciler.py Reconciler._keep_on: found is None or sight is None -> (sight is None)": (
+        "of a run that is not there no session is found"
+    ),
+    "operator/reconciler.py Reconciler.keep: session is None or session.loosened or found is None or "
+    "found.ledger.closed is None -> (session is None or session.loosened or found is None)": (
+        "while it is open there is something to do before its target stops: nobody need look for that"
+    ),
+    "operator/forks/fork_reconciler.py ForkReconciler._tidy: each.metadata.labels or {} -> (each.metadata.labels)": (
+        "what belongs to a run is found by a label that it has"
+    ),
     "operator/outputs/bindings.py Bindings.of: 0 -> 1": "no clock shows so early a moment",
     "operator/targets/lifecycle_hook.py HookedTarget._needs: run is None or run.spec.hook is None or run.spec.hook.hold ! "
     "... run.ledger.phase in _OVER -> (run is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER)": (

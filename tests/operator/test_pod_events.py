@@ -102,6 +102,22 @@ def test_a_server_that_takes_its_time_over_events_is_given_respite():
     assert longest <= LONGEST_MS / 1000 + 0.1
 
 
+def test_whoever_stands_in_line_asks_in_its_turn():
+    async def story() -> None:
+        clock, server, silence = [STARTED], _Server(), Silence()
+        events = PodEvents(server, lambda: clock[0])
+        await events.explain(POD, MUTE, silence)
+        clock[0] += 3_000
+        events._apart, events._line = 500, clock[0] + 1_000
+        await events.explain(POD, MUTE, silence)
+        assert (server.asked, events.again_in(silence)) == (0, 1.001)
+        clock[0] += 1_000
+        await events.explain(POD, MUTE, silence)
+        assert server.asked == 1
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(("ahead", "stands"), [(LONGEST_MS, True), (LONGEST_MS + 1, False)])
 def test_whoever_would_stand_in_line_for_too_long_looks_again_later(ahead, stands):
     """Most of those before it have started by then."""
