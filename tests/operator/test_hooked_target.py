@@ -16,6 +16,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.targets.adapter import KindLostError
+from dayfly.operator.targets.lifecycle_hook import _has_stopped
 from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import Pin
 from dayfly.spec.kube_object import Verdict
@@ -333,6 +334,11 @@ class TestState:
             assert len(asked) == 4
 
         played(story)
+
+    def test_one_that_is_deleted_and_that_nobody_holds_has_stopped(self):
+        """A pod has some seconds more."""
+        meta = {"name": "m", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        assert _has_stopped({"kind": "Pod", "metadata": meta}, None) == (True, "")
 
     def test_of_a_run_that_is_over_nothing_is_asked(self):
         async def story(bench: Alone):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from rig.world import KINDS
 
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
@@ -14,7 +15,9 @@ from dayfly.execute.object.run import NotServedError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
+from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.objects import object_view
@@ -26,6 +29,7 @@ from dayfly.plan.world import Ended, NeverRan, Objection, Running
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Object, Output, Ref, Target, Timeouts, Unit
 from dayfly.spec.run import OutputRecord, Phase, Result, Run, State, UnitRecord
 from dayfly.spec.wire import RefusedError
+from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MANIFEST = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {}}
@@ -61,7 +65,7 @@ class Bench:
         self.fresh: list[RunObject | None] = [self.run]
         self.fault: Exception | None = None
         self.found: dict | None = None
-        self.answer: Objection | None = None
+        self.answer: Objection | UntoldError | None = None
         self.fact: object = Running(since=1, reason="r", message="m")
         made = self.executor = ObjectExecutor.__new__(ObjectExecutor)
         made._cluster = SimpleNamespace(
@@ -109,14 +113,18 @@ class Bench:
         return act
 
     def _looks(self, word: str):
-        async def look(_turn, step, _memory):
+        async def look(turn, step, _memory):
             self.done.append((word, step.id))
+            if self.found is not None:
+                turn.found[step.id, 1] = self.found
             return self.fact
 
         return look
 
     async def _ask(self, _turn, step, attempt):
         self.done.append(("ask", step.id, attempt))
+        if isinstance(self.answer, UntoldError):
+            raise self.answer
         return self.answer
 
     def object(self, uid: str = "o", *, deleted: bool = False, rests: bool = False) -> dict:
@@ -154,6 +162,13 @@ class TestObserving:
         bench.done.clear()
         await bench.observe()
         assert [each for each in bench.done if each[0] == "again"] == [("again", 2.0)] * 2
+
+    async def test_what_is_found_is_what_is_changed_then(self):
+        bench = Bench(make=ALIVE)
+        bench.found = bench.object()
+        await bench.observe()
+        await bench.executor.cancel(bench.sight, Cancel(**OF, reason="r", message="m"))
+        assert ("delete", "o", "unchanged") in bench.done
 
     async def test_what_has_ended_is_not_looked_at_again(self):
         bench = Bench(make=ALIVE)
@@ -194,6 +209,20 @@ class TestForeseeing:
         assert bench.sight.session.refusals.of(bench.run.ledger, 5)[0] == {"db/make": SAID}
         assert not bench.memory().admitted
 
+    async def test_what_a_fork_cannot_tell_now_is_waited_for(self):
+        bench = Bench()
+        bench.answer = UntoldError(Reason.WAITING_FOR_FORKS, "m")
+        assert (await bench.observe()).objections == {
+            "db/make": Objection(reason=Reason.WAITING_FOR_FORKS, message="m")
+        }
+        assert not bench.memory().admitted
+
+    async def test_nobody_is_asked_as_long_as_its_target_lacks_what_it_reads(self):
+        bench = Bench()
+        bench.sight.lacking = {"db/make": SAID}
+        await bench.observe()
+        assert bench.done == []
+
     @pytest.mark.parametrize(
         "how",
         [{"closing": True}, {"make": MADE}, {"make": ALIVE}, {"reads": True}],
@@ -227,8 +256,14 @@ class TestMaking:
 
     @pytest.mark.parametrize(
         "record",
-        [MADE, ALIVE, msgspec.structs.replace(UNSEEN, attempt=2), UnitRecord(kind="object")],
-        ids=["done", "seen", "another attempt", "none"],
+        [
+            MADE,
+            ALIVE,
+            msgspec.structs.replace(UNSEEN, attempt=2),
+            msgspec.structs.replace(UNSEEN, state=State.VOID),
+            UnitRecord(kind="object"),
+        ],
+        ids=["done", "seen", "another attempt", "void", "none"],
     )
     async def test_it_is_not_made_where_the_ledger_has_gone_on(self, record):
         bench = Bench(make=UNSEEN)
@@ -404,3 +439,16 @@ def test_a_document_that_was_compiled_elsewhere_is_judged_here(kind, fits):
     else:
         with pytest.raises(RefusedError, match="db/make: "):
             executor.admit("db/make", unit)
+
+
+async def test_how_a_kind_is_served_is_believed_for_a_minute():
+    clock, server = [1_000_000], FakeCluster(seed=1, extra=KINDS)
+    client = Client(server.transport("operator"), seed=1)
+    executor = ObjectExecutor(Cluster(client, now=lambda: clock[0]), None)
+    asked = []
+    for now in (0, 59_999, 60_000):
+        clock[0] = 1_000_000 + now
+        server.calls.clear()
+        await executor._objects.kind("db.example.org/v1", "Claim")
+        asked.append(len(server.calls))
+    assert asked == [1, 0, 1]

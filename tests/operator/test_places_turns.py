@@ -94,6 +94,16 @@ class TestSettling:
 
         assert played(story, bound=1) == (True, 1)
 
+    def test_what_was_held_for_one_that_went_meanwhile_is_given_back(self):
+        async def story(bench):
+            assert bench.places.hold(bench.made("one"), A, cleaning=False)
+            other = bench.run("two")
+            before = await bench.slots(other)
+            bench.places.settle("one")
+            return before, await bench.slots(other)
+
+        assert played(story, bound=1) == (0, 1)
+
     def test_who_waits_hears_of_the_end_of_others(self):
         async def story(bench):
             bench.run("one", a=alive())

@@ -23,7 +23,7 @@ from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.pods.pod_memory import PodMemory
-from dayfly.operator.refusals import Refusals
+from dayfly.operator.refusals import AGAIN_S, Refusals
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Objection, Running
@@ -95,12 +95,12 @@ class Pods:
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
-        self.recallable = True
+        self.done_so = True
 
     def __getattr__(self, name):
         async def note(pod, *_more):
             self.done.append((name, pod.metadata.name))
-            return self.recallable
+            return self.done_so
 
         return note
 
@@ -159,6 +159,15 @@ class TestEffects:
         await bench.executor.launch(bench.sight, Launch(**self.OF))
         assert bench.pods.done == [("let_go", "p")]
 
+    async def test_of_one_that_could_not_be_let_go_nobody_may_tell_so_it_is_looked_at_again(self, bench):
+        looked = []
+        bench.cluster.queue.add = lambda run, after: looked.append((run, after))
+        await bench.executor.launch(bench.sight, Launch(**self.OF))
+        assert looked == []
+        bench.pods.done_so = False
+        await bench.executor.launch(bench.sight, Launch(**self.OF))
+        assert looked == [("box", AGAIN_S)]
+
     async def test_it_is_taken_away_if_it_is_there(self, bench):
         for effect in (self.OF, self.NONE):
             await bench.executor.cancel(bench.sight, Cancel(**effect, reason="r", message="m"))
@@ -177,7 +186,7 @@ class TestEffects:
         [("spare", True, ["recall"]), ("spare", False, ["recall", "remove"]), ("", True, ["remove"])],
     )
     async def test_what_cannot_be_recalled_is_taken_away(self, bench, image, recallable, done):
-        bench.image, bench.pods.recallable = image, recallable
+        bench.image, bench.pods.done_so = image, recallable
         await bench.executor.recall(bench.sight, Recall(**self.NONE))
         assert bench.pods.done == []
         await bench.executor.recall(bench.sight, Recall(**self.OF))

@@ -64,6 +64,18 @@ class TestHearing:
 
         played(story, finalizers=(TARGET_FINALIZER,))
 
+    @pytest.mark.parametrize(
+        ("finalizers", "urgency"), [((TARGET_FINALIZER,), Urgency.BACKGROUND), (("x/y",), Urgency.NORMAL)]
+    )
+    def test_so_has_its_wish(self, finalizers, urgency):
+        async def story(bench: Heard):
+            wishes: list[Any] = []
+            bench.caches.wishes = SimpleNamespace(add=lambda key, urgency: wishes.append((key, urgency)))
+            bench.hears()
+            assert wishes == [(BOX, urgency)]
+
+        played(story, finalizers=finalizers)
+
     def test_what_is_yet_to_be_held_has_not(self):
         async def story(bench: Heard):
             assert bench.hears() == [(RUN, Urgency.NORMAL)]
