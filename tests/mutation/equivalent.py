@@ -213,6 +213,8 @@ EQUIVALENT: dict[str, str] = {
     "operator/forks/fork_reconciler.py ForkReconciler._tidy: each.metadata.labels or {} -> (each.metadata.labels)": (
         "what belongs to a run is found by a label that it has"
     ),
+    "operator/objects/object_memory.py ObjectMemory.look_again: 10 -> 11": "five doublings are beyond the longest",
+    "operator/forks/fork_reconciler.py _unclaimed: 0 -> 1": "of what nobody has claimed it is not said since when it runs",
     "operator/outputs/bindings.py Bindings.of: 0 -> 1": "no clock shows so early a moment",
     "operator/targets/lifecycle_hook.py HookedTarget._needs: run is None or run.spec.hook is None or run.spec.hook.hold ! "
     "... run.ledger.phase in _OVER -> (run is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER)": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.alone import NAME, Alone
+from rig.alone import DEPLOYMENTS, NAME, OWN, Alone
 
 from dayfly.execute.executor import Known
 from dayfly.execute.fork.render import FORM_ANNOTATION
@@ -12,7 +12,7 @@ from dayfly.operator.executors.route_executor import RouteExecutor
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.route_memory import RouteSight
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Held, Waiting
+from dayfly.plan.world import Held, Running, Waiting
 from kube.fake import run
 
 
@@ -65,6 +65,17 @@ def test_one_that_lives_and_has_another_form_is_about_to_be_changed():
         assert fact.reason == Reason.REPLACED
         alone.caches.baselines.drop(Key("shop", "web"))
         assert (await alone.observe()).facts[NAME, 1].reason != Reason.REPLACED, "a fork outlives its baseline"
+
+    played(story)
+
+
+def test_of_one_that_is_on_its_way_out_nobody_says_that_it_is_changed():
+    async def story(alone):
+        alone.claimed(alone.deployment(replicas=1, finalizers=["x/y"])["metadata"]["uid"])
+        alone.ask("DELETE", f"{DEPLOYMENTS}/{OWN}")
+        alone.look()
+        fact = (await alone.observe()).facts[NAME, 1]
+        assert (type(fact), fact.ready) == (Running, False)
 
     played(story)
 

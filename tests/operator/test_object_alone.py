@@ -337,8 +337,9 @@ class TestRemoving:
         bench = Bench(make=UnitRecord(attempt=1, kind="object", state=State.VOID, ref="o")).there()
         assert await bench.removed() == Held(ref="o")
 
-    async def test_one_that_is_there_is_to_go(self):
-        bench = Bench().there()
+    @pytest.mark.parametrize("made", [ALIVE, UNSEEN], ids=["seen", "not seen yet"])
+    async def test_one_that_is_there_is_to_go(self, made):
+        bench = Bench(make=made).there()
         assert await bench.removed() == Held(ref="o")
         assert bench.turn.found == {("db/make", 1): bench.found}
 
@@ -416,6 +417,10 @@ class TestGrants:
     def test_that_the_operator_may_not_act_as_it_is_its_installers_matter(self):
         assert "apply the install manifest again" in self.said(self.BORROWS)[1]
 
-    @pytest.mark.parametrize(("message", "kind"), [("exceeded quota", errors.Forbidden), (LACKS, errors.Invalid)])
+    POLICY = 'a policy: teams cannot create resource "claims" in API group "x"'
+
+    @pytest.mark.parametrize(
+        ("message", "kind"), [("exceeded quota", errors.Forbidden), (POLICY, errors.Forbidden), (LACKS, errors.Invalid)]
+    )
     def test_anything_else_is_said_as_it_was(self, message, kind):
         assert self.said(message, kind=kind) == ("Forbidden", message)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from rig.world import KINDS
 
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
@@ -15,12 +14,11 @@ from dayfly.execute.object.run import NotServedError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.kube import errors
-from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.objects import object_view
+from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.session import Session, Sight
 from dayfly.plan.actions import Cancel, Fence, Launch
 from dayfly.plan.reasons import Reason
@@ -29,7 +27,6 @@ from dayfly.plan.world import Ended, NeverRan, Objection, Running
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Object, Output, Ref, Target, Timeouts, Unit
 from dayfly.spec.run import OutputRecord, Phase, Result, Run, State, UnitRecord
 from dayfly.spec.wire import RefusedError
-from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 MANIFEST = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {}}
@@ -105,7 +102,8 @@ class Bench:
 
     def _does(self, word: str):
         async def act(_kind, what, *more, **how):
-            self.done.append((word, what["metadata"]["uid"] if isinstance(what, dict) else what, *more, *how))
+            said = [name for name, value in how.items() if value]
+            self.done.append((word, what["metadata"]["uid"] if isinstance(what, dict) else what, *more, *said))
             if self.fault:
                 raise self.fault
             return self.object()
@@ -396,6 +394,12 @@ class TestEnding:
         await bench.executor.cancel(bench.sight, Cancel(**OF, reason="r", message="m"))
         assert bench.done == []
 
+    async def test_what_could_not_be_deleted_a_moment_ago_is_not_tried_again_at_once(self):
+        bench = Bench(make=ALIVE).sees()
+        bench.sight.session.objects["db/make", 1] = ObjectMemory(refused=SAID)
+        await bench.executor.cancel(bench.sight, Cancel(**OF, reason="r", message="m"))
+        assert bench.done == []
+
     async def test_that_it_could_not_be_deleted_is_remembered(self):
         bench = Bench(make=ALIVE).sees()
         bench.fault = REFUSED
@@ -439,16 +443,3 @@ def test_a_document_that_was_compiled_elsewhere_is_judged_here(kind, fits):
     else:
         with pytest.raises(RefusedError, match="db/make: "):
             executor.admit("db/make", unit)
-
-
-async def test_how_a_kind_is_served_is_believed_for_a_minute():
-    clock, server = [1_000_000], FakeCluster(seed=1, extra=KINDS)
-    client = Client(server.transport("operator"), seed=1)
-    executor = ObjectExecutor(Cluster(client, now=lambda: clock[0]), None)
-    asked = []
-    for now in (0, 59_999, 60_000):
-        clock[0] = 1_000_000 + now
-        server.calls.clear()
-        await executor._objects.kind("db.example.org/v1", "Claim")
-        asked.append(len(server.calls))
-    assert asked == [1, 0, 1]

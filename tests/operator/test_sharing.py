@@ -47,6 +47,22 @@ def test_they_stay_what_they_were():
     assert (run, document, sandbox) == fresh()
 
 
+def test_they_are_gone_through_once_as_long_as_none_of_them_is_another(monkeypatch):
+    run, document, sandbox = fresh()
+    share(run, [document], sandbox)
+    folded, fold = [], sharing._fold
+    monkeypatch.setattr(sharing, "_fold", lambda *parts: folded.append(parts[0]) or fold(*parts))
+    share(run, [document], sandbox)
+    assert folded == []
+    _, another, _ = fresh()
+    share(run, [another], sandbox)
+    assert run in folded
+    assert another.spec.target is run.ledger.target
+    _, _, changed = fresh()
+    share(run, [another], changed)
+    assert changed.metadata.uid is run.ledger.target.uid
+
+
 def test_what_belongs_together_has_equal_parts_once():
     run, document, sandbox = fresh()
     assert run.ledger.target.uid is not sandbox.metadata.uid

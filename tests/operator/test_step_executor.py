@@ -323,12 +323,16 @@ class TestPreparing:
 class TestFreeing:
     """Whether a pod may be made: one of its name that waits for what will never be recorded goes first."""
 
-    async def free(self, bench, monkeypatch, *, seen=None, fits=False, newer=False, label="1", ahead=False):
-        for name, answer in (("fits", fits), ("newer", newer), ("label", label)):
+    async def free(self, bench, monkeypatch, *, seen=None, label="1", ahead=False, apart=None, **pins):
+        answers = {"fits": False, "newer": False, "in_time": False, "label": label, **pins}
+        for name, answer in answers.items():
             monkeypatch.setattr(input_pins, name, lambda *_, answer=answer: answer)
         bench.sight.plan, bench.sight.now = SimpleNamespace(steps={"db/make": None}), 5
         bench.sight.pods = {KEY: seen} if seen else {}
-        bench.sight.session = SimpleNamespace(pod=lambda _uid: PodMemory())
+        memory = PodMemory()
+        memory.apart = apart
+        bench.sight.session = SimpleNamespace(pod=lambda _uid: memory, refusals=Refusals())
+        bench.executor._places = SimpleNamespace(give_back=lambda _run, unit: bench.pods.done.append(("place", unit)))
         may = await bench.executor._free(bench.sight, Prepare(unit="db/make", attempt=1, ahead=ahead))
         return may, bench.pods.done
 
@@ -342,6 +346,26 @@ class TestFreeing:
 
     async def test_any_other_goes(self, bench, monkeypatch):
         assert await self.free(bench, monkeypatch, seen=pod("p", gated=True)) == (True, [("release", "p")])
+
+    APART = Objection(reason=Reason.CLOCKS_APART, message="m", since=5)
+
+    @pytest.mark.parametrize(("ahead", "done"), [(False, [("place", "db/make")]), (True, [])])
+    async def test_one_that_another_would_be_as_old_as_waits_for_the_clocks_and_says_so(
+        self, bench, monkeypatch, ahead, done
+    ):
+        how = {"seen": pod("p", gated=True), "apart": self.APART, "in_time": True, "ahead": ahead}
+        assert await self.free(bench, monkeypatch, **how) == (False, done)
+        said = {} if ahead else {KEY: Objection(reason=Reason.CLOCKS_APART, message="m", since=5)}
+        assert bench.sight.session.refusals._said == said
+
+    @pytest.mark.parametrize(
+        "how",
+        [{"in_time": False}, {"in_time": True, "apart": msgspec.structs.replace(APART, since=6)}],
+        ids=["for long", "before the clock was set back"],
+    )
+    async def test_it_does_not_wait_for_ever(self, bench, monkeypatch, how):
+        how = {"seen": pod("p", gated=True), "apart": self.APART, **how}
+        assert await self.free(bench, monkeypatch, **how) == (True, [("release", "p")])
 
     @pytest.mark.parametrize(("label", "may"), [("", False), ("1", True)])
     async def test_what_reads_too_much_for_a_label_is_not_made_ahead(self, bench, monkeypatch, label, may):

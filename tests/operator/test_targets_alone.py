@@ -82,6 +82,14 @@ class TestHearing:
 
         played(story)
 
+    def test_what_is_said_of_it_is_no_news(self):
+        async def story(bench: Heard):
+            bench.hears()
+            bench.box = bench.ask("PATCH", f"{BOXES}/box/status", {"status": {"ready": False}}, MERGE)
+            assert bench.hears() == []
+
+        played(story)
+
     def test_an_end_is_looked_at_first(self):
         async def story(bench: Heard):
             bench.hears()
