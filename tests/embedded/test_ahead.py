@@ -110,7 +110,10 @@ async def test_one_that_nobody_needs_goes_after_a_while(resident_of, isolation, 
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, isolation))
     await answered(resident)
-    await until(lambda: resident._timer is resident._reaper is None, "nobody looks at a clock any more")
+    await until(
+        lambda: not resident._answers and resident._timer is resident._reaper is None,
+        "nobody looks at a clock any more, and whoever was to let it go has said that they have",
+    )
     assert len(children() - before) == 1, "the resident runner alone is left"
     assert resident._ahead == 0
     reaped(await resident.fork(folders[1].path, isolation))
