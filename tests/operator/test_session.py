@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from rig.memory import remembered
+from rig.plane import Plane
 from rig.scenes import at_work, gone, ready, wish
+from rig.served import begin, box
+from rig.served import gone as gone_for_both
 from rig.world import World
 
 # Against late news of a run that is gone, its name and UID are remembered on purpose, of so many runs at most.
@@ -72,3 +75,22 @@ def test_a_sandbox_whose_ledger_was_lost_is_forgotten_once_it_is_let_go():
         assert kept(world, *words) == []
 
     at_work(story)
+
+
+def test_one_of_a_control_plane_is_remembered_by_neither_side(story):
+    """Both are to live for months. Of what an agent has asked last, and of Events, the operator keeps a little."""
+
+    async def tell(world: World, plane: Plane) -> None:
+        uid = await begin(world, plane)
+        words = (uid, box(world)["metadata"]["uid"])
+        [process] = world.processes
+        sides = {"operator": process.operator, **plane.app.state._state}
+        known = {place for side in sides.values() for place in remembered(side, *words)}
+        assert {"operator._agent.served.end._newest[]", "operator._marks._confirmed"} <= known, "it is looked for"
+        await plane.must("DELETE", "sandboxes/shop")
+        await gone_for_both(world, plane)
+        await world.rest(400)
+        left = {place for side in sides.values() for place in remembered(side, *words)}
+        assert not [place for place in left if not place.startswith("operator._agent._births._next.")]
+
+    story(tell)
