@@ -7,6 +7,10 @@ _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been bu
 _LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
+    "operator/pods/places.py Places._wake: lacking is not (bucket in self._lack) -> (lacking is (bucket in self._lack))": (
+        "kept are the others then; at the first look nobody waits yet who has said something else"
+    ),
+    "operator/agent/dial.py OverError.__init__: 0 -> 1": "asked for by an opening alone, which is always told one",
     "plan/closing.py _kept_rest: _rest(desk, going) and len(going) == len(every) -> (_rest(desk, going))": (
         "what waits does so for another that is there and comes later; as `after` has no circle the last of them is "
         "among those that go, and does not rest"

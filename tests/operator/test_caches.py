@@ -11,6 +11,7 @@ from rig.gateways import KINDS as GATEWAY_KINDS
 from rig.meshes import KIND as VIRTUAL_SERVICE
 from rig.world import KINDS
 
+from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
@@ -211,6 +212,30 @@ async def test_what_leads_requests_is_known_before_anything_is_said_of_them(kind
     await made.looked()
     assert made.routed
     assert made.by_istio is (kind is VIRTUAL_SERVICE)
+    made.close()
+
+
+def test_what_is_served_is_asked_for_before_its_first_list_is_waited_for(cluster, monkeypatch):
+    asked = []
+
+    async def look():
+        asked.append("what is served")
+
+    monkeypatch.setattr(cluster.gateway, "look", look)
+    run(cluster.gateway.seen())
+    assert asked
+
+
+async def test_of_routes_that_are_served_no_more_none_is_believed():
+    server, routes = FakeCluster(extra=KINDS), GATEWAY_KINDS[0]
+    server.serve(routes)
+    made = Cluster(Client(server.transport("operator"), seed=1))
+    await made.looked()
+    cache = made.gateway.routes[routes.plural]
+    cache.put(RouteObject(metadata=AnnotatedMeta(name="web", uid="u", resource_version="1")))
+    server.forget(routes.plural)
+    await made.gateway.look()
+    assert list(cache) == []
     made.close()
 
 

@@ -90,6 +90,26 @@ class TestCounting:
 
         assert played(story) == (True, 0)
 
+    def test_who_waits_says_so_as_soon_as_too_many_lack_it_and_again_once_they_do_not(self):
+        """Not each time that one more is counted."""
+
+        async def story(bench):
+            runs = [bench.run(f"r{number}", a=alive()) for number in range(IMAGES + 1)]
+            looked_at = []
+            await bench.wait("late", "later")
+            for found in runs:
+                await bench.share(found, {(A, 1): LACKS})
+                bench.places.settle(found.metadata.name)
+                looked_at.append(bench.queue.taken())
+            for found in runs[:2]:
+                await bench.share(found, {(A, 1): Running(since=1)})
+                bench.places.settle(found.metadata.name)
+                looked_at.append(bench.queue.taken())
+            return {at: names for at, names in enumerate(looked_at, 1) if names}
+
+        waiting = ["late", "later"]
+        assert played(story, bound=1) == {IMAGES: waiting, IMAGES + 3: waiting}
+
 
 class TestSharing:
     def test_those_that_wait_say_for_what(self):

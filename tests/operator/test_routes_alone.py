@@ -351,3 +351,14 @@ class TestLeaving:
             assert left["spec"]["http"] == [other, THEIRS]
 
         played(story)
+
+    @pytest.mark.parametrize("harm", [None, Harm.CONFLICT])
+    def test_where_somebody_else_changed_that_first_they_leave_it_soon(self, harm):
+        async def story(bench: Bench):
+            bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+            bench.later.clear()
+            bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
+            await bench.routes.remove(bench.run, NAME, bench.noted)
+            assert bench.later == ([CONFLICT_S] if harm else [])
+
+        played(story)
