@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
 from dayfly.plan import (  # noqa: E402 - as above
-    catalogue,
+    reason_words,
     retry,
     table,
 )
@@ -102,10 +102,10 @@ def clocks() -> str:
 def reasons() -> str:
     """The catalogue of reasons, a table for each thing that a reason is said of."""
     lines: list[str] = []
-    for of, rows in catalogue.SECTIONS.items():
+    for of, rows in reason_words.SECTIONS.items():
         lines += [f"**{of}**", "", "| reason | what it means | what to do |", "|---|---|---|"]
         for reason in rows:
-            entry = catalogue.CATALOGUE[reason]
+            entry = reason_words.CATALOGUE[reason]
             said = {"look": "read its log (`dayfly logs`)", "logs": "dayfly logs SANDBOX STEP", "sandbox": "SANDBOX"}
             lines.append(f"| `{reason}` | {entry.meaning} | {entry.advice.format(**said)} |")
         lines.append("")

@@ -8,7 +8,7 @@ import pytest
 from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE, ORDER_ANNOTATION
 from dayfly.kube.objects import Pod
-from dayfly.plan import catalogue
+from dayfly.plan import reason_words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import encode
@@ -82,7 +82,7 @@ def test_a_message_into_which_somebody_wrote_is_no_receipt(altered, kept):
     assert isinstance(seen(main=state), NeverRan) is kept
 
 
-@pytest.mark.parametrize("reason", sorted(catalogue.NO_IMAGE))
+@pytest.mark.parametrize("reason", sorted(reason_words.NO_IMAGE))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable

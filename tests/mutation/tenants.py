@@ -6,9 +6,9 @@ Name, file, the text and what takes its place, test. What the API server itself 
 
 from __future__ import annotations
 
-GRANTS, BUILDER = "operator/pods/plugin_grants.py", "operator/pods/pod_builder.py"
+GRANTS, BUILDER = "operator/pods/plugin_reads.py", "operator/pods/pod_builder.py"
 PATCH, RIGHTS, PLACES = "execute/fork/patch.py", "execute/fork/rights.py", "operator/pods/places.py"
-READS, FORKS = "operator/test_plugin_grants.py::test_", "operator/test_fork_rights.py::Test"
+READS, FORKS = "operator/test_plugin_reads.py::test_", "operator/test_fork_rights.py::Test"
 
 TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     # 1. Secrets where steps run
@@ -161,7 +161,7 @@ TENANTS: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "a step without its image keeps its place",
         PLACES,
-        "return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in catalogue.NO_IMAGE)",
+        "return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in reason_words.NO_IMAGE)",
         "return False",
         "operator/test_places.py::TestImages::test_steps_that_lack_their_image_hold_no_place",
     ),

@@ -49,7 +49,7 @@ def building(now: int) -> PodBuilder:
     builder._cluster = SimpleNamespace(services=[], now=lambda: now)
     builder._namespaces = SimpleNamespace(of=of)
     builder._runner = SimpleNamespace(name="runner-1", architecture="amd64")
-    builder._plugin_grants = SimpleNamespace(check=grants)
+    builder._plugin_reads = SimpleNamespace(check=grants)
     builder._traced = False
     return builder
 
@@ -205,7 +205,7 @@ class TestOrigins:
 
         monkeypatch.setattr(pod_builder, "check", check)
         builder = building(now=1)
-        builder._plugin_grants = SimpleNamespace(check=grants)
+        builder._plugin_reads = SimpleNamespace(check=grants)
         await builder.manifest(RUN, seal(tuple(documents)), (name, 1), {})
         assert judged == [inline]
         assert asked == [origins[name.partition("/")[0]]]

@@ -289,7 +289,7 @@ class TestPod:
         cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
         runner = SimpleNamespace(name="r", architecture="amd64")
         builder = PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
-        builder._plugin_grants = SimpleNamespace(check=check)
+        builder._plugin_reads = SimpleNamespace(check=check)
         return builder
 
     async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):

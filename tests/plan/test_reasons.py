@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import dayfly
-from dayfly.plan import catalogue
-from dayfly.plan.catalogue import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan import reason_words
+from dayfly.plan.reason_words import CATALOGUE, SECTIONS, Of, Tone
 from dayfly.plan.reasons import Reason
 
 SOURCE = Path(dayfly.__file__).parent
-FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name not in ("reasons.py", "catalogue.py")]
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name not in ("reasons.py", "reason_words.py")]
 SAID = {name for path in FILES for name in re.findall(r"\bReason\.(\w+)", path.read_text())}
 # Kubernetes says these; nobody here has to.
 NOT_OURS = {*SECTIONS[Of.IMAGE]}
@@ -67,6 +67,6 @@ def test_advice_can_be_filled_in():
 
 
 def test_what_is_not_ours_is_trouble():
-    assert catalogue.tone("FailedMount") is Tone.TROUBLE
-    assert catalogue.tone("") is Tone.PROGRESS
-    assert catalogue.advice("FailedMount") == ""
+    assert reason_words.tone("FailedMount") is Tone.TROUBLE
+    assert reason_words.tone("") is Tone.PROGRESS
+    assert reason_words.advice("FailedMount") == ""

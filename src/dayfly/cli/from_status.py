@@ -12,7 +12,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION
-from dayfly.plan import catalogue
+from dayfly.plan import reason_words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import Blocker, subject
@@ -79,7 +79,7 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         return Blocker(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
     if not found.units and not found.ready:
         since = _transition(status) or found.born_at
-        advice = catalogue.advice(found.reason)
+        advice = reason_words.advice(found.reason)
         return Blocker(subject=subject(name), reason=found.reason, message=found.message, since=since, next=advice)
     blocker = chain(found, name, mute)
     return _typeable(blocker, flags) if blocker else None

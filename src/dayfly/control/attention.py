@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.plan import catalogue, words
+from dayfly.plan import reason_words, words
 from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
-from dayfly.plan.catalogue import CATALOGUE, HELD, Tone
+from dayfly.plan.reason_words import CATALOGUE, HELD, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import to_do, why
@@ -83,7 +83,7 @@ def concerns(
                 reason=Reason.CLUSTER_SILENT,
                 message=message,
                 since=each.since,
-                next=catalogue.advice(Reason.CLUSTER_SILENT),
+                next=reason_words.advice(Reason.CLUSTER_SILENT),
             )
         )
     return ordered(found, now)
@@ -134,7 +134,7 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
             )
     if report.unserved and report.phase is Phase.OPEN:
         message = words.unserved(report.unserved)
-        to_do = catalogue.advice(Reason.UNSERVED)
+        to_do = reason_words.advice(Reason.UNSERVED)
         yield Concern(
             **about,
             kind="ignored",
@@ -211,7 +211,7 @@ def _about(name: str) -> dict[str, Any]:
 
 def _keep(name: str) -> str:
     """How to let it live longer."""
-    said = catalogue.advice(Reason.EXPIRES_SOON).format(sandbox=name)
+    said = reason_words.advice(Reason.EXPIRES_SOON).format(sandbox=name)
     return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
 
 

@@ -11,7 +11,7 @@ from dayfly.control import audit, auth, openapi, tokens
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import page, rfc3339, serve
 from dayfly.control.tables import clusters, organisations, sandboxes
-from dayfly.plan.catalogue import CATALOGUE, SECTIONS
+from dayfly.plan.reason_words import CATALOGUE, SECTIONS
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The constant words that Dayfly says. What each is said of and means, and what is advised, stands in `catalogue`."""
+"""The constant words that Dayfly says. What each is said of, what it means and what is advised: see `reason_words`."""
 
 import enum
 

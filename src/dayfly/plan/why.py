@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from dayfly.plan import catalogue, words
+from dayfly.plan import reason_words, words
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import CREATING, Struct
 from dayfly.spec.report import Report, UnitReport
@@ -33,7 +33,7 @@ def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | N
     """
     if report.ready and report.unserved:
         message = words.unserved(report.unserved)
-        to_do = catalogue.advice(Reason.UNSERVED)
+        to_do = reason_words.advice(Reason.UNSERVED)
         return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
         return None
@@ -135,8 +135,8 @@ class _Search:
     def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
         look = no_log or _LOOK.format(logs=logs)
-        of_image = self.closing and catalogue.advice(reason) == catalogue.NO_IMAGE_ADVICE
-        template = catalogue.IMAGE_OF_CLEANUP if of_image else catalogue.advice(reason)
+        of_image = self.closing and reason_words.advice(reason) == reason_words.NO_IMAGE_ADVICE
+        template = reason_words.IMAGE_OF_CLEANUP if of_image else reason_words.advice(reason)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 

@@ -17,7 +17,7 @@ from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
-from dayfly.plan import catalogue
+from dayfly.plan import reason_words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.words import never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
@@ -326,7 +326,7 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
             since=since,
             reason=waiting.reason or Reason.STARTING,
             message=waiting.message,
-            recallable=waiting.reason in catalogue.NO_IMAGE and not seen.metadata.deletion_timestamp,
+            recallable=waiting.reason in reason_words.NO_IMAGE and not seen.metadata.deletion_timestamp,
             recalled=asked,
         )
     # A node's kubelet is heard of only when it writes a status, which can take it ten seconds; until then it is silent.

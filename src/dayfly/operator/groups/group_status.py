@@ -21,7 +21,7 @@ from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.plan import phases, words
 from dayfly.plan import route_groups as plan
-from dayfly.plan.catalogue import Tone, tone
+from dayfly.plan.reason_words import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import Conflict, Standing
 from dayfly.spec.identity import routing_key

@@ -19,7 +19,7 @@ from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.plan import phases
-from dayfly.plan.catalogue import Tone, tone
+from dayfly.plan.reason_words import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report

@@ -17,7 +17,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan import catalogue, words
+from dayfly.plan import reason_words, words
 from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
@@ -282,7 +282,7 @@ def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
     if isinstance(fact, Ended | Sealed | NeverRan):
         return None
     if isinstance(fact, Waiting):
-        return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in catalogue.NO_IMAGE)
+        return fact.placed and (fact.recallable or fact.recalled > 0 or fact.reason in reason_words.NO_IMAGE)
     return before if fact is None else False
 
 

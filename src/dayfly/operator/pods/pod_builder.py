@@ -18,7 +18,7 @@ from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
-from dayfly.operator.pods.plugin_grants import PluginGrants
+from dayfly.operator.pods.plugin_reads import PluginReads
 from dayfly.operator.pods.senders import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
@@ -48,7 +48,7 @@ class PodBuilder:
         """`traced` if steps are to know what their own spans hang below."""
         self._cluster = cluster
         self._namespaces = namespaces
-        self._plugin_grants = PluginGrants(cluster.client, cluster.now)
+        self._plugin_reads = PluginReads(cluster.client, cluster.now)
         self._runner = runner
         self._senders = senders
         self._states = states
@@ -100,7 +100,7 @@ class PodBuilder:
         if found:
             raise RefusedPodError(f"its pod may not be made: {described(found)}")
         self._unselected(made)
-        await self._plugin_grants.check(origin, namespace, references(made))
+        await self._plugin_reads.check(origin, namespace, references(made))
         return made
 
     async def _executed(self, run: RunObject, unit: Unit, attempt: PodAttempt) -> Unit:

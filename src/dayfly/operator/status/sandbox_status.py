@@ -28,7 +28,7 @@ from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan import phases, words
-from dayfly.plan.catalogue import Tone, tone
+from dayfly.plan.reason_words import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report

@@ -30,7 +30,7 @@ _RESOURCES: dict[str, Resource[Any]] = {
 }
 
 
-class PluginGrants:
+class PluginReads:
     """What is known of objects that were granted, for half a minute each."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
