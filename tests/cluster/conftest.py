@@ -6,6 +6,7 @@ with CI=true such a skip is a failure.
 """
 
 import dataclasses
+import hashlib
 import os
 import re
 import subprocess
@@ -40,6 +41,7 @@ ALWAYS = (
 SKIPPED, TOOK = "skipped for want of a cluster", "took"
 # The namespace of the sandboxes of all tests.
 TEAM = "team"
+MOST_LETTERS = 30  # of a name of theirs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,9 @@ def journal(operator: Installed) -> Iterator[Journal]:
 @pytest.fixture
 def wishes(request: pytest.FixtureRequest, operator: Installed, journal: Journal) -> Iterator[Wishes]:
     """A plugin and a sandbox with names of their own. A sandbox that the test leaves is deleted, and all goes with it."""
-    name = "-".join(re.findall("[a-z0-9]+", request.node.name.removeprefix("test_").lower()))[:30].strip("-")
+    name = "-".join(re.findall("[a-z0-9]+", request.node.name.removeprefix("test_").lower()))
+    if len(name) > MOST_LETTERS:  # two that begin alike must not meet: a plugin never changes
+        name = f"{name[: MOST_LETTERS - 5].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:4]}"
     wishes = Wishes(name, TEAM, journal)
     yield wishes
     journal.let_go()
@@ -161,13 +165,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(300, func_only=True))
 
 
+def _logs(operator: Installed) -> str:
+    """Of the last test a report comes when its cluster has gone; an error here would end the whole session."""
+    try:
+        return operator.logs()
+    except (AssertionError, OSError, clusters.CommandError) as fault:
+        return f"they cannot be read: {fault}"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Note what was skipped; in CI nothing may be. What has failed on the operators' watch comes with their logs."""
     report = yield
     operator = getattr(item, "funcargs", {}).get("operator")
     if report.failed and isinstance(operator, Installed):
-        report.sections.append(("the operators' logs", operator.logs()))
+        report.sections.append(("the operators' logs", _logs(operator)))
     if report.skipped and item.get_closest_marker("cluster") and not hasattr(report, "wasxfail"):
         reason = str(call.excinfo.value) if call.excinfo else "skipped"
         report.user_properties.append((SKIPPED, reason))

@@ -121,6 +121,8 @@ def test_a_batch_cluster_begins_with_all_its_ranks(operator: Installed, ready: N
     found = begin(operator, size)
     assert (found["sum.sum"], found["sum.messages"]) == (b"%d" % (size * (size + 1) // 2), b"%d" % (size * (size - 1)))
     ranks = Ranks(operator, tmp_path)
+    # They have all worked already: that they run the kubelet says when it looks the next time.
+    eventually(lambda: set(ranks.pods()) == set(range(size)), f"{size} ranks")
     lost = ranks.pods()[1]["metadata"]
     operator.own.kubectl("delete", "pod", lost["name"], "-n", TEAM, "--wait=false")
     eventually(lambda: ranks.pods().get(1, {"metadata": lost})["metadata"]["uid"] != lost["uid"], "another rank 1")
