@@ -109,8 +109,10 @@ async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
 async def test_a_new_form_of_a_baseline_is_led_to(machine, monkeypatch):
     touched = []
     monkeypatch.setattr(machine.host._routing, "touch", lambda: touched.append("routing"))
+    machine.host._engine._blocked.add("rests, and waits for one")
     await machine.host.baseline(Workload(name="app", command=("/bin/app",)))
     assert touched == ["routing"]
+    assert not machine.host._engine._blocked, "it looks again"
 
 
 async def test_the_version_of_a_report_is_higher_than_any_of_the_server_before(machine):

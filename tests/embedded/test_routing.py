@@ -283,6 +283,16 @@ class TestGoing:
         bench.routing.start()
         bench.routing.drop(KEY)
         await until(lambda: isinstance(bench.fact(), Ended))
+        assert not any(lingering for _, lingering in bench.proxy.asked), "it has no port"
+
+    async def test_at_the_end_nobody_drains_on(self, bench):
+        bench.routing.put(KEY, wished(drain_ms=60_000))
+        bench.routing.start()
+        await until(lambda: bench.fact().ready)
+        bench.routing.drop(KEY)
+        await until(lambda: "it is gone" in bench.fact().message)
+        await bench.routing.close(stop=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     @pytest.mark.parametrize(("stop", "done"), [(True, ["closed"]), (False, ["left"])])
     async def test_at_the_end_the_proxy_ends_or_goes_on(self, stop, done):

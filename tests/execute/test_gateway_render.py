@@ -98,14 +98,14 @@ class TestObjects:
 
     def test_which_routes_are_concerned(self):
         every = [
-            route("b", creation_timestamp="2026-01-02T00:00:00Z"),
-            route("a", creation_timestamp="2026-01-01T00:00:00Z"),
+            route("a", creation_timestamp="2026-01-02T00:00:00Z"),
+            route("b", creation_timestamp="2026-01-01T00:00:00Z"),
             route("ours", labels={RUN_LABEL: "r"}),
             route("ignored", annotations={"dayfly.dev/routing": "ignore"}),
             route("ending", deletion_timestamp="2026-01-01T00:00:00Z"),
             route("other", rules=[{"backendRefs": [{"name": "api"}]}]),
         ]
-        assert [each.metadata.name for each in concerned(every, ["web"])] == ["a", "b"]
+        assert [each.metadata.name for each in concerned(every, ["web"])] == ["b", "a"], "the oldest first"
 
     def test_which_services_lead_to_a_baseline(self):
         def service(name, selector, **labels):

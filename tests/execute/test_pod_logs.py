@@ -101,6 +101,10 @@ LINES = timed(
 )
 
 
+def test_where_none_are_asked_for_a_time_in_front_of_a_line_is_its_own():
+    assert bytes(fed(b"2026-01-01T00:00:00Z one\n").tail) == b"2026-01-01T00:00:00Z one\n"
+
+
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_the_times_in_front_of_its_lines_are_no_part_of_them(size):
     found = Splitter(timed=True)

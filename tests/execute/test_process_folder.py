@@ -177,6 +177,19 @@ def test_who_does_not_hold_the_lock_is_not_watched(folder, lock, runner):
     assert descriptors() == before
 
 
+def test_where_nobody_can_tell_who_holds_it_nothing_stays_open(folder, lock, monkeypatch):
+    begun_here(folder)
+    before = descriptors()
+
+    def locked():
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr(folder, "locked", locked)
+    with pytest.raises(OSError, match="too many"):
+        folder.watch()
+    assert descriptors() == before
+
+
 def test_a_void_attempt_has_nobody_to_watch(folder, lock):
     begun_here(folder, word="void")
     fcntl.flock(lock, fcntl.LOCK_EX)

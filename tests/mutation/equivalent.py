@@ -7,6 +7,10 @@ _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been bu
 _LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
+    "execute/pod/policy/rows.py choice.check: isinstance(value, str) and value in wanted -> (value in wanted)": (
+        "of what JSON holds only a string equals a word"
+    ),
+    "execute/process/resident.py Resident._told: 4 -> 5": "what it is told has four bytes",
     "operator/pods/places.py Places._wake: lacking is not (bucket in self._lack) -> (lacking is (bucket in self._lack))": (
         "kept are the others then; at the first look nobody waits yet who has said something else"
     ),

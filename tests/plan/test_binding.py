@@ -40,6 +40,11 @@ def test_news_of_another_attempt_binds_nothing():
     assert not decide(PLAN, world(LOOSE, made={(MAKE, 2): "uid-1"}), NOW).moves
 
 
+def test_what_has_ended_without_a_thing_of_its_own_is_given_none():
+    over = after(PLAN, LOOSE, Record(unit=MAKE, attempt=1, result=Result(outcome="failed", reason="r", ended_at=NOW)))
+    assert not [move for move in decide(PLAN, world(over, made={KEY: "uid-1"}), NOW).moves if isinstance(move, Bind)]
+
+
 def test_what_it_waits_for_is_said_in_its_own_words():
     fact = Running(since=NOW, reason="ObjectNotReady", message="waits for Job shop/x: it has no condition Complete yet")
     [wait] = [each for each in decide(PLAN, world(LOOSE, facts={KEY: fact}), NOW).waits if each.unit == MAKE]

@@ -144,6 +144,15 @@ def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
         ("fork:Deployment/default/shop", "attempt 1", 600, 999, ""),
     ]
     assert trace.last_news(run) == 600
+    failed = trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
+    assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"
+
+
+def test_what_began_with_the_close_belongs_to_the_end_alone():
+    closed = Request(at=300, reason="Deleted")
+    run = msgspec.structs.replace(RUN, closed=closed, phase=Phase.CLEANED, ended_at=600)
+    assert [each.name for each in trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]
+    assert tree(trace.deletion(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """`why`: reports in, the chain of blockers out, with what to do at its end."""
 
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Blocker, nothing_to_retry, why
+from dayfly.plan.why import Blocker, mute, nothing_to_retry, why
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
+from dayfly.spec.wire import LogInfo
 
 DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
 
@@ -80,6 +81,17 @@ def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
     found = why(report(failed), "box", mute={"db/make"})
     assert found is not None
     assert found.because[0].next.startswith("go by its message (it printed nothing), fix the plugin")
+
+
+def test_nothing_stands_in_a_log_that_is_sealed_and_empty():
+    """Of the last attempt: what one before it printed helps nobody."""
+    logs = [
+        LogInfo(unit="silent", attempt=1, size=9, sealed=True),
+        LogInfo(unit="silent", attempt=2, size=0, sealed=True),
+        LogInfo(unit="runs", attempt=1, size=0, sealed=False),
+        LogInfo(unit="printed", attempt=1, size=1, sealed=True),
+    ]
+    assert mute(logs) == {"silent"}
 
 
 def test_the_advice_for_a_fork_names_it_whole():

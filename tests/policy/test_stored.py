@@ -107,6 +107,12 @@ def test_what_was_left_open_is_for_the_cluster_to_fill_in():
             ),
             "container spy: volumeMounts",
         ),
+        (  # as the step's own container does, to the letter
+            lambda pod, main: pod["spec"]["containers"].append(
+                {"name": "spy", "volumeMounts": main["volumeMounts"][:1]}
+            ),
+            "container spy: volumeMounts",
+        ),
     ],
 )
 def test_what_it_may_not(change, path):

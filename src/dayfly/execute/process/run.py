@@ -87,8 +87,7 @@ class Folder:
         """Begin the log with a line of our own."""
         self.make_logs()
         with open(self.log, "ab", opener=private) as file, open(self.times, "ab", opener=private) as times:
-            times.write(entry_now(file.tell()))
-            times.flush()
+            times.write(entry_now(file.tell()))  # and is written first: files are closed from the last on
             file.write(f"[dayfly: {sentence}]\n".encode())
 
     def drop_older_logs(self) -> None:
