@@ -268,6 +268,18 @@ def test_a_result_is_no_end_while_another_container_of_its_pod_lives(kind):
         assert read.over(told(status | {"phase": "Failed"})) is over
 
 
+def test_that_it_never_began_is_told_whatever_lives_beside_it():
+    containers = [{"name": "main", "state": sealed("void")}, {"name": "side", "state": RUNS}]
+    assert isinstance(fact_of(told({"phase": "Running", "containerStatuses": containers})), NeverRan)
+
+
+def test_one_that_may_run_for_ever_is_never_late():
+    endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
+    running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
+    for now in (2_000, 10**13):
+        assert read.pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
+
+
 def test_nothing_of_a_pod_lives_that_was_never_placed():
     assert read.over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
     assert not read.over(told({"phase": "Pending"}, {"nodeName": ""}))

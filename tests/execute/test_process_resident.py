@@ -111,6 +111,35 @@ async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypat
     mute._answers.clear()
 
 
+async def test_its_time_begins_when_it_is_asked_for(mute, monkeypatch):
+    looks, loop = [], asyncio.get_running_loop()
+    mute._socket, mute._folders = SimpleNamespace(send=len), lambda: ("/tmp",)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds))
+        for now in (100.0, 100.25):
+            patched.setattr(loop, "time", lambda now=now: now)
+            mute._answers.clear()
+            mute._fork_ahead("root")
+        mute._grow_old()
+    assert looks[-1] == 1.0, "the newer one's"
+    mute._answers.clear()
+    mute._socket = None
+
+
+async def test_whoever_was_let_go_is_looked_after_by_one_clock(mute, child, monkeypatch):
+    looks, loop = [], asyncio.get_running_loop()
+    mute._dismissed.add(child)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds) or len(looks))
+        mute._reap()
+        mute._reap()
+    assert len(looks) == 1
+    mute._dismissed.clear()
+    mute._reaper = None
+    os.kill(child, signal.SIGKILL)
+    reap(child)
+
+
 async def test_who_has_waited_too_long_is_ended_once_it_cannot_become_a_launcher(mute, child):
     """A launcher that is killed has carried out nothing, and its step would have to be begun anew."""
     mute._ahead, mute._asked_at, sent = child, float("-inf"), []

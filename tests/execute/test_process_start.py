@@ -54,6 +54,16 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
     assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
 
 
+async def test_of_receipts_that_come_before_an_end_either_way_tells(tmp_path):
+    """By an engine only forks and webhooks run as processes, and of those it tells."""
+    told = []
+    for starter in (Processes("/runner", "full", {}), engine(tmp_path, "podman")):
+        starter.tell(told.append)
+        resident = getattr(starter, "_processes", starter)._resident
+        resident.sealed(7)
+    assert told == [7, 7]
+
+
 async def test_what_has_no_image_runs_as_a_process(tmp_path, folder, monkeypatch):
     """A webhook is sent by the machine itself, whatever engine its steps have."""
     begun = []

@@ -7,6 +7,9 @@ _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been bu
 _LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
+    'execute/pod/trial.py _judged: unit.exec.namespace or "trial" -> (unit.exec.namespace)': (
+        "of a pod that is never made the namespace is compared with itself"
+    ),
     "execute/pod/policy/rows.py choice.check: isinstance(value, str) and value in wanted -> (value in wanted)": (
         "of what JSON holds only a string equals a word"
     ),
@@ -30,6 +33,9 @@ EQUIVALENT: dict[str, str] = {
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"
         for number in (1, 2, 3)
     },
+    "execute/inputs.py _source: 0 -> 1": (
+        "of what is still being made the size is not known: it is only asked whether that is more than a variable holds"
+    ),
     "execute/inputs.py _source: True -> False (1)": "of what is absent nobody asks whether it is text",
     "execute/outputs.py foreseen: True -> False": "the ledger asks that of claims alone, and an end is none",
     "execute/pod/read.py _removed_at: 0 -> 1 (1)": "a moment in unix milliseconds that is over: nothing was claimed at 0",
@@ -49,6 +55,9 @@ EQUIVALENT: dict[str, str] = {
     ),
     "execute/gateway/rules.py _before: index < at -> (index <= at)": (
         "of the two rules one leads to the fork and the other does not"
+    ),
+    'execute/gateway/rules.py _path: method or "" -> (method)': (
+        "the API has words alone for methods: those that name none are alike, and like no other, whatever they are called"
     ),
     **{
         f"execute/process/monitors.py end: waited > {limit} -> (waited >= {limit})": (

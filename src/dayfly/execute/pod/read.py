@@ -192,7 +192,7 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     if records is None:
         never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
         if never and not recalled(seen):
-            return _never(terminated.reason or Reason.CANNOT_START, terminated.message or "its container never started")
+            return _never(terminated.reason, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
