@@ -203,6 +203,17 @@ async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     assert set(heard.host.offers) == {"u"}
 
 
+async def test_closing_finishes_what_was_begun_though_something_beside_it_fails(heard: Heard, monkeypatch) -> None:
+    async def fail(self, uids):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(FakeHost, "acknowledge", fail)
+    heard.host.end.send(wire.Acknowledge(session=1, number=2, uids=("v",)))
+    heard.host.end.send(offer(3))
+    await heard.host.end.close()
+    assert set(heard.host.offers) == {"u"}
+
+
 async def test_each_order_is_carried_out_and_answered(heard: Heard) -> None:
     await heard.told(offer(2))
     of = {"session": 1, "uid": "u"}

@@ -87,6 +87,24 @@ class TestCopies:
         (rules,) = copy([{"backendRefs": [WEB | {"namespace": "shop"}]}]).objects
         assert rules[0]["backendRefs"] == [FORK | {"namespace": "shop"}]
 
+    @pytest.mark.parametrize(
+        ("match", "shielded"),
+        [
+            ({"path": {"type": "Exact", "value": "/a"}}, True),
+            ({"path": {"type": "Exact", "value": "/b"}}, False),
+            ({"path": {"type": "PathPrefix", "value": "/a"}}, False),
+            ({"path": {"type": "Exact", "value": "/a"}, "method": "GET"}, False),
+        ],
+        ids=["the same", "another", "a prefix", "a method"],
+    )
+    def test_only_a_rule_of_the_same_path_and_method_is_a_shield(self, match, shielded):
+        """By their paths and methods two are told apart before any header counts, and there is only so much room."""
+        headers = [{"name": "x", "value": "1"}]
+        baseline = {"backendRefs": [WEB], "matches": [{"path": {"type": "Exact", "value": "/a"}}]}
+        made = copy([{"backendRefs": [CANARY], "matches": [match | {"headers": headers}]}, baseline])
+        led = [rule["backendRefs"] for rules in made.objects for rule in rules]
+        assert led == ([[CANARY], [FORK]] if shielded else [[FORK]])
+
     def test_without_a_key_there_is_nothing(self):
         assert copy([{"backendRefs": [WEB]}], signs=()) == Copied((), ())
 

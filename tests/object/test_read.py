@@ -82,6 +82,15 @@ ROWS = [
     ("nothing to compare", thing(), BOUND, None, W, "is not there"),
     ("the contract", thing(ready=True), CONTRACT, None, R, ""),
     ("the contract's no", thing(ready=False), CONTRACT, None, W, "status.ready is to be true and is false"),
+    (
+        "a condition that is asked for by name, whatever else says ready",
+        thing(ready=False, conditions=[{"type": "Complete", "status": "True"}]),
+        COMPLETE,
+        None,
+        R,
+        "",
+    ),
+    ("ready is no condition", thing(ready=True), COMPLETE, None, W, "it has no condition Complete yet"),
     ("the contract by its condition", conditions(("Ready", "True")), CONTRACT, None, R, ""),
     (
         "the contract's failure",

@@ -166,9 +166,8 @@ def withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
     meta, number = seen.metadata, itertools.count()
 
     def unfit(match: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {key: value for key, value in match.items() if key not in ("headers", "queryParams")}
         header = {"type": "Exact", "name": WITHDRAWN_HEADER, "value": f"{meta.uid}-{next(number)}"}
-        return {**kept, "headers": [header]}
+        return {**match, "headers": [header]}
 
     rules = [{**rule, "matches": [unfit(match) for match in rule.get("matches") or _EVERYTHING]} for rule in seen.rules]
     return {
