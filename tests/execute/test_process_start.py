@@ -27,7 +27,10 @@ def folder(tmp_path):
 def engine(tmp_path, name):
     """A program that writes down what it was called with, and says something."""
     path = tmp_path / name
-    path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\necho out; echo err >&2\n')
+    path.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\ncut -d" " -f6 /proc/$$/stat > {tmp_path}/session\n'
+        "echo out; echo err >&2\n"
+    )
     path.chmod(0o700)
     return Containers(str(path), "/runner", Processes("/runner", "full", {}))
 
@@ -51,6 +54,7 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         *("x:1", "host", folder.path),
     ]
     assert folder.complaint() == "err"
+    assert int((tmp_path / "session").read_text()) == child, "our terminal's signals are not for it"
     assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
 
 

@@ -1,13 +1,14 @@
 """States: who may lock, read and write, whatever is lost and whoever comes between."""
 
 import random
+import threading
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dayfly.execute.state import access, head, seal
+from dayfly.execute.state import access, head, seal, service
 from dayfly.execute.state.head import Head, Holder, Version
 from dayfly.spec.run import State
 from execute.states import KEYS, PLACE, Client, Memory, Schedule, running
@@ -314,6 +315,28 @@ def test_what_is_sealed_is_not_read_nor_altered_without_the_key(state, where):
     for given_ in wrong:
         with pytest.raises(seal.SpoiledError):
             seal.unseal(*given_)
+
+
+def test_which_key_it_was_written_with_is_said():
+    chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
+    who = Holder(unit="u", attempt=1)
+    version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)
+    other = access.Keys.of(b"x" * 32)
+    said = f"version 4 of the state of stack was written with the key {KEYS.name}; the key here is {other.name}"
+    with pytest.raises(seal.SpoiledError, match=said):
+        seal.unseal(other, ("u", "stack"), version, chunks)
+
+
+async def test_only_what_is_large_is_done_beside_others():
+    here = threading.current_thread()
+    for size, beside in ((service._QUICK, False), (service._QUICK + 1, True)):
+        assert (await service._aside(size, threading.current_thread) is not here) is beside
+
+
+def test_of_what_is_said_of_a_lock_long_names_are_left_out():
+    told = {"ID": "a", "k" * 40: "kept", "k" * 41: "not", "Operation": "o" * 300, "Count": 3}
+    name, info = service._lock_of(msgspec.json.encode(told))
+    assert (name, msgspec.json.decode(info)) == ("a", {"ID": "a", "k" * 40: "kept", "Operation": "o" * 200})
 
 
 def test_chunks_are_of_a_size_that_a_secret_takes_and_stand_in_their_order():

@@ -293,6 +293,16 @@ def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
     assert sum(seen.method == "POST" for seen in server.seen) == 1
 
 
+def test_what_was_found_is_done_and_is_no_job_to_follow(tmp_path):
+    """The answer to a question has begun nothing."""
+    found = answer(202, {"id": "r-1"}, location="/jobs/1")
+    with Server(lambda request, _: None if request.method == "POST" else found) as server:
+        made = unit(server.url, poll=POLL, find={"path": ["by-owner"]}, outputs={"id": {"json_path": "$.id"}})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.code, sent.outputs) == (0, {"id": "r-1"}), sent.log
+    assert [seen.method for seen in server.seen] == ["POST", "GET"]
+
+
 def test_an_answer_that_is_no_job_is_the_end(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})
