@@ -207,6 +207,7 @@ class TestChanges:
         ("kind", "value"),
         [
             ("json", [{"op": "remove", "path": "/spec/nothing"}]),
+            ("json", [{"op": "remove", "path": "/metadata/uid"}]),  # what the server has noted is not the fork's
             ("json", {"not": "a list"}),
             ("strategic", {"spec": {"template": {"spec": {"containers": [{"image": "no name"}]}}}}),
             ("merge", {"spec": None}),

@@ -199,6 +199,7 @@ class TestTaken:
     def test_it_is_taken_since_the_last_took_it_and_who_says_nothing_yet_does_not_count(self):
         """Beside the Gateways of the other one more may have heard of ours."""
         silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
+        assert not silent.holds("Accepted")
         said = [parent(at="2026-01-01T00:00:01Z"), silent, parent("inner")]
         assert read.taken_at(stored(ours(), parents=said)) == 1767225601000
         assert read.taken_at(stored(ours(), parents=[silent])) == 0

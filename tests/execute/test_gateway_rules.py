@@ -105,6 +105,17 @@ class TestCopies:
         led = [rule["backendRefs"] for rules in made.objects for rule in rules]
         assert led == ([[CANARY], [FORK]] if shielded else [[FORK]])
 
+    def test_of_two_that_are_alike_the_first_is_chosen(self):
+        baseline, canary = {"backendRefs": [WEB]}, {"backendRefs": [CANARY]}
+        for rules, led in (([canary, baseline], [[CANARY], [FORK]]), ([baseline, canary], [[FORK]])):
+            assert [rule["backendRefs"] for made in copy(rules).objects for rule in made] == led
+
+    @pytest.mark.parametrize(("kind", "shielded"), [("PathPrefix", True), ("Exact", False)])
+    def test_a_slash_at_the_end_is_nothing_to_a_prefix(self, kind, shielded):
+        slashed, plain = ({"path": {"type": kind, "value": value}} for value in ("/a/", "/a"))
+        made = copy([{"backendRefs": [CANARY], "matches": [slashed]}, {"backendRefs": [WEB], "matches": [plain]}])
+        assert ([CANARY] in [rule["backendRefs"] for rules in made.objects for rule in rules]) is shielded
+
     def test_without_a_key_there_is_nothing(self):
         assert copy([{"backendRefs": [WEB]}], signs=()) == Copied((), ())
 

@@ -91,6 +91,12 @@ def test_weaving_again_changes_nothing_and_taking_out_leaves_what_was_there():
         assert made == rules
 
 
+def test_one_fork_is_taken_out_or_all_of_a_run():
+    marked = [{"name": Mark(1, run, fork).name(0)} for run, fork in (("a", "f"), ("a", "g"), ("b", "f"))]
+    assert without(marked, run="a", fork="f") == marked[1:]
+    assert without(marked, run="a") == marked[2:]
+
+
 def test_of_several_keys_that_of_the_oldest_counts_whoever_came_first():
     both = {"baggage": f"sd-routing-key={KEY},sd-routing-key={OTHER}"}
     old, new = thread(KEY, born=5, fork="f-old"), thread(OTHER, born=40, fork="f-new")

@@ -327,6 +327,28 @@ def test_which_key_it_was_written_with_is_said():
         seal.unseal(other, ("u", "stack"), version, chunks)
 
 
+async def test_a_version_that_goes_while_it_is_read_is_read_anew(store):
+    mine, looks, chunks = Client(store), [], store.chunks
+    await mine.lock("a")
+    await mine.write(b"{}", "a")
+
+    async def late(*which):
+        looks.append(which)
+        return await chunks(*which) if len(looks) > 1 else []
+
+    store.chunks = late
+    assert (await mine.read(), len(looks)) == (b"{}", 2)
+    assert (await mine.read(), len(looks)) == (b"{}", 3), "what is whole is read once"
+
+
+async def test_who_holds_the_lock_is_told_as_json(store):
+    """Terraform shows what it can read."""
+    mine = Client(store)
+    await mine.lock("a")
+    found = await mine.service.handle(mine.who, "POST", "b", b"{}")
+    assert (found.status, found.json) == (409, True)
+
+
 async def test_only_what_is_large_is_done_beside_others():
     here = threading.current_thread()
     for size, beside in ((service._QUICK, False), (service._QUICK + 1, True)):

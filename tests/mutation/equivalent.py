@@ -7,6 +7,7 @@ _DEFAULT = "SQLite as Python brings it here does so unasked; it may have been bu
 _LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
+    "execute/process/start.py Containers._run: 0 -> 1 (2)": "the mode of a file that is not made",
     'execute/pod/trial.py _judged: unit.exec.namespace or "trial" -> (unit.exec.namespace)': (
         "of a pod that is never made the namespace is compared with itself"
     ),

@@ -250,6 +250,13 @@ def test_priority_is_for_cleanup_alone():
     assert policy.check(merged({}), terms(cleaning=True)) != []
 
 
+def test_a_volume_that_is_there_twice_is_said():
+    """A merge makes one of two; a webhook, or a mistake of ours, may not."""
+    pod = merged(volume(emptyDir={"sizeLimit": "1Gi"}))
+    pod["spec"]["volumes"].append(pod["spec"]["volumes"][0])
+    assert [str(each) for each in policy.check(pod, terms())] == ["spec.volumes[3].name v appears twice"]
+
+
 def test_what_dayfly_itself_mounts_is_granted_by_its_inputs():
     assert policy.references(merged({})) == []
     assert policy.check(merged({}), terms(inline=True)) == []

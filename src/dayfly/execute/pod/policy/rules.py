@@ -233,7 +233,7 @@ def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> boo
 def touches(mount: dict[str, Any]) -> bool:
     """Whether a mount is of our volumes, or lies over, under or at a path that is not for it."""
     parts = [part for part in str(mount.get("mountPath")).split("/") if part not in ("", ".")]
-    if mount.get("name") in (VOLUME, STATE_VOLUME) or not parts or ".." in parts:
+    if mount.get("name") in (VOLUME, STATE_VOLUME) or ".." in parts:
         return True
     return any(
         own.strip("/").split("/")[: len(parts)] == parts or parts[: own.count("/")] == own.strip("/").split("/")
