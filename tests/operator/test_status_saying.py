@@ -374,6 +374,19 @@ class TestResources:
         assert len(bench.client.made) == 2
         assert len(bench.client.said) == 1
 
+    async def test_of_one_that_was_put_in_its_place_whoever_has_spoken_believes_nothing(self):
+        """Somebody's status may agree in what is news and lie in the rest; only who is new cannot know what he said."""
+        first, bench = Resources(), Resources()
+        await first.say()
+        await bench.say(report(unit("running"), ready=False, reason="Starting"))
+        bench.client.faults = [MOVED]
+        await bench.say()
+        spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
+        lie = msgspec.to_builtins(spoken) | {"binding": {"name": "somebody-elses"}}
+        bench.client.there = bench.client.resource("r", **lie)
+        await bench.say()
+        assert bench.client.said[-1]["binding"] == {"name": "secret"}
+
     async def test_mere_progress_has_time(self):
         bench = Resources()
         two = (unit("running"), unit("waiting", name="seed"))

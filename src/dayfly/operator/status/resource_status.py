@@ -87,7 +87,8 @@ class ResourceStatus:
             if not owned(made.metadata, run):
                 return FOREIGN_AGAIN_S
             memory.uid = made.metadata.uid
-            if made.status is not None:
+            # Who has spoken knows better than what stands there, which may be anybody's.
+            if made.status is not None and not throttle.news:
                 spoken = made.status
                 throttle = StatusThrottle.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
                 memory.throttle = throttle
