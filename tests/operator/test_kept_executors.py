@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,13 @@ def ends(how: Any, unit: str) -> Any:
     return how(unit=unit, attempt=1, reason="r", message="m")
 
 
+def played(bench: Callable[[], Any], story: Any) -> None:
+    async def main() -> None:
+        await story(bench())
+
+    run(main())
+
+
 class Forks(Alone):
     """One fork of a run, and its executor."""
 
@@ -52,12 +60,6 @@ class Forks(Alone):
 
 
 class TestForks:
-    def played(self, story: Any) -> None:
-        async def main() -> None:
-            await story(Forks())
-
-        run(main())
-
     def test_one_is_made_without_replicas_and_has_them_once_it_is_claimed(self):
         async def story(bench: Forks):
             await bench.executor.prepare(await bench.sees(), Prepare(unit=NAME, attempt=1))
@@ -67,7 +69,7 @@ class TestForks:
             await bench.executor.launch(await bench.sees(), Launch(unit=NAME, attempt=1))
             assert bench.now()["spec"]["replicas"] == 1
 
-        self.played(story)
+        played(Forks, story)
 
     def test_one_that_lives_is_known_and_brought_to_the_form_that_is_wished_for(self):
         async def story(bench: Forks):
@@ -78,7 +80,7 @@ class TestForks:
             await bench.executor.keep(sight)
             assert bench.now()["metadata"]["annotations"][FORM_ANNOTATION]
 
-        self.played(story)
+        played(Forks, story)
 
     @ENDS
     def test_one_that_is_to_end_goes(self, how):
@@ -87,7 +89,7 @@ class TestForks:
             await getattr(bench.executor, how.__name__.lower())(await bench.sees(), ends(how, NAME))
             assert bench.there() == []
 
-        self.played(story)
+        played(Forks, story)
 
     @pytest.mark.parametrize("how", [Launch, Fence, Cancel])
     def test_nothing_is_done_to_one_that_is_not_there(self, how):
@@ -97,7 +99,7 @@ class TestForks:
             await getattr(bench.executor, how.__name__.lower())(await bench.sees(), effect)
             assert bench.changes == []
 
-        self.played(story)
+        played(Forks, story)
 
     def test_what_is_left_goes_with_its_run(self):
         async def story(bench: Forks):
@@ -106,7 +108,7 @@ class TestForks:
             await bench.executor.clear(await bench.sees())
             assert (bench.there(), bench.there("services")) == ([], [])
 
-        self.played(story)
+        played(Forks, story)
 
 
 class Routes(Alone):
@@ -132,18 +134,12 @@ class Routes(Alone):
 
 
 class TestRoutes:
-    def played(self, story: Any) -> None:
-        async def main() -> None:
-            await story(Routes())
-
-        run(main())
-
     def test_one_that_nobody_wishes_for_any_more_is_known_as_long_as_it_is_there(self):
         async def story(bench: Routes):
             await bench.executor.observe(bench.sight)
             assert bench.executor.known(bench.sight).facts == {(bench.UNIT, 1): Running(since=1, ready=False)}
 
-        self.played(story)
+        played(Routes, story)
 
     def test_what_leads_to_no_fork_of_the_run_is_not_kept(self):
         async def story(bench: Routes):
@@ -153,7 +149,7 @@ class TestRoutes:
             await bench.executor.keep(bench.sight)
             assert bench.server.objects("httproutes") == []
 
-        self.played(story)
+        played(Routes, story)
 
     @ENDS
     def test_before_one_that_is_to_end_goes_no_request_fits_it(self, how):
@@ -162,14 +158,14 @@ class TestRoutes:
             [left] = bench.server.objects("httproutes")
             assert left["spec"]["rules"] != bench.caches.gateway.routes["httproutes"].get("r", "shop").spec["rules"]
 
-        self.played(story)
+        played(Routes, story)
 
     def test_what_is_left_goes_with_its_run(self):
         async def story(bench: Routes):
             await bench.executor.clear(bench.sight)
             assert bench.server.objects("httproutes") == []
 
-        self.played(story)
+        played(Routes, story)
 
 
 PAGE = Unit(name="page", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="web.shop.svc", port=80, key="k"))

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.alone import Alone
-from rig.gateways import KINDS
+from rig.routing import NAME, Timed
 
 from dayfly.execute.gateway import render
 from dayfly.execute.gateway.read import RouteObject
@@ -29,20 +28,14 @@ from dayfly.spec.routing import Forms
 from dayfly.spec.run import State, UnitRecord
 from kube.fake import run
 
-NAME = "route:shop/web"
 RULE = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [{"name": "f-web", "port": 80}]}
 
 
-class Bench(Alone):
+class Bench(Timed):
     """One route of the run, and what is done to it."""
 
     def __init__(self, *, stays: bool = False) -> None:
         super().__init__()
-        for kind in KINDS:
-            self.server.serve(kind)
-        self.clock, self.later = 1_800_000_000_000, list[float]()
-        self.caches.now = lambda: self.clock
-        self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0: self.later.append(after))
         self.routes = RouteReconciler(self.caches, Forms(), SimpleNamespace(of=None))
         self.done: list[str] = []
         self.fault: Exception | None = None

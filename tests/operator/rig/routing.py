@@ -45,8 +45,8 @@ def routed(name: str) -> Unit:
 ROUTE = routed("web")
 
 
-class Bench(Alone):
-    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
+class Timed(Alone):
+    """The Gateway API is served, the clock is the test's, and when a run is to be looked at again is written down."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,6 +55,13 @@ class Bench(Alone):
         self.clock, self.later = 1_800_000_000_000, list[float]()
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda _run, after=0.0: self.later.append(after))
+
+
+class Bench(Timed):
+    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.watch = SimpleNamespace(synced=True, trouble=None)
         self.caches.gateway._followed["httproutes"] = self.watch
         self.caches.gateway._looked = self.caches.istio._looked = True
