@@ -1,0 +1,165 @@
+"""What `plugin test` does from outside in a cluster: to what the run made, and to nothing that only looks like it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from dayfly.cli import testing_hands as hands
+from dayfly.cli.exits import CliError, Exit
+from dayfly.execute.pod.names import UNIT_ANNOTATION
+from dayfly.kube.client import Client
+from dayfly.kube.objects import PODS, anything
+from dayfly.testing import Hand
+from kube.fake import FakeCluster, Refusal, run
+
+CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+STRANGE = {"apiVersion": "machines.example/v1", "kind": "Machine", "metadata": {"name": "m"}}
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+
+
+def made(name: str = "c", *, kind: str = "Run", owner: str = "u", unit: str = "db/make") -> dict:
+    reference = {"apiVersion": "dayfly.dev/v1alpha1", "kind": kind, "name": owner, "uid": "o"}
+    annotations = {UNIT_ANNOTATION: unit, "kept": "as it was"}
+    meta = {"name": name, "labels": {"app": "db"}, "annotations": annotations, "ownerReferences": [reference]}
+    return {"metadata": meta}
+
+
+def meddled(*objects: dict, hand: Hand = Hand.EDITS, manifest: dict = MANIFEST, change=lambda _: None):
+    """Whether there was an object of the run, and all objects afterwards; `change` has the cluster before that."""
+
+    async def story() -> tuple[bool, dict[str, dict]]:
+        cluster = FakeCluster(settles=False)  # their owner is not there: it would collect them
+        client = Client(cluster.transport(), seed=1)
+        for each in objects:
+            await client.create(CONFIG_MAPS, each, "default")
+        change(cluster)
+        found = await hands.meddle(client, hand, manifest, "default", "u", "db/make")
+        return found, {each["metadata"]["name"]: each["metadata"] for each in cluster.objects("configmaps")}
+
+    return run(story())
+
+
+class TestMeddling:
+    def test_what_the_run_made_loses_its_labels_and_gets_another(self):
+        found, left = meddled(made())
+        assert found
+        assert left["c"]["labels"] == {"dayfly-plugin-test-was-here": "edited"}
+        annotations = {UNIT_ANNOTATION: "db/make", "kept": "as it was", "dayfly-plugin-test-was-here": "edited"}
+        assert left["c"]["annotations"] == annotations
+
+    def test_or_it_is_deleted(self):
+        assert meddled(made(), hand=Hand.DELETES) == (True, {})
+
+    @pytest.mark.parametrize("hand", Hand)
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pytest.param(made(owner="another"), id="of another run"),
+            pytest.param(made(kind="Deployment"), id="of an owner that is no run"),
+            pytest.param(made(unit="db/seed"), id="of another unit"),
+            pytest.param({"metadata": {"name": "c"}}, id="of nobody"),
+        ],
+    )
+    def test_what_is_not_of_this_unit_of_the_run_is_let_be(self, hand, other):
+        found, left = meddled(other, hand=hand)
+        assert not found
+        assert "dayfly-plugin-test-was-here" not in left["c"].get("labels", {})
+
+    @pytest.mark.parametrize("hand", Hand)
+    def test_it_is_found_among_others(self, hand):
+        found, left = meddled(made("a", owner="another"), made("b"), made("c", unit="db/seed"), hand=hand)
+        touched = {name for name in "abc" if left.get(name, {"labels": {}})["labels"] != {"app": "db"}}
+        assert (found, touched) == (True, {"b"})
+
+    @pytest.mark.parametrize(("hand", "verb"), [(Hand.EDITS, "PATCH"), (Hand.DELETES, "DELETE")])
+    @pytest.mark.parametrize("status", [404, 409])
+    def test_one_that_is_gone_or_replaced_when_it_is_reached_was_not_there(self, hand, verb, status):
+        refusal = Refusal(status, "m", about={"name": "c", "kind": "configmaps"})
+
+        def change(cluster: FakeCluster) -> None:
+            cluster.refuses = lambda request: refusal if request.method == verb else None
+
+        found, left = meddled(made(), hand=hand, change=change)
+        assert (found, left["c"]["labels"]) == (False, {"app": "db"})
+
+    def test_a_kind_that_the_cluster_does_not_have_is_named(self):
+        with pytest.raises(CliError) as refused:
+            meddled(manifest=STRANGE)
+        assert str(refused.value) == "this cluster has no kind Machine of machines.example/v1; install it"
+        assert refused.value.code == Exit.FAILED
+
+
+def test_a_pod_is_deleted_at_once_and_one_that_is_gone_was_not_there():
+    async def story() -> None:
+        cluster = FakeCluster()
+        client = Client(cluster.transport(), seed=1)
+        await client.create(PODS, POD, "default")
+        asked = []
+        cluster.judge = asked.append
+        assert await hands.delete_pod(client, "p", "default")
+        [call] = asked
+        assert b'"gracePeriodSeconds":1' in call.request.body
+        assert not await hands.delete_pod(client, "q", "default")
+
+    run(story())
+
+
+class Reviewing:
+    """A cluster that allows what is in `allowed`: verb, group, resource and namespace; `asked` is what it was asked."""
+
+    namespace = "shop"
+
+    def __init__(self, *allowed: tuple[str, str, str, str]) -> None:
+        self.allowed, self.asked = allowed, []
+
+    def ask(self, what):
+        return asyncio.run(self._answered(what))
+
+    async def _answered(self, what):
+        client = Client(FakeCluster().transport(), seed=1)
+        client.create = self._review
+        return await what(client)
+
+    async def _review(self, kind, body):
+        assert kind.plural == "selfsubjectaccessreviews"
+        of = body["spec"]["resourceAttributes"]
+        self.asked.append((of["verb"], of["group"], of["resource"], of["namespace"]))
+        return {"status": {"allowed": True} if self.asked[-1] in self.allowed else {}}
+
+
+class TestRights:
+    def test_without_one_that_the_test_needs_it_does_not_begin(self):
+        right = ("create", "dayfly.dev", "sandboxes", "shop")
+        hands.need(Reviewing(right), *right)
+        with pytest.raises(CliError) as refused:
+            hands.need(Reviewing(), *right)
+        place = "in the namespace shop, which the test needs; ask the cluster's administrator for that right"
+        assert str(refused.value) == f"you may not create sandboxes {place}"
+        assert refused.value.code == Exit.DENIED
+        with pytest.raises(CliError, match="you may not create plugins, which the test needs"):
+            hands.need(Reviewing(), "create", "dayfly.dev", "plugins", "")
+
+    def plugin(self, *steps):
+        return SimpleNamespace(spec=SimpleNamespace(create=steps))
+
+    def step(self, name: str, object_: object):
+        return SimpleNamespace(name=name, object=object_)
+
+    def test_what_one_may_not_do_is_told_for_pods_and_for_each_step_that_makes_an_object(self):
+        makes = self.step("make", SimpleNamespace(manifest=MANIFEST))
+        plugin = self.plugin(makes, self.step("script", None), self.step("waits", SimpleNamespace(manifest=None)))
+        every = [(verb, "", "configmaps", "shop") for verb in ("list", "patch", "delete")]
+        pods = ("delete", "", "pods", "runners")
+        assert hands.lacking(Reviewing(pods, *every), plugin, "runners") == ("", {"make": ""})
+        assert hands.lacking(Reviewing(*every), plugin, "runners") == (
+            "you may not delete pods in runners",
+            {"make": ""},
+        )
+        assert hands.lacking(Reviewing(pods, every[0]), plugin, "runners") == (
+            "",
+            {"make": "you may not patch configmaps in shop"},
+        )
