@@ -16,20 +16,22 @@ from examples import outside
 NAME = "terraform-demo"
 THINGS = 4
 _STATES = f"/api/v1/namespaces/{SYSTEM}/secrets?fieldSelector=type%3Ddayfly.dev%2Fstate"
-# Slow to make and to destroy, one after the other, so that there are moments in between.
-_MODULE = """
-resource "terraform_data" "thing" {
-  count = %d
-  input = "hunter2-${count.index}"
+# Slow to make and to destroy, one after the other, so that there are moments in between; Terraform itself takes all
+# things at once that do not wait for each other.
+_THING = """
+resource "terraform_data" "thing%d" {
+  input      = "hunter2-%d"
+  depends_on = [%s]
   provisioner "local-exec" {
-    command = "echo made; sleep 0.3"
+    command = "echo made; sleep 0.7"
   }
   provisioner "local-exec" {
     when    = destroy
-    command = "echo gone; sleep 0.3"
+    command = "echo gone; sleep 0.7"
   }
 }
 """
+_MODULE = "".join(_THING % (each, each, f"terraform_data.thing{each - 1}" if each else "") for each in range(THINGS))
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_a_state_lives_between_two_pods(terraform):
 
 def life(operator: Installed, victim: str, phase: str, count: int) -> None:
     """A sandbox's life of which somebody is killed in the middle; nothing but its deletion is asked for after that."""
-    operator.apply(*stack(module=_MODULE % THINGS, variables=""))
+    operator.apply(*stack(module=_MODULE, variables=""))
     with operator.ending(NAME, TEAM):
         unit, word = ("stack/apply", "made") if phase == "apply" else ("stack/destroy", "gone")
         if phase == "destroy":

@@ -74,6 +74,9 @@ async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
     heard.greet()
     [inventory] = heard.said
     assert (inventory.session, inventory.runs, inventory.ended) == (1, (wire.Standing(uid="u", seq=1),), ())
+    heard.host.finish("u")
+    heard.greet()
+    assert heard.said[-1].ended == (wire.Standing(uid="u", seq=2),), "nobody has acknowledged its end"
     heard.greet("another")
     assert (heard.said[-1].session, heard.said[-1].count) == (2, 0)
 

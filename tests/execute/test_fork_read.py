@@ -53,6 +53,18 @@ def test_it_waits_for_its_pods(shape):
     assert isinstance(fact(**shape), Waiting)
 
 
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((1, 1, 1), "its new pods are starting"),  # the second is not there yet
+        ((3, 2, 2), "its new pods are starting"),  # an old one is still there
+        ((2, 2, 1), "1 of 2 pods answer"),
+    ],
+)
+def test_which_pods_it_waits_for_is_said(counts, message):
+    assert fact(replicas=2, counts=counts).message == message
+
+
 def test_one_that_is_being_deleted_may_have_pods():
     """Pods that are ending are counted nowhere, so no count proves that there are none."""
     assert fact(deleted=True, replicas=0, counts=(0, 0, 0)) == Running(since=1_767_225_600_000, ready=False)

@@ -271,3 +271,12 @@ def test_a_baseline_whose_pods_have_no_labels_has_a_fork_with_its_own():
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
     manifest = fork(unit(), bare, IDENTITY, inputs={}, hosts={}, leave=Leave(home=True))
     assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN
+
+
+def test_labels_that_a_patch_adds_where_there_were_none_are_the_forks():
+    bare = copy.deepcopy(BASELINE)
+    del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
+    added = {"metadata": {"labels": {"mine": "x"}}}
+    wished = unit(patch={"type": "merge", "value": {**added, "spec": {"template": added}}})
+    manifest = fork(wished, bare, IDENTITY, inputs={}, hosts={}, leave=FREE)
+    assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN | {"mine": "x"}

@@ -108,6 +108,27 @@ def test_only_ours_is_found_when_it_is_made_again():
             told(lambda forks, _: forks.prepare(manifest()), there)
 
 
+def test_its_service_is_the_same_each_time_and_nobody_elses():
+    async def main():
+        cluster = FakeCluster(seed=1)
+        cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
+        forks = Forks(Client(cluster.transport("operator"), seed=1))
+        meta = {"name": "fork", "namespace": "default", "ownerReferences": [OWNER]}
+        spec = {"ports": [{"port": 80}], "selector": {"app": "x"}}
+        wished = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+        first = await forks.service(copy.deepcopy(wished))
+        again = await forks.service(copy.deepcopy(wished))
+        assert first.metadata.uid == again.metadata.uid == (await found(forks, OWNER)).metadata.uid
+        with pytest.raises(ForeignForkError, match="Service default/fork exists and does not belong to Dayfly"):
+            await found(forks, {**OWNER, "uid": "another"})
+        return await forks.find_service("none", "default", OWNER)
+
+    def found(forks, owner):
+        return forks.find_service("fork", "default", owner)
+
+    assert run(main()) is None
+
+
 @pytest.mark.parametrize(("act", "kind"), [("remove", Workload), ("remove_service", Service)])
 def test_what_is_on_its_way_out_needs_nothing(act, kind):
     """Nothing is asked of the server, and nobody has to look again."""

@@ -96,6 +96,10 @@ class TestObjects:
         assert found
         assert all(match.keys() == {"headers"} for match in found)
 
+    def test_of_http_it_is(self):
+        found = [match for rule in ours(forms=Forms((), "key"))["spec"]["rules"] for match in rule["matches"]]
+        assert [match["queryParams"][0]["name"] for match in found if "queryParams" in match] == ["key"]
+
     def test_which_routes_are_concerned(self):
         every = [
             route("a", creation_timestamp="2026-01-02T00:00:00Z"),

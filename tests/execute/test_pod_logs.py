@@ -52,6 +52,13 @@ def test_what_no_base64_is_none_either():
     assert not fed(MARK + b"=%%\n" + MARK + b"dayfly-end " + DIGEST.encode() + b"\n").whole
 
 
+@pytest.mark.parametrize("stray", [b"%", b" ", b"-"])
+def test_nor_what_is_none_in_one_place(stray):
+    """A decoder that passes over it would find the document that was sealed."""
+    line = MARK + b"=" + base64.b64encode(DOCUMENT)[:40]
+    assert not fed(sealed().replace(line, line + stray)).whole
+
+
 def test_a_document_that_is_begun_anew_replaces_the_one_before():
     assert fed(MARK + b"=Zm9v\n", sealed()).whole
 
@@ -134,8 +141,9 @@ def test_a_node_whose_clock_is_set_back_says_nothing_older_than_before():
 
 def test_what_the_kubelet_says_of_itself_has_no_time_and_stays():
     found = Splitter(timed=True)
-    found.feed(b"failed to open the log\n2026-13-45T99 x\n")
-    assert found.printed() == (b"failed to open the log\n2026-13-45T99 x\n", 39, ())
+    said = b"failed to open the log\n2026-13-45T99 x\n2026-01-01T00:00:00 y\n1969-12-31T23:59:59Z z\n"
+    found.feed(said)
+    assert found.printed() == (said, len(said), ())
 
 
 def test_a_line_without_end_has_one_time_and_comes_behind_what_was_before():

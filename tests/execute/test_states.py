@@ -111,6 +111,8 @@ class TestStrangers:
             {"path": "/state/v/stack"},
             {"path": "/state/u/stack/more"},
             {"path": "/state/u"},
+            {"path": "/other/u/stack"},
+            {"path": "x/state/u/stack"},
             {"path": "/"},
         ],
     )
@@ -276,6 +278,17 @@ def test_as_many_are_kept_as_there_is_room_for(size, kept):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
         found = head.write(found, who, "a", version).head
     assert len(found.versions) == kept
+
+
+def test_of_a_state_that_is_deleted_the_versions_before_stay_but_those_without_room():
+    who = Holder(unit="u", attempt=1)
+    found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
+    for number in range(head.KEEP):
+        version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number))
+        found = head.write(found, who, "a", version).head
+    step = head.delete(found, who, "a", 1)
+    assert [version.number for version in step.dropped] == [1]
+    assert [version.number for version in step.head.versions] == [*range(2, head.KEEP + 2)]
 
 
 @given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))

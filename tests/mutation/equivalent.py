@@ -15,6 +15,16 @@ EQUIVALENT: dict[str, str] = {
         "of what JSON holds only a string equals a word"
     ),
     "execute/process/resident.py Resident._told: 4 -> 5": "what it is told has four bytes",
+    "execute/process/resident.py Resident._begin: 0 -> 1 (1)": "the mode of a file that is not made",
+    "execute/fork/patch.py _Patching._carry_out: 0 -> 1": (
+        "a patch is read no deeper than is measured here, and its values stand two deep in it"
+    ),
+    "execute/turn.py turn: 0 -> 1": "the first round, which there always is, sets it",
+    "execute/webhook/guard.py _problem: not address.is_global or any(address in network for network in _NOWHERE) -> "
+    "(any((address in network for network in _NOWHERE)))": (
+        "what is not global bears another name or is named here; later Pythons may know of more"
+    ),
+    "execute/webhook/render.py as_exec: False -> True": "JSON says the same in either form",
     "operator/pods/places.py Places._wake: lacking is not (bucket in self._lack) -> (lacking is (bucket in self._lack))": (
         "kept are the others then; at the first look nobody waits yet who has said something else"
     ),

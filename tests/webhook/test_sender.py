@@ -209,6 +209,7 @@ def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
     assert (sent.code, sent.outputs) == (0, {"id": "r-1"}), sent.log
     assert [seen.method for seen in server.seen] == ["POST", "GET", "GET", "GET"]
     assert asked[0].startswith("/records/by-owner?owner=")
+    assert "found: it was carried out" in sent.log
 
 
 def test_what_cannot_be_looked_for_is_waited_for_all_the_same(tmp_path):
@@ -290,6 +291,8 @@ def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
         made = unit(server.url, poll={**POLL, "location": "$.href"}, run_ms=60_000)
         sent = send(tmp_path, made, allowed=[server.name])
     assert sent.reason == reason, sent.log
+    # Only a job that has failed for certain is begun anew, under another key.
+    assert ("definite-answer" in sent.outputs) is (reason == "JobFailed")
     assert sum(seen.method == "POST" for seen in server.seen) == 1
 
 

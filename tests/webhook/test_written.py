@@ -7,7 +7,7 @@ from dayfly.cli import options
 from dayfly.cli.exits import CliError
 from dayfly.compile import preview
 from dayfly.execute.order import CannotRenderError
-from dayfly.execute.webhook.render import Place, as_exec
+from dayfly.execute.webhook.render import Place, as_exec, variables
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Timeouts
@@ -276,6 +276,17 @@ def test_its_sender_is_told_all_but_secrets_and_needs_no_library_for_plain_paths
         "/f/webhook.location",
         "/f/webhook.definite-answer",
     ]
+
+
+def test_a_request_without_headers_takes_none_from_a_secret():
+    make = run(BOX, PLUGIN).documents[0].pre_start[0]
+    assert variables(make) == ["DNS_TOKEN"]
+    del make.webhook.request["headers"]
+    assert variables(make) == []
+    running = as_exec(
+        make, Place(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
+    )
+    assert running.exec.pod_template is None
 
 
 @pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
