@@ -127,19 +127,6 @@ def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(alon
     (home / "place").unlink(missing_ok=True)
 
 
-def test_a_place_whose_home_is_not_noted_yet_is_let_be_wherever_the_server_stands(alone, home, tmp_path, monkeypatch):
-    """Another server is just making it."""
-    place = process.open_place(home)
-    Path(place.work, "home").unlink()
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    process.sweep_places()
-    assert Path(place.work).exists()
-    shutil.rmtree(place.work)
-    (home / "place").unlink()
-
-
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])
 def test_a_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
     """Whoever could put a marker or a receipt there would say what has run."""

@@ -19,6 +19,10 @@ EQUIVALENT: dict[str, str] = {
     "execute/fork/patch.py _Patching._carry_out: 0 -> 1": (
         "a patch is read no deeper than is measured here, and its values stand two deep in it"
     ),
+    'execute/process/place.py _sweep_place: home and not Path(home).is_dir() and not any(locked(f"{each}/lock") for each '
+    "in attempts) -> (not Path(home).is_dir() and (not any((locked(f'{each}/lock') for each in attempts))))": (
+        "an empty path is the folder in which the server stands, which is one even if it was removed"
+    ),
     "execute/turn.py turn: 0 -> 1": "the first round, which there always is, sets it",
     "execute/webhook/guard.py _problem: not address.is_global or any(address in network for network in _NOWHERE) -> "
     "(any((address in network for network in _NOWHERE)))": (
