@@ -101,7 +101,7 @@ EQUIVALENT: dict[str, str] = {
         )
         for number in (2, 3)
     },
-    "execute/webhook/sender.py Sender._one: True -> False (1)": "a query was read as strictly when it was written",
+    "execute/webhook/taken.py one: True -> False": "a query was read as strictly when it was written",
     "execute/process/resident.py _pair: ours.setblocking(False) -> pass": (
         "it is read when there is something to read, or once the other side is dead, and so few questions never fill it"
     ),

@@ -77,6 +77,11 @@ FAULTS = {
         lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc",
         "AnswerCut",
     ),
+    "a chunk smaller than none": (
+        lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n0\r\n\r\n",
+        "AnswerCut",
+    ),
+    "half of a surrogate pair": (lambda *_: answer(200, b'{"id": "\\ud83d"}'), "AnswerUnfit"),
     "slow": (_slow_body, "AnswerSlow"),
     "huge": (lambda *_: answer(200, b"x" * ((1 << 20) + 1)), "AnswerTooLarge"),
     "not JSON": (lambda *_: answer(200, b"<html>"), "AnswerNotJSON"),
@@ -101,6 +106,15 @@ def test_each_fault_has_its_reason_and_nothing_is_sent_twice(tmp_path, fault):
     assert len(server.seen) == 1
     definite = reason in ("UnexpectedStatus", "Redirected", "AnswerTooLarge", "AnswerNotJSON", "AnswerUnfit")
     assert ("definite-answer" in sent.outputs) is definite
+
+
+def test_an_answer_that_is_nested_too_deep_for_a_query_ends_no_sender(tmp_path):
+    deep = b'{"a":' * 200 + b"1" + b"}" * 200
+    outputs = {"id": {"json_path": "$..id"}}
+    with Server(lambda *_: answer(201, deep)) as server:
+        sent = send(tmp_path, unit(server.url, outputs=outputs), allowed=[server.name])
+    assert sent.reason == "AnswerUnfit"
+    assert sent.log.endswith("the answer is nested too deep for $..id")
 
 
 def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):

@@ -211,7 +211,7 @@ def _exchanged(stream: socket.socket, request: Request, until: float) -> Answer:
         body = response.read(ANSWER_LIMIT + 1)
     except TimeoutError:
         return answer._replace(fault=End.SLOW)
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, ValueError):  # the last of a chunk that is said to be smaller than none
         return answer._replace(fault=End.CUT)
     if len(body) > ANSWER_LIMIT:
         return answer._replace(fault=End.TOO_LARGE)

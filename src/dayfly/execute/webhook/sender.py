@@ -5,7 +5,7 @@ says that it was carried out, or the time is waited out in which it might be. Wh
 next attempt sends it again under the same key.
 """
 
-import importlib
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +22,7 @@ from dayfly.execute.masks import overwritten
 from dayfly.execute.webhook.ends import ORDER, End, is_open, of_status
 from dayfly.execute.webhook.exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
 from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following
+from dayfly.execute.webhook.taken import UntakenError, as_bytes, one
 
 TRIES = 4
 FIRST_PAUSE_S = 0.5
@@ -260,9 +261,13 @@ class Sender:
         """Take the outputs from the last answer, or from the one that began the job, and end well."""
         faults = []
         for output in self._order["outputs"]:
-            value = self._value(output, answer)
+            try:
+                value = self._value(output, answer)
+            except UntakenError as untaken:
+                raise self._of_no_use(untaken, answer) from None
             if value is None and before is not None:
-                value = self._value(output, before)
+                with contextlib.suppress(UntakenError):
+                    value = self._value(output, before)
             if value is None:
                 faults.append(f"the answer has nothing for output {output['name']}")
                 continue
@@ -274,15 +279,19 @@ class Sender:
             raise Over(End.UNFIT, "; ".join(faults), definite=True)
 
     def _value(self, output: Mapping[str, Any], answer: Answer) -> bytes | None:
+        """What an output takes from an answer; None if it has nothing for it.
+
+        Raises:
+            UntakenError: it cannot be taken.
+        """
         if output.get("status"):
             return str(answer.status).encode()
         if output.get("header"):
             text = answer.header(output["header"])
             return None if text is None else text.encode("latin-1", "replace")
-        found = self._one(output["query"], answer)
-        if found is None:
-            return None
-        return (found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))).encode()
+        query = output["query"]
+        found = one(answer.body, query, self._order["steps"][query])
+        return None if found is None else as_bytes(found, query)
 
     def _says(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
         """Whether a comparison holds; what cannot be compared, a proxy's page say, tells nothing of the request."""
@@ -300,21 +309,17 @@ class Sender:
         """What a query finds; None if it is nothing.
 
         Raises:
-            Over: the answer is not JSON, or it finds several.
+            Over: there is no such value that could be taken.
         """
         try:
-            data = json.loads(answer.body)
-        except (ValueError, RecursionError):
+            return one(answer.body, query, self._order["steps"][query])
+        except UntakenError as untaken:
+            raise self._of_no_use(untaken, answer) from None
+
+    def _of_no_use(self, untaken: UntakenError, answer: Answer) -> Over:
+        if untaken.end is End.NOT_JSON:
             self._show_answer(answer)
-            raise Over(End.NOT_JSON, f"the answer is not JSON, and {query} is sought in it", definite=True) from None
-        steps = self._order["steps"][query]
-        if steps is not None:
-            return _at(data, steps)
-        # It takes longer to import than all the rest takes, and few queries need it.
-        found = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
-        if len(found) > 1:
-            raise Over(End.UNFIT, f"{query} finds {len(found)} values; one is wanted", definite=True)
-        return found[0] if found else None
+        return Over(untaken.end, str(untaken), definite=True)
 
     # --- time, and what is told -------------------------------------------------------------------------------------
 
@@ -354,16 +359,6 @@ _FAULTS = {
     End.CUT: "the answer was cut off",
     End.SLOW: "the answer did not come to its end in time (`timeouts.answer` of the webhook)",
 }
-
-
-def _at(data: Any, steps: Iterable[str | int]) -> Any:
-    for step in steps:
-        if isinstance(step, str):
-            data = data.get(step) if isinstance(data, dict) else None
-        else:
-            inside = isinstance(data, list) and -len(data) <= step < len(data)
-            data = data[step] if inside else None
-    return data
 
 
 def _print(line: bytes) -> None:
