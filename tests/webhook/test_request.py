@@ -97,6 +97,13 @@ def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
     assert built().body is None
 
 
+@pytest.mark.parametrize("text", ["[" * 60_000, '"\\ud83d"', "NaN", "-Infinity", "1e400", "9" * 5_000, ""])
+def test_what_json_cannot_hold_is_sent_to_nobody(text):
+    values = Values(inputs={"it": text.encode()}, environment={}, secrets={})
+    with pytest.raises(UnfitError, match="it is not JSON"):
+        build({"method": "POST", "url": URL, "body": [{"$input": "it", "json": True}]}, values, "key-1")
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [

@@ -93,7 +93,7 @@ def build(written: Mapping[str, Any], values: Values, key: str) -> Request:
     headers, shown = _headers(written.get("headers") or {}, values)
     body = None
     if written.get("body") is not None:
-        body = json.dumps(_filled(written["body"], values), ensure_ascii=False, separators=(",", ":")).encode()
+        body = as_json(_filled(written["body"], values))
         if "content-type" not in {name.lower() for name, _ in headers}:
             headers.append(("Content-Type", "application/json"))
     name = written.get("idempotencyKey") or "Idempotency-Key"
@@ -166,9 +166,21 @@ def _filled(value: Any, values: Values) -> Any:
     if text is None or not value.get("json"):
         return text
     try:
-        return json.loads(text)
-    except ValueError:
+        found = json.loads(text)
+        as_json(found)
+    except (ValueError, RecursionError):
         raise UnfitError(f"{value.get('$input') or value.get('$env')} is not JSON") from None
+    return found
+
+
+def as_json(value: Any) -> bytes:
+    """A value as it stands in a body.
+
+    Raises:
+        ValueError: JSON has no word for it: not a number, past the largest one, half of a surrogate pair.
+        RecursionError: it is nested too deep.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _target(url: str, path: Any, query: Mapping[str, Any], values: Values) -> str:
