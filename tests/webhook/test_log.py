@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from dayfly.execute.webhook.sender import SHOWN_BYTES
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 
@@ -162,3 +163,43 @@ def test_a_secret_that_is_said_back_is_not_shown(tmp_path):
         made = unit(server.url, headers={"Authorization": bearer})
         sent = send(tmp_path, made, allowed=[server.name], secrets={"DNS_TOKEN": "t0ken-of-dns"})
     assert lines(sent, server)[-1] == '  {"you": "Bearer ************"}'
+
+
+def test_a_secret_is_not_shown_where_the_log_cuts_what_holds_it(tmp_path):
+    token = "t0ken-of-team"
+    for shown in range(len(token) + 1):
+        padding = "x" * (SHOWN_BYTES - len('{"a":"","t":"') - shown)
+        with Server(lambda request, _: answer(201, request.body)) as server:
+            made = unit(server.url, body={"a": padding, "t": {"$input": "token"}}, inputs={"token": token})
+            sent = send(tmp_path, made, allowed=[server.name], sensitive=["token"])
+        assert sent.code == 0
+        assert sent.log.count("*" * shown) >= 2, "in what was sent, and in what was said back"
+        assert "t0" not in sent.log
+
+
+def test_a_secret_that_is_read_as_json_is_not_shown_as_it_is_written_anew(tmp_path):
+    key = '{\n  "user": "shop",\n  "password": "é-s3cr3t"\n}'
+    with Server(lambda request, _: answer(201, request.body)) as server:
+        made = unit(server.url, body={"key": {"$input": "key", "json": True}}, inputs={"key": key})
+        sent = send(tmp_path, made, allowed=[server.name], sensitive=["key"])
+    assert server.seen[0].json == {"key": {"user": "shop", "password": "é-s3cr3t"}}
+    assert "s3cr3t" not in sent.log
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_sensitive_output_is_not_shown_in_any_answer_that_has_it(tmp_path, lost):
+    states = ["waits", "runs", "done"]
+
+    def reply(request, _):
+        if request.method == "POST":
+            return None if lost else answer(202, {"password": "s3cr3t-at-first"}, location="/jobs/1")
+        state = states.pop(0)
+        return answer(200, {"state": state, "password": f"s3cr3t-when-it-{state}"})
+
+    with Server(reply) as server:
+        way = {"find": {"path": ["it"], "when": POLL["until"]}} if lost else {"poll": POLL}
+        made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}}, **way)
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.code, sent.outputs["p"]) == (0, "s3cr3t-when-it-done")
+    assert "s3cr3t" not in sent.log
+    assert '"state": "runs"' in sent.log

@@ -183,6 +183,14 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
+def rewritten(text: bytes) -> bytes:
+    """A text as it stands in a body that has it as JSON (`json: true`); one that is none as it is."""
+    try:
+        return as_json(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
 def _target(url: str, path: Any, query: Mapping[str, Any], values: Values) -> str:
     target = urlsplit(url).path or "/"
     for segment in path:

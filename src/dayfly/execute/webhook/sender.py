@@ -21,7 +21,7 @@ if __name__ == "__main__":  # as a plain file, without the environment's way to 
 from dayfly.execute.masks import overwritten
 from dayfly.execute.webhook.ends import ORDER, End, is_open, of_status
 from dayfly.execute.webhook.exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
-from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following
+from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following, rewritten
 from dayfly.execute.webhook.taken import UntakenError, as_bytes, one
 
 TRIES = 4
@@ -63,7 +63,8 @@ class Sender:
         self._until: float = clock() + order["seconds"]
         values = {name: environment.get(variable.encode()) for name, variable in order["inputs"].items()}
         secrets = {(name, key): environment[variable.encode()] for name, key, variable in order["secrets"]}
-        self._masked += secrets.values()
+        self._masked += [*map(rewritten, self._masked), *secrets.values()]
+        self._told: list[bytes] = []
         named = {name.decode(): value.decode(errors="replace") for name, value in environment.items() if name.isascii()}
         texts = {key: value.decode("latin-1") for key, value in secrets.items()}
         self._values = Values({**values, **dict.fromkeys(order["absent"])}, named, texts)
@@ -337,21 +338,33 @@ class Sender:
         for name, value in request.headers:
             self._tell(f"  {name}: {value if name.lower() in request.shown else '***'}")
         if request.body is not None:
-            self._say(b"  " + self._safe(request.body[:SHOWN_BYTES]))
+            self._show_body(request.body)
 
     def _show_answer(self, answer: Answer) -> None:
+        self._told = list(self._sensitive(answer))
         self._tell(f"answered {answer.status} {answer.phrase}".rstrip())
         for name, value in answer.headers:
             if name.lower() in ("content-type", "location", "retry-after"):
                 self._tell(f"  {name}: {value}")
         if answer.body:
-            self._say(b"  " + self._safe(answer.body[:SHOWN_BYTES]))
+            self._show_body(answer.body)
+
+    def _show_body(self, body: bytes) -> None:
+        # Cut first, a value at the end would lose what it is known by.
+        self._say(b"  " + self._safe(body)[:SHOWN_BYTES])
+
+    def _sensitive(self, answer: Answer) -> Iterable[bytes]:
+        """What outputs take from it that must not stand in the log, whether or not it is the last answer."""
+        for output in self._order["outputs"]:
+            with contextlib.suppress(UntakenError):
+                if output["sensitive"] and (value := self._value(output, answer)) is not None:
+                    yield value
 
     def _tell(self, sentence: str) -> None:
         self._say(self._safe(sentence.encode(errors="replace")))
 
     def _safe(self, text: bytes) -> bytes:
-        return overwritten(text, self._masked)
+        return overwritten(text, [*self._masked, *self._told])
 
 
 _FAULTS = {
