@@ -43,14 +43,14 @@ def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=Non
     return running, environment | {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
 
 
-def send(folder, made, *, resolver=resolve, cancel=False, **how):
-    """Run the unit's sender to its end; its pauses take no time, and are told."""
+def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
+    """Run the unit's sender to its end; its pauses take no time, and are told, in `pauses` as soon as they are made."""
     running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
     environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
     order["sensitive"].append("DAYFLY_INPUT_GONE")  # what is absent is in no variable
-    pauses = []
+    pauses = [] if pauses is None else pauses
     sender = Sender(
         order,
         environment,

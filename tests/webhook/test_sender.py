@@ -285,6 +285,30 @@ def test_a_long_job_is_followed_until_it_is_done(tmp_path):
     assert all("idempotency-key" not in seen.headers for seen in server.seen[1:])
 
 
+@pytest.mark.parametrize("run_s", [4, 30, 60, 300])
+@pytest.mark.parametrize("way", ["poll", "find"])
+def test_it_is_asked_for_until_its_time_is_over(tmp_path, way, run_s):
+    """However long the pauses have become: what is done shortly before the end was done in time."""
+    seconds = max(run_s - 2, run_s * 0.8)
+
+    def sent(done_s):
+        passed = []
+
+        def reply(request, _):
+            if request.method == "POST":
+                return answer(202, b"", location="/jobs/1") if way == "poll" else None
+            return answer(200, {"state": "done" if sum(passed) >= done_s else "running"})
+
+        with Server(reply) as server:
+            more = {"poll": POLL} if way == "poll" else {"find": {"path": ["x"], "when": POLL["until"]}}
+            return send(tmp_path, unit(server.url, run_ms=run_s * 1000, **more), allowed=[server.name], pauses=passed)
+
+    assert sent(seconds - 1).code == 0
+    never = sent(run_s + 1)
+    assert never.reason == ("JobUnfinished" if way == "poll" else "AnswerLost")
+    assert sum(never.pauses) == pytest.approx(seconds), "until then nobody may clean up"
+
+
 @pytest.mark.parametrize(
     ("begun", "states", "reason"),
     [

@@ -27,6 +27,7 @@ from dayfly.execute.webhook.taken import UntakenError, as_bytes, one
 TRIES = 4
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+LAST_PAUSE_S = 2.0
 SHOWN_BYTES = 64 * 1024
 
 
@@ -239,8 +240,9 @@ class Sender:
         self._show_request(question)
         pause = FIRST_PAUSE_S
         shown: tuple[int, bytes] | None = None
-        while self._left() > pause:
-            self._wait(pause)
+        while (left := self._left()) > FIRST_PAUSE_S:
+            # However long the pause: it is asked until the end, with time left for the last answers.
+            self._wait(min(pause, max(left - LAST_PAUSE_S, left / 2)))
             pause = min(pause * 2, LONGEST_PAUSE_S)
             try:
                 answer = send(self._way(question), question, self._resolver)
@@ -255,6 +257,8 @@ class Sender:
                 shown = (answer.status, answer.body)
             if answer.fault is None:
                 yield answer
+        # Until then a server may be at work: nobody may clean up before.
+        self._wait(max(self._left(), 0))
 
     # --- what an answer holds ---------------------------------------------------------------------------------------
 
