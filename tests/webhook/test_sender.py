@@ -344,6 +344,14 @@ def test_what_was_found_is_done_and_is_no_job_to_follow(tmp_path):
     assert [seen.method for seen in server.seen] == ["POST", "GET"]
 
 
+def test_a_job_is_begun_by_its_status_whatever_else_is_expected(tmp_path):
+    with Server(_job(["running", "done"], answer(202, b"", location="/jobs/1"))) as server:
+        made = unit(server.url, poll=POLL, expect={"status": [200, 204], "failed": [202]})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert sent.code == 0, sent.log
+    assert [seen.method for seen in server.seen] == ["POST", "GET", "GET"]
+
+
 def test_an_answer_that_is_no_job_is_the_end(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})

@@ -142,8 +142,10 @@ class Sender:
         return Way(request.origin, self._order["allowed"], ca, min(limits["connect"], answer_s), answer_s)
 
     def _is_success(self, answer: Answer) -> bool:
+        """Whether it is one that is expected; one that has begun a job is, wherever it is written."""
         wanted = (self._written.get("expect") or {}).get("status")
-        return answer.status in wanted if wanted else 200 <= answer.status < 300
+        expected = answer.status in wanted if wanted else 200 <= answer.status < 300
+        return expected or self._is_begun(answer)
 
     def _judged(self, answer: Answer) -> Answer:
         """An answer that is a success and whole."""
