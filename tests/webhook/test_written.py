@@ -94,6 +94,16 @@ REFUSED = {
         f"{HERE}.expect.failed[0]",
         "500 is a success too",
     ),
+    "two Secrets in one variable": (
+        step(
+            webhook=GOOD + "      headers:\n"
+            "        A: {$secret: {name: dns, key: api-token}}\n"
+            "        B: {$secret: {name: dns, key: api-token}, prefix: 'Bearer '}\n"
+            "        C: {§$secret: {name: dns-api, key: token}}\n"
+        ),
+        f'{HERE}.headers.C["$secret"]',
+        "lies in the variable DNS_API_TOKEN, as the key api-token of dns does; rename one",
+    ),
     "poll without until": (field("§poll: {}"), f"{HERE}.poll", 'missing required field "until"'),
     "a path that is none": (
         field("poll: {until: {§path: '$.a[', in: [b]}}"),

@@ -264,6 +264,7 @@ class _Places:
 
     def headers(self, headers: dict[str, Any], key_header: str, keys: Path) -> None:
         seen = {key_header.lower(): "Dayfly sends it by itself; idempotencyKey names it"}
+        variables: dict[str, tuple[str, str]] = {}
         for name, value in headers.items():
             here = (*keys, name)
             with self.faults:
@@ -276,6 +277,11 @@ class _Places:
                 seen[name.lower()] = "appears twice, in other letters"
                 if isinstance(value, dict) and "$secret" in value:
                     _check_secret(value, here)
+                    named = value["$secret"]["name"], value["$secret"]["key"]
+                    if (first := variables.setdefault(variable := secret_variable(*named), named)) != named:
+                        other = f"the key {first[1]} of {first[0]}"
+                        problem = f"lies in the variable {variable}, as {other} does; rename one"
+                        raise SpecError(problem, (*here, "$secret"))
                     continue
                 self.value(value, here, text=True, more=("prefix",))
                 if isinstance(value, str) and not (value.isascii() and value.isprintable()):
