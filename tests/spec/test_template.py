@@ -206,6 +206,13 @@ class TestPorts:
         source = "{params: {port: '5432'}, labels: {port: http}}"
         assert self.ports(source) == {"params": {"port": "5432"}, "labels": {"port": "http"}}
 
+    @pytest.mark.parametrize("where", ["resources: [{spec: {create: [%s]}}]", "hooks: {preStart: [%s]}"])
+    def test_what_a_step_sends_or_makes_is_the_users_own(self, where):
+        step = "{webhook: {query: {port: any}, body: {port: '5432'}}, object: {manifest: {stringData: {port: '80'}}}}"
+        source = f"spec: {{{where % step}, endpoints: [{{port: '80'}}]}}"
+        expected = text.parse_one(source.replace("[{port: '80'}]", "[{port: 80}]"), file="x.yaml").data
+        assert self.ports(source) == expected
+
     @pytest.mark.parametrize("value", ["http", "", "-1", "1.0", "٣", "1" * 20])
     def test_not_a_number(self, value):
         with pytest.raises(SpecError) as caught:

@@ -26,6 +26,8 @@ _ENCODINGS = ("raw", "yaml", "binary")
 
 _USERS_OWN_MAPS = ("labels", "params")
 """Mappings whose keys are the user's words, so a `port` in them is no port of ours and stays a string."""
+_HOOKS: Path = ("spec", "hooks")
+_RESOURCES: Path = ("spec", "resources")
 
 
 def parse_sets(pairs: Iterable[str]) -> dict[str, str]:
@@ -84,7 +86,7 @@ def integer_ports(document: Document) -> Document:
         if isinstance(value, list):
             return [convert(item, (*keys, index)) for index, item in enumerate(value)]
         if isinstance(value, dict):
-            free = bool(keys) and keys[-1] in _USERS_OWN_MAPS
+            free = _is_users_own(keys)
             return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, str) and keys and keys[-1] == "port":
             if not (value.isascii() and value.isdigit() and len(value) <= 10):
@@ -94,6 +96,12 @@ def integer_ports(document: Document) -> Document:
 
     data = convert(document.data, ())
     return Document(data=data, marks=document.marks, spelled=document.spelled, file=document.file)
+
+
+def _is_users_own(keys: Path) -> bool:
+    """Whether the keys in this mapping of a sandbox are the user's words, as those of what a step sends or makes."""
+    in_place = keys[:2] == _RESOURCES and len(keys) == 4 and keys[-1] == "spec"
+    return keys == _HOOKS or in_place or (bool(keys) and keys[-1] in _USERS_OWN_MAPS)
 
 
 class _Directive(NamedTuple):
