@@ -115,6 +115,11 @@ REFUSED = {
         f"{HERE}.poll.until.path",
         'begin it with "$"',
     ),
+    "a number that no query can hold": (
+        field("poll: {until: {§path: '$[?@.a == 1e400]', in: [b]}}"),
+        f"{HERE}.poll.until.path",
+        "it holds a number that is too large",
+    ),
     "no value to compare with": (
         field("poll: {until: {path: $.a, §in: []}}"),
         f"{HERE}.poll.until.in",

@@ -23,6 +23,8 @@ def check(query: str, keys: Path = ()) -> None:
         raise SpecError(f"has {len(query)} characters; a query has at most {MAX_QUERY_CHARACTERS}", keys)
     try:
         _compiled(query)
+    except OverflowError:
+        raise SpecError(f"{quote(query)} is not a JSONPath query: it holds a number that is too large", keys) from None
     except Exception as fault:
         if type(fault).__module__.partition(".")[0] != "jsonpath":
             raise
