@@ -13,6 +13,7 @@ import pytest
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
+from dayfly.testing.findings import Finding
 from dayfly.testing.harm import Moment, as_script, at_work, held, killed, noted, refused, took
 from runner.test_program import WORDS
 from testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
@@ -228,6 +229,15 @@ def test_programs_read_the_same():
     (failure,) = root.iter("failure")
     assert failure.get("type") == "Left"
     assert "\x1b" not in failure.text
+
+
+def test_what_a_census_prints_in_colour_is_xml_all_the_same():
+    """It stands in a sentence, and that in an attribute."""
+    found = Finding(Fault.LEFT, "there is still \x1b[34mbox", "Remove it.")
+    tolds = [Told("x is killed", 1, found), Told("its node is lost", 0, None, "the server says \x00")]
+    root = ET.fromstring(as_junit(tolds, "p@1.0.0"))
+    assert [each.get("message") for each in root.iter("failure")] == ["there is still \N{REPLACEMENT CHARACTER}[34mbox"]
+    assert [each.get("message") for each in root.iter("skipped")] == ["the server says \N{REPLACEMENT CHARACTER}"]
 
 
 def test_the_planted_mistakes_and_the_clean_plugins_are_plugins():

@@ -71,9 +71,9 @@ def as_junit(tolds: Sequence[Told], plugin: str) -> str:
         about = {"classname": plugin, "name": told.name, "time": f"{told.seconds:.3f}"}
         case = ET.SubElement(suite, "testcase", about)
         if told.not_played:
-            ET.SubElement(case, "skipped", {"message": told.not_played})
+            ET.SubElement(case, "skipped", {"message": _printable(told.not_played)})
         if told.finding:
-            kind = {"type": str(told.finding.fault), "message": told.finding.message}
+            kind = {"type": str(told.finding.fault), "message": _printable(told.finding.message)}
             failure = ET.SubElement(case, "failure", kind)
             failure.text = _printable("\n".join([*told.finding.log, told.finding.advice]))
     ET.indent(root)
