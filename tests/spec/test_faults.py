@@ -139,3 +139,38 @@ def test_a_way_that_was_written_is_read_again(keys):
 @pytest.mark.parametrize("text", ["", "no way", "spec.", "spec..a", "the cluster cannot run this", "a[", "a[x]", "a]"])
 def test_what_is_no_way_is_read_as_none(text):
     assert parse_path(text) == ()
+
+
+@pytest.mark.parametrize("key", ["input", "as", "/data/a"])
+def test_a_key_of_a_users_mapping_may_be_called_as_a_field_is(key):
+    starts(
+        f"""\
+name: p
+spec:
+  create:
+  - name: a
+    inputs: [{{name: x, valueFromSandbox: true}}]
+    object:
+      manifest: {{apiVersion: v1, kind: ConfigMap}}
+      set:
+        {key}: {{input: x, bogus: 1}}
+""",
+        f"9: {render_path(('spec', 'create', 0, 'object', 'set', key, 'bogus'))}: "
+        'unknown field "bogus"; known here: input, as',
+    )
+
+
+def test_what_may_stand_in_a_param_is_said_whatever_the_param_is_called():
+    starts(
+        """\
+name: s
+spec:
+  cluster: local
+  resources:
+  - name: db
+    plugin: p
+    params:
+      valueFrom: {resource: {name: a, outputKey: b}, valueFrom: {resource: {name: a, outputKey: b}}}
+""",
+        '8: spec.resources[0].params.valueFrom.resource: unknown field "resource"; known here: valueFrom',
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -114,7 +114,7 @@ def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Map
         error = SpecError(f"missing required field {quote(field)}", keys + within)
         return _Complaint(error, (*within, field), "")
     if what.startswith(_UNKNOWN):
-        field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, within))
+        field, known = what[len(_UNKNOWN) : -1], ", ".join(_fields_at(types, (0, *within)))
         error = SpecError(f"unknown field {quote(field)}; known here: {known}", (*keys, *within, field))
         return _Complaint(error, (*within, field), None)
     assert what.startswith(_EXPECTS), what
@@ -172,12 +172,19 @@ def _at(data: Any, keys: Path) -> Any:
 
 def _fields_at(type_: Any, keys: Path) -> list[str]:
     """The fields of the struct to which a path leads."""
-    struct = _struct_in(type_)
     for key in keys:
-        fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
-        if key in fields:
-            struct = _struct_in(fields[str(key)])
-    return [field.encode_name for field in msgspec.structs.fields(struct)]
+        type_ = _below(type_, key)
+    return [field.encode_name for field in msgspec.structs.fields(_struct_in(type_))]
+
+
+def _below(type_: Any, key: str | int) -> Any:
+    """The type of what lies under a key; None if nothing does. The keys of a plain mapping may be called anything."""
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return next((field.type for field in msgspec.structs.fields(type_) if field.encode_name == key), None)
+    origin, parts = get_origin(type_), get_args(type_)
+    if origin in (list, tuple, dict):
+        return parts[1 if origin is dict else 0]
+    return next((found for part in parts if (found := _below(part, key)) is not None), None)
 
 
 def _struct_in(type_: Any) -> Any:
