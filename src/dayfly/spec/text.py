@@ -38,6 +38,7 @@ _WORDS: dict[str, Any] = {
 _INTEGER = re.compile(r"([-+]?)(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_BASES = {"0x": 16, "0b": 2, "0o": 8}
 _SMALLEST, _LARGEST = -(2**63), 2**64
 _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
@@ -243,8 +244,8 @@ def resolve(word: str) -> Any:
         return _WORDS[word]
     if match := _INTEGER.fullmatch(word):
         digits = match[2].replace("_", "").lower()
-        base = {"0x": 16, "0b": 2, "0o": 8}.get(digits[:2], 8 if digits[0] == "0" else 10)
-        number = int(match[1] + digits, base) if len(digits) <= 66 else _LARGEST
+        base = _BASES.get(digits[:2], 8 if digits[0] == "0" else 10)
+        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else _LARGEST
         if _SMALLEST <= number < _LARGEST:
             return number
     if _FLOAT.fullmatch(word):
