@@ -1,5 +1,7 @@
 """`@{...}`: each sentence of the language, each refusal with its exact words, and no way to make code of text."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,6 +163,15 @@ def test_any_text_is_expanded_or_refused(value):
     except SpecError:
         return
     assert isinstance(found, str | dict | list | int | None)
+
+
+@pytest.mark.parametrize("value", ["@{" * 250_000, "}" + "@{" * 250_000])
+def test_no_text_takes_long_to_look_through(value):
+    started = time.process_time()
+    assert expand(f"a: '{value}'") == {"a": value}
+    with pytest.raises(SpecError, match="imbalanced"):
+        expand(f"a: '@{{a{' ' * 500_000}[}}'")
+    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
 
 
 class TestSets:

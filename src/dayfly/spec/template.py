@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _DIRECTIVE = re.compile(r"@\{[^}]+\}")
 _VARIABLE = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*")
-_WORD = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?\s*")
+_WORD = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _ENCODINGS = ("raw", "yaml", "binary")
 
 _USERS_OWN_MAPS = ("labels", "params")
@@ -135,11 +135,14 @@ class _Expansion:
         whole = _DIRECTIVE.fullmatch(value)
         if whole:
             return self.whole(self.directive(whole[0], keys), keys)
-        return _DIRECTIVE.sub(lambda match: self.part(self.directive(match[0], keys), keys), value)
+        # Behind the last brace no directive ends: there each beginning of one would be followed to the end of the text.
+        end = value.rfind("}") + 1
+        filled = _DIRECTIVE.sub(lambda match: self.part(self.directive(match[0], keys), keys), value[:end])
+        return filled + value[end:]
 
     def directive(self, source: str, keys: Path) -> _Directive:
         word, colon, path = source[2:-1].partition(":")
-        match = _WORD.fullmatch(word)
+        match = _WORD.fullmatch(word.rstrip())
         if not match:
             raise self.document.error(f"invalid op spec: {quote(word.strip())}: imbalanced '[]'", keys)
         name, encoding = match[1].strip(), match[2] if match[2] is not None else "raw"
