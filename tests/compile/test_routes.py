@@ -128,6 +128,8 @@ def test_where_the_host_is_no_developers_machine_it_is_said_to_be_idle():
         ("localhost:3000", "10.0.0.1:3000", "write localhost:<port>"),
         ("localhost:3000", "localhost:0", "write localhost:<port>"),
         ("localhost:3000", "localhost:x", "write localhost:<port>"),
+        ("localhost:3000", "localhost:" + "1" * 5_000, "write localhost:<port>"),
+        ("localhost:3000", "localhost:٣٠٠٠", "write localhost:<port>"),
         ("name: web}\n    mappings", "nam: web}\n    mappings", "kind, namespace and name"),
         ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "has one mapping"),
         (

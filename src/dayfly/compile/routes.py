@@ -72,7 +72,8 @@ def _local_port(mappings: Any, keys: Path) -> int:
     if not isinstance(mappings, list) or len(mappings) != 1 or not isinstance(mappings[0], dict):
         raise SpecError("has one mapping here: a baseline of this machine has one port", keys)
     host, _, port = str(mappings[0].get("toLocal", "")).rpartition(":")
-    if host not in _THIS_MACHINE or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
+    if host not in _THIS_MACHINE or not is_port:
         problem = "is where the workload listens on this machine: write localhost:<port>"
         raise SpecError(problem, (*keys, 0, "toLocal"))
     return int(port)
