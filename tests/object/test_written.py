@@ -247,6 +247,19 @@ def test_it_becomes_a_unit_and_is_removed_after_whatever_needs_it():
     assert (last.timeouts.run_ms, last.retry.limit, last.retry.idempotent) == (0, 0, True)
 
 
+def test_a_param_that_stands_in_an_object_may_be_longer_than_a_variable():
+    plugin = """\
+name: job
+spec:
+  create:
+  - name: make
+    inputs: [{name: size, valueFromSandbox: true}]
+    object: {manifest: {apiVersion: v1, kind: ConfigMap, data: {}}, set: {/data/size: {input: size}}}
+"""
+    (make,) = run(BOX.replace("'3'", "x" * 70_000), plugin).documents[0].pre_start
+    assert len(make.inputs[0].value) == 70_000
+
+
 def test_whoever_writes_the_removal_says_when():
     own = (
         "  - name: rm\n    inputs: [{name: x, valueFromStep: {name: rm2, output: gone}}]\n    object: {remove: claim}\n"

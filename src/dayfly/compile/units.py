@@ -204,7 +204,7 @@ def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input
     secret = item.value_from_sandbox and item.name in shared.secrets
     if isinstance(source, ResourceOutput):
         return Input(name=item.name, from_=output_of(source, shared.resource), secret=secret, as_=place)
-    if source is not None and item.env:
+    if source is not None and place.env:
         check_variable(source, here)
     return Input(name=item.name, value=source, secret=secret, as_=place)
 
