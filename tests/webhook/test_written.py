@@ -271,6 +271,15 @@ def test_a_plan_shows_what_is_sent_where_and_what_comes_of_it():
     assert [each.path for each in line.outputs] == ["$.id of the answer", "header ETag of the answer"]
 
 
+def test_a_body_may_say_null():
+    """A server may read it as the order to take something away."""
+    wish = load(field("body: {note: null, list: [null], deep: {a: null}, at: {$input: zone}}"))
+    body = {"note": None, "list": [None], "deep": {"a": None}, "at": {"$input": "zone"}}
+    assert wish.spec.create[0].webhook.body == body
+    assert documents.from_wire(documents.export(wish), "ResourcePlugin") == wish
+    assert load(field("body: null")).spec.create[0].webhook.body is None
+
+
 def test_a_plugin_comes_back_as_it_was_written():
     wish = load(PLUGIN)
     assert documents.from_wire(documents.export(wish), "ResourcePlugin") == wish

@@ -24,6 +24,7 @@ _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
 _MOST_FAULTS = 64
+_AS_WRITTEN = ("webhook", "body")
 _STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
     "str": "a string",
@@ -75,10 +76,14 @@ def mended(
     return None, faults, frozenset()
 
 
-def _without_nulls(value: Any) -> Any:
-    """Null, absent and empty are alike: a mapping's nulls are left out."""
+def _without_nulls(value: Any, under: str = "") -> Any:
+    """Null, absent and empty are alike: a mapping's nulls are left out, but of what is sent as it is written."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {
+            key: item if (under, key) == _AS_WRITTEN else _without_nulls(item, key)
+            for key, item in value.items()
+            if item is not None
+        }
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
