@@ -61,16 +61,56 @@ static void add_percent(struct mask *mask, const char *bytes, size_t length, con
     free(text);
 }
 
-/* As within a string of JSON. */
-static void add_json(struct mask *mask, const char *bytes, size_t length) {
-    char *text = malloc(2 * length);
+/* How many bytes the character has that begins there, and which it is; 0 for what is no UTF-8. */
+static size_t read_rune(const char *bytes, size_t length, unsigned *rune) {
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = (unsigned char)bytes[0];
+    size_t size = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+    if (size == 0 || size > length) return 0;
+    *rune = size == 1 ? first : first & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if (((unsigned char)bytes[i] & 0xc0) != 0x80) return 0;
+        *rune = *rune << 6 | ((unsigned char)bytes[i] & 0x3fu);
+    }
+    return *rune < least[size] || *rune > 0x10ffff || *rune >> 11 == 0x1b ? 0 : size;
+}
+
+static size_t write_unit(char *text, unsigned unit) {
+    static const char digits[] = "0123456789abcdef";
+    memcpy(text, "\\u", 2);
+    for (size_t i = 0; i < 4; i++) text[2 + i] = digits[unit >> (12 - 4 * i) & 15];
+    return 6;
+}
+
+static size_t write_rune(char *text, unsigned rune) {
+    if (rune < 0x10000) return write_unit(text, rune);
+    return write_unit(text, 0xd800 + ((rune - 0x10000) >> 10)) + write_unit(text + 6, 0xdc00 + (rune & 0x3ff));
+}
+
+/* As within a string of JSON: with escapes for what has to have one, for `more` (Go's are <>&), and, if `ascii` (as
+ * Python's), for all that is not ASCII. */
+static void add_json(struct mask *mask, const char *bytes, size_t length, const char *more, bool ascii) {
+    static const char plain[] = "\"\\\b\f\n\r\t", escaped[] = "\"\\bfnrt";
+    char *text = malloc(6 * length);
     size_t made = 0;
     if (text == NULL) return;
-    for (size_t i = 0; i < length; i++) {
-        static const char plain[] = "\"\\\n\r\t", escaped[] = "\"\\nrt";
-        const char *found = bytes[i] == '\0' ? NULL : strchr(plain, bytes[i]);
-        if (found != NULL) text[made++] = '\\';
-        text[made++] = found != NULL ? escaped[found - plain] : bytes[i];
+    for (size_t i = 0; i < length;) {
+        unsigned rune = (unsigned char)bytes[i];
+        size_t size = ascii ? read_rune(bytes + i, length - i, &rune) : 1;
+        if (size == 0) {
+            free(text);
+            return;
+        }
+        const char *found = rune == 0 || rune > 0x7f ? NULL : strchr(plain, (int)rune);
+        if (found != NULL) {
+            text[made++] = '\\';
+            text[made++] = escaped[found - plain];
+        } else if (rune < 0x20 || (ascii && rune > 0x7e) || (rune < 0x80 && strchr(more, (int)rune) != NULL)) {
+            made += write_rune(text + made, rune);
+        } else {
+            text[made++] = bytes[i];
+        }
+        i += size;
     }
     add_pattern(mask, text, made, MASK_LEAST);
     free(text);
@@ -96,7 +136,9 @@ static void add_forms(struct mask *mask, const char *bytes, size_t length) {
     add_percent(mask, bytes, length, "0123456789ABCDEF", "");
     add_percent(mask, bytes, length, "0123456789abcdef", "");
     add_percent(mask, bytes, length, "0123456789ABCDEF", "/");
-    add_json(mask, bytes, length);
+    add_json(mask, bytes, length, "", false);
+    add_json(mask, bytes, length, "<>&", false);
+    add_json(mask, bytes, length, "", true);
 }
 
 void mask_add(struct mask *mask, const char *bytes, size_t length) {

@@ -30,6 +30,23 @@ def test_the_forms_are_those_that_are_printed():
     assert wanted <= set(forms(SECRET + b"\n"))
 
 
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ("a<b>&c", r"a\u003cb\u003e\u0026c"),  # by Go, as of `terraform output -json` and kubectl
+        ('p"ä😀ß', r"p\"\u00e4\ud83d\ude00\u00df"),  # by Python
+        ('p"ä😀ß', r"p\"ä😀ß"),
+        ("a\x1b\b/\f", r"a\u001b\b/\f"),
+    ],
+)
+def test_it_is_found_in_json_whoever_has_written_that(value, printed):
+    assert overwritten(f'"{printed}"'.encode(), [value.encode()]).strip(b'"').strip(b"*") == b""
+
+
+def test_what_is_no_text_is_found_as_bytes():
+    assert overwritten(b"<\xff\xfe\xfd\xfc>", [b"\xff\xfe\xfd\xfc"]) == b"<****>"
+
+
 def test_of_several_lines_those_that_are_long_enough():
     assert overwritten(b"  AAAABBBB\nend AAAABBB\n", [b"-----BEGIN\n AAAABBBB\nend"]) == b"  ********\nend AAAABBB\n"
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from dayfly.execute.masks import forms
 from runner.pods import Container
 
 SECRET = 's3cr3t/Value+with%odd "signs"'
@@ -43,6 +44,34 @@ def test_it_is_found_in_other_forms(attempt, form):
     one.run(f"#!/bin/sh\ncat <<'END'\n<{form}>\nEND\n", mask=SECRET + "\n")
     assert SECRET not in one.log
     assert one.log.rstrip("=>\n") == "<***", form
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "<script>&'\"",
+        "ä😀\uffff\U0010ffff߿ࠀ",
+        "a\x1b[1m\b\f\x7f",
+        'ä<"\t',
+    ],
+)
+def test_it_is_found_in_json_whoever_has_written_that(attempt, value):
+    """By Python, by what leaves all characters, and by Go; the twin in Python knows the same forms."""
+    go = json.dumps(value, ensure_ascii=False)
+    for char in "<>&":
+        go = go.replace(char, f"\\u{ord(char):04x}")
+    written = [json.dumps(value), json.dumps(value, ensure_ascii=False), go]
+    assert {each[1:-1].encode() for each in written} <= set(forms(value.encode()))
+    one = attempt()
+    one.run(python(f"os.write(1, {chr(10).join(written).encode()!r})"), mask=value)
+    assert one.log == '"***"\n"***"\n"***"'
+
+
+@pytest.mark.parametrize("value", [b"\xff<<\xfe", b"\xc3<<\xa4", b"\xed\xa0\x80&", b"\xc0\xafaa", b"aaaa\xe2\x82"])
+def test_what_is_no_text_is_found_as_it_is(attempt, value):
+    one = attempt()
+    one.run(python(f"os.write(1, b'.' + {value!r} + b'.')"), mask=value)
+    assert one.log == ".***."
 
 
 def test_each_line_of_a_value_of_several(attempt):

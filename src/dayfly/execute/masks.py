@@ -8,7 +8,9 @@ the log for each form, of which there are no more than the runner has.
 """
 
 import base64
+import contextlib
 import json
+import re
 import string
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -61,10 +63,19 @@ def forms(value: bytes) -> Iterator[bytes]:
             yield encode(whole).rstrip(b"=")
     for table in _PERCENT:
         yield b"".join([table[byte] for byte in bare])
-    yield json.dumps(bare.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1")
+    yield from _in_json(bare)
     if b"\n" in bare:
         lines = (line.strip(b" \t\r") for line in bare.split(b"\n"))
         yield from (line for line in lines if len(line) >= LEAST_LINE)
+
+
+def _in_json(bare: bytes) -> Iterator[bytes]:
+    """As within a string: with what has to be escaped, with what Go escapes besides, with all that is not ASCII."""
+    plain = json.dumps(bare.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1")
+    yield plain
+    yield re.sub(b"[<>&]", lambda match: b"\\u%04x" % match[0][0], plain)
+    with contextlib.suppress(UnicodeDecodeError):
+        yield json.dumps(bare.decode())[1:-1].encode()
 
 
 def _percent(format_: bytes, safe: str) -> list[bytes]:
