@@ -67,6 +67,36 @@ REFUSED = {
         "spec.template.spec.containers[0].env[0].value",
         "quotes",
     ),
+    **{
+        f"{value} in the env of a container": (
+            LONG.replace("CONTENT", f"command: [a]\n        env:\n        - {{name: A, §value: {value}}}"),
+            "spec.template.spec.containers[0].env[0].value",
+            "quotes",
+        )
+        for value in ("0", "no", "[]")
+    },
+    "a namespace called no": (
+        LONG.replace("namespace: shop", "§namespace: no").replace("CONTENT", "command: [a]"),
+        "metadata.namespace",
+        "must be a string, not a boolean",
+    ),
+    "args that are no list": (
+        LONG.replace("CONTENT", "command: [a]\n        §args: off"),
+        "spec.template.spec.containers[0].args",
+        "must be a list, not a boolean",
+    ),
+    "annotations that are no mapping": (
+        LONG.replace("{name: web", "{§annotations: [x], name: web").replace("CONTENT", "command: [a]"),
+        "metadata.annotations",
+        "must be a mapping, not a list",
+    ),
+    "a routed port of very many digits": (
+        LONG.replace("{name: web", f"{{annotations: {{§dayfly.dev/routed-port: '{'1' * 5_000}'}}, name: web").replace(
+            "CONTENT", "command: [a]"
+        ),
+        'metadata.annotations["dayfly.dev/routed-port"]',
+        "must be a whole number, not a string",
+    ),
     "env of a cluster": (
         LONG.replace("CONTENT", "command: [a]\n        env:\n        - {name: A, §valueFrom: {fieldRef: {}}}"),
         "spec.template.spec.containers[0].env[0].valueFrom",

@@ -79,13 +79,14 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
         raise SpecError(f"must be a mapping, not {text.kind_of(container)}", CONTAINER)
     short: dict[str, Any] = {
         "name": metadata.get("name", ""),
-        "namespace": metadata.get("namespace") or "default",
+        "namespace": "default" if metadata.get("namespace") in (None, "") else metadata["namespace"],
         "command": [*_list(container, "command"), *_list(container, "args")],
         "env": _environment(container),
-        "workdir": container.get("workingDir") or "",
+        "workdir": container.get("workingDir", ""),
     }
-    if (routed := (metadata.get("annotations") or {}).get(ROUTED_PORT)) is not None:
-        short["routedPort"] = int(routed) if isinstance(routed, str) and routed.isdecimal() else routed
+    if (routed := _within(metadata, ("annotations",), ("metadata",)).get(ROUTED_PORT)) is not None:
+        is_number = isinstance(routed, str) and routed.isascii() and routed.isdigit() and len(routed) <= 5
+        short["routedPort"] = int(routed) if is_number else routed
     if ports := _list(container, "ports"):
         short["port"] = ports[0].get("containerPort") if isinstance(ports[0], dict) else ports[0]
     places: dict[str, Path] = {
@@ -104,18 +105,19 @@ def _containers(data: dict[str, Any]) -> list[Any]:
     return _list(_within(data, CONTAINER[:-2]), "containers", CONTAINER[:-2])
 
 
-def _within(data: dict[str, Any], keys: Path) -> dict[str, Any]:
+def _within(data: dict[str, Any], keys: Path, before: Path = ()) -> dict[str, Any]:
+    """What lies there, if anything does; `before` is the way to the data."""
     value: Any = data
     for depth, key in enumerate(keys):
-        value = value.get(key) or {}
+        value = {} if value.get(key) is None else value[key]
         if not isinstance(value, dict):
-            raise SpecError(f"must be a mapping, not {text.kind_of(value)}", keys[: depth + 1])
+            raise SpecError(f"must be a mapping, not {text.kind_of(value)}", (*before, *keys[: depth + 1]))
     found: dict[str, Any] = value
     return found
 
 
 def _list(container: dict[str, Any], field: str, keys: Path = CONTAINER) -> list[Any]:
-    value = container.get(field) or []
+    value = [] if container.get(field) is None else container[field]
     if not isinstance(value, list):
         raise SpecError(f"must be a list, not {text.kind_of(value)}", (*keys, field))
     return value
@@ -129,7 +131,7 @@ def _environment(container: dict[str, Any]) -> dict[str, Any]:
             raise SpecError("must be a mapping with a name", here)
         if item.get("valueFrom"):
             raise SpecError("only a cluster knows this value; write the value itself, as value", (*here, "valueFrom"))
-        value = item.get("value") or ""
+        value = "" if item.get("value") is None else item["value"]
         if not isinstance(value, str):
             raise SpecError(f"must be a string, not {text.kind_of(value)}; write it in quotes", (*here, "value"))
         env[item["name"]] = value
