@@ -225,6 +225,16 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             (
+                "hooks:\n  preStop:\n"
+                "  - {name: a, webhook: {method: POST, url: 'https://a.example/', §find: {path: [b]}}}\n"
+            ),
+            (
+                "spec.hooks.preStop[0].webhook.find: "
+                "a preStop hook is sent again instead, under the same key; leave find out"
+            ),
+        ),
+        (
+            (
                 "resources:\n- name: a\n  plugin: queue\n"
                 "  params: {seed: {valueFrom: {§resource: {name: b, outputKey: make.url}}}}\n"
                 "- name: b\n  plugin: queue\n"

@@ -89,7 +89,7 @@ def check_retry(workflow: Workflow) -> None:
     """Refuse what would be ignored: stop events decide for themselves how often they try.
 
     Raises:
-        SpecError: `idempotent: false` for a step of a stop event, or a limit for one of preStop.
+        SpecError: `idempotent: false` for a step of a stop event, or a limit or a webhook's `find` for one of preStop.
     """
     if workflow.event not in _STOPPING:
         return
@@ -100,6 +100,9 @@ def check_retry(workflow: Workflow) -> None:
         if workflow.event is Event.PRE_STOP and step.retry is not None and step.retry.limit is not None:
             problem = f"a {workflow.word} is tried {PRE_STOP_TRIES} times; leave the limit out"
             raise SpecError(problem, (*here, "retry", "limit"))
+        if step.webhook is not None and step.webhook.find is not None:
+            problem = f"a {workflow.word} is sent again instead, under the same key; leave find out"
+            raise SpecError(problem, (*here, "webhook", "find"))
 
 
 def check_variable(value: str, keys: Path) -> None:
