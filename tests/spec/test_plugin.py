@@ -281,6 +281,8 @@ def overlay(text, runner=""):
         ("metadata: {name: x}", "", "metadata.name: leave the name out"),
         ("metadata: {namespace: a}", "    namespace: b\n", "metadata.namespace: a contradicts"),
         ("metadata: {namespace: a}", "", "metadata.namespace: a contradicts the runner's namespace signadot"),
+        ("metadata: {namespace: [signadot]}", "", "metadata.namespace: must be a string, not a list"),
+        ("metadata: {namespace: no}", "", "metadata.namespace: must be a string, not a boolean"),
         ("spec: {containers: [{name: main, image: a}]}", "    image: b\n", "spec.containers[0].image: contradicts"),
     ],
 )

@@ -77,7 +77,9 @@ def _mapping(template: dict[str, Any], field: str) -> dict[str, Any]:
 def _check_metadata(metadata: dict[str, Any], namespace: str) -> None:
     if metadata.get("name"):
         raise SpecError("leave the name out; each step's pod gets its own", ("metadata", "name"))
-    own = metadata.get("namespace") or namespace
+    own = namespace if metadata.get("namespace") in (None, "") else metadata["namespace"]
+    if not isinstance(own, str):
+        raise SpecError(f"must be a string, not {text.kind_of(own)}", ("metadata", "namespace"))
     same = own == namespace or {own, namespace} <= set(RUNNER_NAMESPACES)
     if not same:
         problem = f"{own} contradicts the runner's namespace {namespace or RUNNER_NAMESPACES[1]}; leave it out here"
