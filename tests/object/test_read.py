@@ -144,6 +144,16 @@ def test_whatever_somebody_writes_into_a_status_is_judged_in_few_words(status, v
     assert "\n" not in said.message
 
 
+def test_what_is_nested_too_deep_for_a_query_has_nothing_of_what_is_sought():
+    deep = {"phase": "Bound"}
+    for _ in range(200):
+        deep = {"a": deep}
+    bound = Verdict(when=Comparison(path="$..phase", in_=("Bound",)))
+    said = judged(thing(deep=deep), bound, bound)
+    assert said == read.Judgement(W, 'waits for Thing shop/x: $..phase is to be "Bound" and is not there')
+    assert read.value(thing(deep=deep), Output(name="o", json_path="$..phase")) is None
+
+
 @pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
 def test_one_of_a_kind_without_generations_is_as_its_controller_says(observed, standing):
     found = {"kind": "Thing", "metadata": {"name": "x"}, "status": {"observedGeneration": observed, "ready": True}}
