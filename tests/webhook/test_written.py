@@ -94,6 +94,11 @@ REFUSED = {
         f"{HERE}.expect.failed[0]",
         "500 is a success too",
     ),
+    "a key in a header that says how long the body is": (
+        field("§idempotencyKey: content-Length"),
+        f"{HERE}.idempotencyKey",
+        "is a header of another meaning; name another",
+    ),
     "two Secrets in one variable": (
         step(
             webhook=GOOD + "      headers:\n"

@@ -173,6 +173,8 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
     with faults:
         if not is_header(webhook.idempotency_key):
             raise SpecError("is not the name of a header", (*keys, "idempotencyKey"))
+        if webhook.idempotency_key.lower() in (*_OURS, "content-type"):
+            raise SpecError("is a header of another meaning; name another", (*keys, "idempotencyKey"))
     with faults:
         if webhook.tls is not None and "-----BEGIN CERTIFICATE-----" not in webhook.tls.ca:
             raise SpecError("contains no certificate in PEM format", (*keys, "tls", "ca"))
