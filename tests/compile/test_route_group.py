@@ -39,6 +39,19 @@ def test_all_four_events():
     }
 
 
+def test_a_webhook_tells_whose_it_is_by_what_the_group_gives_its_steps():
+    def tells(name):
+        webhook = {"method": "POST", "url": "https://a.example/", "body": {"of": {"$env": name}}}
+        return {"name": "tell", "webhook": webhook}
+
+    names = ("NAME", "ROUTING_KEY", "NAMESPACE")
+    for name in (*(f"DAYFLY_ROUTE_GROUP_{each}" for each in names), "DAYFLY_RESOURCE_ID"):
+        (made,) = compile_group(group(preStart=[tells(name)]), uid="u", routing_key="k").pre_start
+        assert name in made.webhook.env or name == "DAYFLY_RESOURCE_ID", "which each run has of its own"
+    with pytest.raises(SpecError, match='"DAYFLY_SANDBOX_NAME" is none of DAYFLY_ROUTE_GROUP_NAME'):
+        group(preStart=[tells("DAYFLY_SANDBOX_NAME")])
+
+
 def test_a_circle_is_refused():
     def reads(name, other):
         source = {"name": "x", "valueFromStep": {"name": other, "output": "o"}}

@@ -8,7 +8,7 @@ from dayfly.compile import compiler, routes, units
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Target
 from dayfly.spec.plugin import Runner
-from dayfly.spec.route_group import KIND, RouteGroup
+from dayfly.spec.route_group import GROUP_VARIABLES, KIND, RouteGroup
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle import Unit
@@ -34,11 +34,7 @@ def compile_group(
         workflows = compiler.hooks_of(group.spec.hooks)
         compiler.check_count([workflows], whose="route group")
         compiler.check_workflows(workflows)
-        env = {
-            "DAYFLY_ROUTE_GROUP_NAME": group.name,
-            "DAYFLY_ROUTE_GROUP_ROUTING_KEY": routing_key,
-            "DAYFLY_ROUTE_GROUP_NAMESPACE": namespace,
-        }
+        env = dict(zip(GROUP_VARIABLES, (group.name, routing_key, namespace), strict=True))
         # Whoever wrote the group wrote its steps, so their origin is nobody else's.
         shared = units.Setting("", {}, (), units.work(group.spec.runner or Runner(), env))
         target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)

@@ -13,6 +13,7 @@ from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import Runner
 from dayfly.spec.sandbox import EVENTS, Hooks, ttl_seconds
 from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
+from dayfly.spec.webhook import EVERY_STEPS_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,8 @@ KIND = "RouteGroup"
 NO_MATCHED_SANDBOXES = "noMatchedSandboxes"
 OFFSETS = (NO_MATCHED_SANDBOXES, "createdAt", "updatedAt")
 MOST_ENDPOINTS = 64
+GROUP_VARIABLES = ("DAYFLY_ROUTE_GROUP_NAME", "DAYFLY_ROUTE_GROUP_ROUTING_KEY", "DAYFLY_ROUTE_GROUP_NAMESPACE")
+"""What each step finds in its environment: whose hook it is."""
 
 
 class GroupTtl(Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -104,7 +107,7 @@ def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingPr
             ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
             check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
     with faults:
-        check_hooks(spec.hooks, spec.runner, root)
+        check_hooks(spec.hooks, spec.runner, root, variables=(*GROUP_VARIABLES, *EVERY_STEPS_VARIABLES))
     with faults:
         _check_sources(spec.hooks or Hooks(), root)
     with faults:

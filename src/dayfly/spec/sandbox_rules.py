@@ -37,6 +37,7 @@ from dayfly.spec.sandbox import (
     ttl_seconds,
 )
 from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput
+from dayfly.spec.webhook import BUILT_IN_VARIABLES
 
 LONGEST_CLUSTER = 255
 # The events in which a sandbox's forks run.
@@ -157,8 +158,16 @@ def _check_resource(resource: Resource, keys: Path) -> None:
             _check_resource_output(value.value_from.resource, (*keys, "params", name, "valueFrom", "resource"))
 
 
-def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path) -> None:
+def check_hooks(
+    hooks: Hooks | None, runner: Runner | None, root: Path, *, variables: tuple[str, ...] = BUILT_IN_VARIABLES
+) -> None:
     """Hold hooks to every rule that needs no other document, those of a sandbox or of a route group.
+
+    Args:
+        hooks: As written.
+        runner: What runs them.
+        root: The way to what holds both.
+        variables: What a webhook among them may take from its environment.
 
     Raises:
         SpecError: every fault.
@@ -172,7 +181,7 @@ def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path) -> None:
     for steps, keys in workflows:
         for index, step in enumerate(steps):
             with faults:
-                check_step(step, (*keys, index), repeats=keys[-1] == "postStop")
+                check_step(step, (*keys, index), repeats=keys[-1] == "postStop", variables=variables)
             for position, wanted in enumerate(step.inputs):
                 with faults:
                     _check_hook_source(wanted, (*keys, index, "inputs", position), str(keys[-1]))
