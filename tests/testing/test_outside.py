@@ -145,3 +145,9 @@ def test_a_census_elsewhere_is_told_of_what_it_looks_for(tmp_path: Path):
 def test_a_log_without_its_last_line_is_no_empty_list(cut: str):
     assert listed(cut)[1] == "was not heard to its end"
     assert listed("\n0 \n") == ((), "")
+
+
+@pytest.mark.parametrize("end", ["50%\r100%", "a\x0bb", "a\x0cb", "a\x85b", "a\u2028b"])
+def test_a_census_that_shows_its_progress_is_heard_to_its_end(end: str):
+    assert listed(f"box one\r\n\n0 {end}\n") == (("box one",), "")
+    assert listed(f"box one\n\n4 {end}\n")[1] == f"ends with exit code 4: {end}"

@@ -139,7 +139,8 @@ def listing(script: str, told: Iterable[tuple[str, str]]) -> str:
 
 def listed(log: str) -> tuple[tuple[str, ...], str]:
     """What a census has listed, by its log, and why that is not all; empty if it is."""
-    *lines, last = log.splitlines() or [""]
+    # At line ends alone: what draws its progress returns to the beginning of a line.
+    *lines, last = log.removesuffix("\n").replace("\r\n", "\n").split("\n")
     code, _, said = last.partition(" ")
     why = "" if code == "0" else f"ends with exit code {code}: {said or 'it says nothing'}"
     return tuple(line for line in lines if line.strip()), why if code.isdigit() else "was not heard to its end"
