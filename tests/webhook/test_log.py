@@ -203,3 +203,36 @@ def test_a_sensitive_output_is_not_shown_in_any_answer_that_has_it(tmp_path, los
     assert (sent.code, sent.outputs["p"]) == (0, "s3cr3t-when-it-done")
     assert "s3cr3t" not in sent.log
     assert '"state": "runs"' in sent.log
+
+
+NOT_SHOWN = "  (not shown: it may hold a sensitive output, and cannot be read)"
+
+
+def test_an_answer_that_was_cut_is_not_shown_where_an_output_of_it_is_sensitive(tmp_path):
+    with Server(lambda *_: answer(201, {"password": "s3cr3t", "id": "r-1"})[:-3]) as server:
+        made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.reason, "s3cr3t" in sent.log) == ("AnswerCut", False)
+    assert NOT_SHOWN in lines(sent, server)
+
+
+def test_an_answer_with_several_values_for_a_sensitive_output_is_not_shown(tmp_path):
+    """Which of them it is, and so what is to be masked, nobody knows."""
+
+    def reply(request, _):
+        if request.method == "POST":
+            return answer(202, b"", location="/jobs/1")
+        return answer(200, {"state": "done", "keys": [{"password": "s3cr3t"}, {"password": "other-s3cr3t"}]})
+
+    with Server(reply) as server:
+        made = unit(server.url, outputs={"p": {"json_path": "$..password", "sensitive": True}}, poll=POLL)
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert (sent.reason, "s3cr3t" in sent.log) == ("AnswerUnfit", False)
+    assert NOT_SHOWN in lines(sent, server)
+
+
+def test_an_error_that_is_no_json_is_shown_whatever_is_sensitive(tmp_path):
+    with Server(lambda *_: answer(400, b"no such zone")) as server:
+        made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
+        sent = send(tmp_path, made, allowed=[server.name])
+    assert "  no such zone" in lines(sent, server)

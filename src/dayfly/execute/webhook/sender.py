@@ -347,24 +347,24 @@ class Sender:
             self._show_body(request.body)
 
     def _show_answer(self, answer: Answer) -> None:
-        self._told = list(self._sensitive(answer))
+        sensitive = [output for output in self._order["outputs"] if output["sensitive"]]
+        is_known = True
+        try:
+            self._told = [found for each in sensitive if (found := self._value(each, answer)) is not None]
+        except UntakenError as untaken:  # what never was JSON holds none
+            is_known = untaken.end is End.NOT_JSON and answer.fault is None
         self._tell(f"answered {answer.status} {answer.phrase}".rstrip())
         for name, value in answer.headers:
             if name.lower() in ("content-type", "location", "retry-after"):
                 self._tell(f"  {name}: {value}")
-        if answer.body:
+        if answer.body and is_known:
             self._show_body(answer.body)
+        elif answer.body:
+            self._tell("  (not shown: it may hold a sensitive output, and cannot be read)")
 
     def _show_body(self, body: bytes) -> None:
         # Cut first, a value at the end would lose what it is known by.
         self._say(b"  " + self._safe(body)[:SHOWN_BYTES])
-
-    def _sensitive(self, answer: Answer) -> Iterable[bytes]:
-        """What outputs take from it that must not stand in the log, whether or not it is the last answer."""
-        for output in self._order["outputs"]:
-            with contextlib.suppress(UntakenError):
-                if output["sensitive"] and (value := self._value(output, answer)) is not None:
-                    yield value
 
     def _tell(self, sentence: str) -> None:
         self._say(self._safe(sentence.encode(errors="replace")))
