@@ -339,6 +339,13 @@ REFUSED = {
         "twice",
     ),
     "port": (HEAD + "  endpoints: [{name: a, §port: http}]", "spec.endpoints[0].port", 'port is not int: "http"'),
+    "a resource's name in a hook": (
+        HEAD
+        + "  hooks: {preStart: [{name: a, webhook: {method: POST, url: 'https://a.example/', "
+        + "body: {§$env: DAYFLY_RESOURCE_NAME}}}]}",
+        'spec.hooks.preStart[0].webhook.body["$env"]',
+        '"DAYFLY_RESOURCE_NAME" is none of DAYFLY_SANDBOX_NAME, DAYFLY_SANDBOX_ROUTING_KEY, DAYFLY_RESOURCE_ID',
+    ),
     "port too high": (HEAD + "  endpoints: [{name: a, §port: '65536'}]", "spec.endpoints[0].port", "65535"),
     "local": (HEAD + "  local: [§x]", "spec.local[0]", "must be a mapping"),
 }

@@ -42,6 +42,8 @@ from dayfly.spec.webhook import BUILT_IN_VARIABLES
 LONGEST_CLUSTER = 255
 # The events in which a sandbox's forks run.
 _BESIDE_FORKS = ("postStart", "preStop")
+# A hook goes with no resource.
+_HOOK_VARIABLES = tuple(name for name in BUILT_IN_VARIABLES if name != "DAYFLY_RESOURCE_NAME")
 
 
 def check_sandbox(sandbox: Sandbox) -> None:
@@ -69,7 +71,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
     with faults:
         names.check_unique("the resource", resources)
     with faults:
-        check_hooks(spec.hooks, spec.runner, root)
+        check_hooks(spec.hooks, spec.runner, root, variables=_HOOK_VARIABLES)
     with faults:
         _check_endpoints(spec, root)
     faults.settle()
@@ -158,9 +160,7 @@ def _check_resource(resource: Resource, keys: Path) -> None:
             _check_resource_output(value.value_from.resource, (*keys, "params", name, "valueFrom", "resource"))
 
 
-def check_hooks(
-    hooks: Hooks | None, runner: Runner | None, root: Path, *, variables: tuple[str, ...] = BUILT_IN_VARIABLES
-) -> None:
+def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, variables: tuple[str, ...]) -> None:
     """Hold hooks to every rule that needs no other document, those of a sandbox or of a route group.
 
     Args:
