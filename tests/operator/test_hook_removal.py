@@ -176,3 +176,24 @@ def test_a_hook_that_is_made_anew_begins_anew():
         assert (world.cloud.starts("warm"), world.cloud.starts("tidy"), world.cloud.starts("drain")) == (1, 1, 1)
 
     hooking(story, others=("drain", "report", "tidy"))
+
+
+def test_one_that_is_applied_anew_at_once_selects_what_it_says_itself():
+    """The operator hears of both at the same moment, and sees none without the other."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, selector={"labels": {"backup": "yes"}})
+        await world.until(lambda: taken_up(world), "it to be taken up", 60)
+        world.processes[0].transport.view.delay = 5
+        remove_hook(world)
+        await world.until(lambda: hook_of(world) is None, "it to go", 60)
+        hook(world, selector={"labels": {"backup": "no"}})
+        await world.until(lambda: taken_up(world), "the other to be taken up", 60)
+        machine(world, labels={"backup": "no"})
+        await world.until(lambda: held(world), "our finalizer", 60)
+        machine(world, "other", labels={"backup": "yes"})
+        await world.rest(60)
+        assert not held(world, "other")
+
+    hooking(story)

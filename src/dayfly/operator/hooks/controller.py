@@ -49,6 +49,7 @@ class WaitingError(Exception):
 class _Known(NamedTuple):
     """A hook of one generation as it can be read, or what is wrong with it."""
 
+    uid: str
     generation: int
     wish: LifecycleHook | SpecError
 
@@ -140,10 +141,11 @@ class Controller:
         return watched
 
     def _read(self, seen: HookObject) -> LifecycleHook | SpecError:
-        name, generation = seen.metadata.name, seen.metadata.generation
+        name, which = seen.metadata.name, (seen.metadata.uid, seen.metadata.generation)
         known = self._known.get(name)
-        if known is None or known.generation != generation:
-            known = self._known[name] = _Known(generation, _judged(seen))
+        # Generations begin anew with an object: of one that is applied again at once, nobody sees that it was gone.
+        if known is None or known[:2] != which:
+            known = self._known[name] = _Known(*which, _judged(seen))
         return known.wish
 
     async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
