@@ -7,6 +7,7 @@ from rig.hooking import (
     OWN,
     change,
     delete,
+    finalizers,
     held,
     hook,
     hook_of,
@@ -16,10 +17,11 @@ from rig.hooking import (
     machine_of,
     over,
     remove_hook,
+    said,
     step,
 )
 from rig.kubelet import Script
-from rig.world import World
+from rig.world import API, World
 
 NOTE = {"annotation": "example.org/hold", "value": "dayfly"}
 FIELD = {"path": "/spec/hold/by", "value": "dayfly"}
@@ -73,6 +75,33 @@ def test_a_shared_hold_goes_with_the_last_that_needs_it():
         await world.until(lambda: over(world), "everything to go", 60)
 
     hooking(story, scripts={"report": Script(runs=120)})
+
+
+def test_one_that_shares_it_and_is_frozen_keeps_it_and_none_of_the_others():
+    """Whose document is lost needs it for all that anybody knows; that is no reason for another to stay."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, "one", hold=NOTE)
+        hook(world, "two", hold=NOTE, preStop=[step("report")])
+        machine(world, finalizers=[OWN])
+        await world.until(lambda: len(finalizers(world)) == 3, "both", 60)
+        runs = {run["spec"]["hook"]["name"]: run for run in world.cluster.objects("runs")}
+        [document] = runs["two"]["spec"]["documents"]
+        world.take_away(f"/apis/{API}/objectlifecyclemethods/{document['name']}")
+        await world.rest(30)
+        delete(world)
+        await world.until(lambda: world.cloud.succeeded("drain", runs["one"]["ledger"]["uid"]), "its preStop", 60)
+        await world.rest(60)
+        assert holds(world) == ["dayfly"]
+        let_go(world)
+        await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the first to let it go", 120)
+        assert document["name"] in said(world, "two")["message"]
+        assert "cannot go on" not in said(world, "one")["message"]
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "its document is lost"}}})
+        await world.until(lambda: over(world), "everything to go", 120)
+
+    hooking(story)
 
 
 def test_it_is_left_to_whoever_has_set_another():

@@ -198,9 +198,13 @@ class HookedTarget(Plain):
         run = await self._cluster.ledger.fresh(name)
         if run is None or run.spec.hook is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER:
             return False
-        found = [await self._client.get(DOCUMENTS, pin.name) for pin in run.spec.documents]
-        plan = seal(tuple(document.spec for document in found))
-        return not is_past_pre_stop(plan, run.ledger)
+        documents = []
+        for pin in run.spec.documents:
+            found = await self._client.find(DOCUMENTS, pin.name)
+            documents += [found.spec] if found is not None else []
+        # One whose document is lost is frozen, and takes none of the others with it: what it owes nobody knows.
+        lost = len(documents) < len(run.spec.documents)
+        return lost or not is_past_pre_stop(seal(tuple(documents)), run.ledger)
 
     async def state(self, run: RunObject) -> TargetState:
         hook, ledger = _hook(run), run.ledger
