@@ -18,6 +18,7 @@ from kube.fake import Refusal
 
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
+WEB = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 EDGE = Edge("edges", "edge", "preview.example.com", "https", "8443")
 
 
@@ -120,6 +121,28 @@ def test_one_that_cannot_be_is_said_and_keeps_nothing_up(edge, target, refuses, 
         await ended(world)
 
     play(story, edge=edge)
+
+
+def test_one_that_no_gateway_speaks_of_is_waited_for_once():
+    """Not again with each look at a sandbox of which nothing is remembered while it rests, nor by another operator."""
+
+    async def story(world: World) -> None:
+        world.sandbox({"forks": [WEB], "defaultRouteGroup": previewed(site="http://web.shop.svc:80")})
+        await world.until(lambda: "nowhere has not taken it yet" in message(world) and ready(world), "ready", 120)
+        await world.rest(60)
+        world.change({"metadata": {"labels": {"team": "pay"}}})
+        await world.rest(1)
+        assert ready(world), "after a label has changed"
+        for process in list(world.processes):
+            await process.end()
+            world.processes.remove(process)
+        world.start()
+        world.change({"metadata": {"labels": {"team": "web"}}})
+        await world.rest(5)
+        assert ready(world), "with another operator"
+        await ended(world)
+
+    play(story, edge=EDGE._replace(gateway="nowhere"))
 
 
 def grouped(world: World, name: str, label: str = "pay", namespace: str = "shop", **targets: str) -> str:

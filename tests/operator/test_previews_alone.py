@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rig.alone import NAME, OWN, UNIT, Alone
 from rig.gateways import KINDS
+from rig.kubelet import EPOCH_MS
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
 from dayfly.execute.gateway.read import RouteObject
@@ -46,7 +47,7 @@ class Bench(Alone):
             self.server.serve(kind)
         self.plan = seal((), (page(**wished), *((UNIT,) if forked else ())))
         self.step = self.plan.kept[STEP]
-        self.clock, self.later = 1_800_000_000_000, list[float]()
+        self.clock, self.later = EPOCH_MS, list[float]()  # the server's
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda _key, after=0.0: self.later.append(after))
         if served:
@@ -150,6 +151,26 @@ class TestStanding:
             assert bench.later[-1] == pytest.approx(0.002)
             bench.clock += 1
             assert await bench.stands() == ("", "its route is being written", "")
+
+        played(story)
+
+    def test_whoever_has_forgotten_since_when_goes_by_its_age(self):
+        """Nothing is remembered of a run that rests. A server's clock may go before ours."""
+
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            bench.hears()
+            bench.clock += PATIENCE_MS - 1
+            assert (await bench.stands())[0] == "Gateway edges/edge has not taken it yet"
+            bench.routes = RouteMemory()
+            bench.clock += 1
+            assert await bench.stands() == ("", "Gateway edges/edge has not taken it yet", "")
+            bench.routes = RouteMemory()
+            bench.clock -= 60_000
+            assert (await bench.stands())[0]
+            bench.clock += PATIENCE_MS
+            assert (await bench.stands())[1]
 
         played(story)
 

@@ -8,6 +8,7 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import leading
 from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
@@ -64,7 +65,10 @@ class Previews:
             ours = None  # somebody has changed it, and it is put back
         lack = preview.lacking(ours, self._edge) if ours is not None else None
         if ours is None or (lack is not None and not lack.refused):
-            begun = memory.heard_at.setdefault(step.id, now)
+            # What is remembered is forgotten when the run rests, or with its process: the route itself tells its age.
+            heard = memory.heard_at.setdefault(step.id, now)
+            made = milliseconds(ours.metadata.creation_timestamp) if ours is not None else 0
+            begun = min(made or heard, heard)
             message = lack.message if lack is not None else "its route is being written"
             if now >= begun + PATIENCE_MS:
                 return Running(since=since), message, ""
