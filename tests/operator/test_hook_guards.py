@@ -208,6 +208,25 @@ class TestEnd:
 
         assert run(story()) == int(alive)
 
+    def test_where_hooks_are_not_served_their_documents_stay_and_the_operator_goes_on(self):
+        """Nobody knows then whether their hook is gone."""
+
+        async def story():
+            bench = Bench()
+            bench.wing._kinds.want(kind_of(of_the_two(bench)))
+            for name, hook in (("a", bench.hook["metadata"]["uid"]), ("b", "")):
+                labels = {names.RUN_LABEL: bench.name} | ({HOOK_LABEL: hook} if hook else {})
+                meta = {"name": name, "labels": labels, "finalizers": [DOCUMENT_FINALIZER]}
+                spec = {"target": bench.target(), "origin": {"publisher": "hook", "plugin": HOOK}}
+                made = bench.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
+                bench.caches.documents.put(msgspec.convert(made, DocumentObject))
+            bench.server.forget("lifecyclehooks")
+            bench.ask("DELETE", f"{MACHINES}/m")
+            await bench.sweeper.sweep()
+            return [each["metadata"]["name"] for each in bench.server.objects("objectlifecyclemethods")]
+
+        assert run(story()) == ["a"], "the other's target is gone, and is seen to be"
+
 
 class TestGone:
     def test_what_the_server_does_not_find_is_gone_while_it_serves_the_kind(self):

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, OwnerReference
 from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.targets.adapter import FrozenError
 
 RUN = "box"
 
@@ -55,3 +57,36 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
     sweeper._orphan = note("pod")
     await sweeper.tidy(RUN)
     assert done == ([("routes", ""), ("forks", ""), ("pod", "b"), ("pod", "c")] if goes else [])
+
+
+@pytest.mark.parametrize("fault", [FrozenError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")])
+async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplog):
+    """It would end the operator's process, and the next one's: it sweeps first of all."""
+    done: list[str] = []
+
+    async def fails() -> None:
+        raise fault
+
+    async def goes_well() -> None:
+        done.append("the other")
+
+    cluster = SimpleNamespace(
+        gateway=SimpleNamespace(look=fails, routes={}),
+        istio=SimpleNamespace(look=goes_well),
+        woven=SimpleNamespace(runs=set),
+        documents=[],
+        **dict.fromkeys(("pods", "forks", "services"), Cache()),
+    )
+    sweeper = Sweeper(cluster, *[SimpleNamespace(sweep=lambda: done.append("targets"))] * 4)
+    await sweeper.sweep()
+    assert done == ["the other", "targets"]
+    assert [record.levelname for record in caplog.records] == ["ERROR" if isinstance(fault, ValueError) else "WARNING"]
+
+
+async def test_a_server_that_cannot_be_asked_ends_the_sweep():
+    async def fails() -> None:
+        raise errors.ServerTrouble("GET", "away")
+
+    sweeper = Sweeper(SimpleNamespace(gateway=SimpleNamespace(look=fails)), *[SimpleNamespace()] * 4)
+    with pytest.raises(errors.ServerTrouble):
+        await sweeper.sweep()

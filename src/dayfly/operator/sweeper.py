@@ -20,6 +20,7 @@ from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.routes.route_reconciler import RouteReconciler
+from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -28,11 +29,17 @@ EVERY_S = 60.0
 
 
 async def _unless_refused(part: Awaitable[None]) -> None:
-    """A part of the sweep; that the server says no to it (a right that was taken back) stops none of the others."""
+    """A part of the sweep; that the server says no to it (a right that was taken back), or that nobody knows what it
+    means, stops none of the others. Nor does a defect of ours, which would end the whole process: it stays visible.
+    """
     try:
         await part
-    except errors.Refused as error:
+    except (errors.Refused, FrozenError) as error:
         log.warning("the sweep is not complete: %s", error)
+    except errors.ApiError:
+        raise
+    except Exception:
+        log.exception("a part of the sweep failed")
 
 
 class Sweeper:
