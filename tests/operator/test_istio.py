@@ -8,6 +8,8 @@ from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, r
 from rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
+from dayfly.execute.istio import run
+from dayfly.execute.istio.run import AlteredRulesError
 from dayfly.operator.cluster.route_kinds import Istio, Routing
 from dayfly.operator.groups.wing import Groups
 from dayfly.spec.identity import routing_key
@@ -296,3 +298,25 @@ class TestWhen:
             await ended(world)
 
         play(story)
+
+
+def test_rules_that_a_server_would_not_keep_as_they_are_are_said_to_hold_up_the_end(monkeypatch):
+    """It is the cluster's trouble, and no defect of ours."""
+
+    async def story(world: World) -> None:
+        world.meshes.write("web", API, WEB)
+        key, name = await routed(world)
+        with monkeypatch.context() as altering:
+
+            def alters(*_: object) -> None:
+                raise AlteredRulesError("the API server would keep VirtualService shop/x without some of its rules")
+
+            altering.setattr(run, "_check", alters)
+            world.delete()
+            await world.until(lambda: "would keep VirtualService shop/x" in message(world), "it to be said", 120)
+            assert "a bug" not in message(world)
+            assert world.forks.all(), "calls are led to it still"
+            assert world.meshes.leads(key) == name
+        await gone(world)
+
+    play(story)

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dayfly.execute.gateway.read import Lack
 from dayfly.execute.istio.read import VirtualService, written_at
 from dayfly.execute.istio.rules import marks, without
-from dayfly.execute.istio.run import VirtualServices
+from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
+from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
@@ -63,8 +64,16 @@ class Weaver:
             await self._services.change(strand.key, strand.weave)
 
     async def take_out(self, run: str, seen: VirtualService, fork: str = "") -> None:
-        """Take the rules for a fork out of one, or all of a run; what is raised says why not (`VirtualServices`)."""
-        await self._services.change(Key.of(seen), functools.partial(without, run=run, fork=fork))
+        """Take the rules for a fork out of one, or all of a run.
+
+        Raises:
+            errors.Conflict: somebody else was faster.
+            errors.Refused: the server does not admit it, or would keep the others' rules in another form.
+        """
+        try:
+            await self._services.change(Key.of(seen), functools.partial(without, run=run, fork=fork))
+        except AlteredRulesError as error:  # the server's way, which whoever ends a fork waits for as for any other
+            raise errors.Refused(f"VirtualService {Key.of(seen)}", str(error), status=0) from error
 
     async def tidy(self, run: str, stays: set[str], within: Collection[str] | None = None) -> None:
         """Take out the rules for forks that no living route is for: a paused peer may have put them in.
