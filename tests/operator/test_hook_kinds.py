@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step
+from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step, taken_up
 from rig.pairing import Bench, of_the_two
 from rig.rules import Rules
 from rig.world import World
 
 from dayfly.kube import errors
 from dayfly.operator.targets.targets import kind_of
-from kube.fake import Call, run
+from kube.fake import Call, custom, run
 from kube.fake.kinds import Kind
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -92,6 +92,29 @@ def test_a_change_to_what_is_served_no_more_is_judged_as_any_other():
 
     run(story())
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]
+
+
+def test_a_version_that_is_served_instead_of_another_is_watched():
+    """By the new hook; the one that asks for the version before stays, and says what it lacks."""
+
+    async def story(world: World) -> None:
+        world.start()
+        hook(world, "before")
+        await world.until(lambda: taken_up(world, "before"), "the first to be taken up", 60)
+        world.cluster.forget("machines")
+        world.cluster.serve(custom("cluster.example.org", "v2", "machines", "Machine"))
+        await world.rest(700)  # as long as a watch may last; a real server ends it at once
+        assert said(world, "before")["reason"] == "KindNotServed"
+        hook(world, selector={"apiVersion": "cluster.example.org/v2"})
+        await world.until(lambda: taken_up(world), "the second to be taken up", 120)
+        path = "/apis/cluster.example.org/v2/namespaces/shop/machines"
+        world.ask("POST", path, {"metadata": {"name": "m"}})
+        await world.until(lambda: held(world), "our finalizer", 60)
+        world.ask("DELETE", f"{path}/m")
+        await world.until(lambda: over(world), "everything to go", 120)
+        assert world.cloud.starts("drain") == 1
+
+    hooking(story)
 
 
 def test_once_its_definition_is_gone_so_are_its_objects():

@@ -118,7 +118,7 @@ class Controller:
             raise WaitingError(Reason.REFUSED, str(wish), again=False)
         resource = await self._served(wish.spec.selector)
         self._selects[seen.metadata.name] = resource.group, resource.plural
-        watched = self._kinds.want(resource)
+        watched = self._kinds.want_served(resource)
         self._settle()
         await self._hold(seen)
         trouble = watched.trouble

@@ -61,9 +61,24 @@ class Kinds:
             self._watched[kind] = Watched(adapter, self._cluster.follow_also(adapter.resource, adapter.cache))
         return self._watched[kind]
 
+    def want_served(self, resource: Resource[Any]) -> Watched:
+        """The same of a kind that is served in this version: one that is served no more is watched by it instead.
+
+        All versions have the same objects, so which of them is watched makes no difference as long as it is there.
+        """
+        kind = resource.group, resource.plural
+        known = self._watched.get(kind)
+        other = known is not None and known.adapter.resource.version != resource.version
+        if known is not None and other and isinstance(known.trouble, errors.NotServed):
+            self._drop(kind)
+        return self.want(resource)
+
     def settle(self, wanted: Collection[Kind]) -> None:
         """Watch no others than these."""
         for kind in self._watched.keys() - set(wanted):
-            adapter, _ = self._watched.pop(kind)
-            self._targets.drop(adapter)
-            self._cluster.unfollow(adapter.cache)
+            self._drop(kind)
+
+    def _drop(self, kind: Kind) -> None:
+        adapter, _ = self._watched.pop(kind)
+        self._targets.drop(adapter)
+        self._cluster.unfollow(adapter.cache)
