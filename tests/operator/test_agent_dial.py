@@ -16,6 +16,9 @@ from dayfly.spec.mailbox import FROZEN_STATUS, Letters, chained
 from dayfly.spec.run import Request
 from kube.fake import rest
 
+DEEP = b"[" * 5_000 + b"]" * 5_000
+TOO_DEEP = "means nothing: maximum recursion depth exceeded while deserializing an object"
+
 
 class TestSession:
     def test_it_begins_is_noted_and_met(self, caplog):
@@ -55,6 +58,8 @@ class TestSession:
                 f"it cannot be reached: it answers 500: a{'b' * 299}",
                 10.0,
             ),
+            (Answer(500, {}, DEEP), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (Answer(200, {}, b'{"x": ' + DEEP + b"}"), 0, False, f"it cannot be reached: its answer {TOO_DEEP}", 10.0),
             (session(1, check="x"), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
             (session(2), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
         ],
@@ -130,6 +135,16 @@ class TestSession:
 
         played(story)
 
+    @pytest.mark.parametrize("there", ["9" * 19, "9" * 5_000], ids=len)
+    def test_one_whose_number_can_be_none_is_not_followed(self, there):
+        async def story(bench: Bench):
+            bench.says("POST session", refusal(409, there=there), session(5))
+            await rest(5)
+            assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
+            assert bench.dial.session == session(5)
+
+        played(story, seen=Seen(4, 3, "d"))
+
     def test_one_that_was_put_back_is_not_followed(self):
         async def story(bench: Bench):
             bench.says("POST session", refusal(409, there="4"))
@@ -173,9 +188,10 @@ class TestHearing:
 
         played(story)
 
-    def test_what_says_nothing_is_passed_over(self, caplog):
+    @pytest.mark.parametrize("body", ["{}", '{"type": "Stop", "x": ' + DEEP.decode() + "}"], ids=["empty", "too deep"])
+    def test_what_says_nothing_is_passed_over(self, caplog, body):
         async def story(bench: Bench):
-            found, _ = letters(Seen(1), "{}")
+            found, _ = letters(Seen(1), body)
             bench.says("POST session", session(1))
             bench.says("GET messages", found)
             await rest(1)

@@ -43,6 +43,10 @@ REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
+# So many has no number of a session.
+_DIGITS = 19
+# What cannot be read, be it for its depth alone: a control plane that is somebody else's by now must not end us.
+_MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -236,7 +240,7 @@ class Dial:
     def _carry_out(self, message: Sent) -> None:
         try:
             self._end.send(wire.read_to_host(message.body.encode()))
-        except msgspec.DecodeError as fault:
+        except _MEANS_NOTHING as fault:
             log.warning("message %d of the control plane says nothing: %s", message.number, fault)
 
     def _hear(self, message: wire.AnyToControl) -> None:
@@ -298,7 +302,7 @@ class Dial:
         if answer.status == 200:
             try:
                 return msgspec.json.decode(answer.body, type=form)
-            except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            except _MEANS_NOTHING as fault:
                 raise WayError(f"its answer means nothing: {fault}") from fault
         said = _text(answer)
         match answer.status:
@@ -306,7 +310,7 @@ class Dial:
                 raise RefusedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise OverError(int(there) if there.isdecimal() else 0)
+                raise OverError(int(there) if there.isdecimal() and len(there) < _DIGITS else 0)
             case status if status == FROZEN_STATUS:
                 raise FrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")
@@ -331,6 +335,6 @@ def _text(answer: Answer) -> str:
     try:
         said: Any = msgspec.json.decode(answer.body)
         text = str(said["error"])
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (*_MEANS_NOTHING, KeyError, TypeError):
         text = f"status {answer.status}"
     return "".join(char for char in text if char.isprintable())[:300]
