@@ -23,7 +23,7 @@ from rig.hooking import (
     taken_up,
 )
 from rig.kubelet import Script
-from rig.world import World
+from rig.world import API, World
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 ALL = {event: [step(name)] for event, name in FOUR.items()}
@@ -238,5 +238,35 @@ def test_what_is_held_without_a_ledger_is_told_of_and_given_up_by_an_annotation(
         assert said(world)["ready"] is True
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "restored from a backup"}}})
         await world.until(lambda: not held(world) or world.cluster.objects("runs"), "it to be let go", 120)
+
+    hooking(story)
+
+
+@pytest.mark.parametrize("way", ["given up", "deleted and given up", "taken away", "restored"])
+def test_once_nothing_of_it_is_lost_any_more_that_is_no_longer_said(way):
+    async def story(world: World) -> None:
+        world.cloud.forgiven = True
+        world.start()
+        hook(world)
+        machine(world, finalizers=[OWN])
+        await world.until(lambda: held(world), "our finalizer", 60)
+        await world.rest(10)
+        [run] = world.cluster.objects("runs")
+        world.take_away(f"/apis/{API}/runs/{run['metadata']['name']}")
+        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
+        assert said(world)["troubled"] == 1
+        match way:
+            case "given up" | "deleted and given up":
+                if way != "given up":
+                    delete(world)
+                change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "restored from a backup"}}})
+            case "taken away":
+                world.take_away(f"{MACHINES}/m")
+            case "restored":
+                kept = {key: run["metadata"][key] for key in ("name", "labels", "finalizers")}
+                world.ask("POST", f"/apis/{API}/runs", {**run, "metadata": kept})
+        await world.until(lambda: said(world)["troubled"] == 0, "all to be well", 180)
+        assert "ledger" not in said(world)["message"]
+        assert [wing.frozen for wing in world.processes[0].operator._wings] == [0]
 
     hooking(story)

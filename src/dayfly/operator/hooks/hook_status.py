@@ -11,7 +11,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
-from dayfly.kube.objects import ObjectReference
+from dayfly.kube.objects import Key, ObjectReference
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject, WrittenStatus
 from dayfly.operator.hooks import target_grants
@@ -96,6 +96,10 @@ class HookStatus:
             del self._runs[hook.uid]
         if change.new is None or run.ledger.phase in _OVER:
             self.settle(hook.uid, run.metadata.name)
+        if change.old is None:
+            # Perhaps one that was restored: nobody looks for it any more.
+            target = run.ledger.target
+            self.settle(hook.uid, runless(target.namespace, target.name, target.uid))
         if change.new is None or change.old is None or change.old.ledger.phase is not run.ledger.phase:
             self._cluster.hooked.add(hook.name)
 
@@ -202,6 +206,11 @@ class HookStatus:
             troubled=len(self._troubles.get(uid, ())),
             older=sum(run.spec.hook is not None and run.spec.hook.older for run in runs),
         )
+
+
+def runless(namespace: str, name: str, uid: str) -> str:
+    """What stands for an object that has no run."""
+    return f"{Key(namespace, name)} {uid}"
 
 
 def _regarding(target: Target) -> ObjectReference:

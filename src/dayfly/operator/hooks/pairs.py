@@ -11,7 +11,8 @@ from dayfly import compile as compiler
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource
+from dayfly.kube.cache import Change
+from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.caches import Cluster, Pair, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -27,7 +28,7 @@ from dayfly.operator.cluster.objects import (
     HookObject,
     RunObject,
 )
-from dayfly.operator.hooks.hook_status import HookStatus
+from dayfly.operator.hooks.hook_status import HookStatus, runless
 from dayfly.operator.hooks.kinds import Kinds
 from dayfly.operator.hooks.older import without_pre_start
 from dayfly.operator.targets.lifecycle_hook import DEFINITIONS
@@ -79,6 +80,11 @@ class Pairs:
         """Whether the pair has its run, as far as is known."""
         run = names.run_name(meta.name, pair_id(hook.metadata.uid, meta.uid))
         return self._cluster.ledger.get(run) is not None
+
+    def heard(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
+        """Something has become of an object: one that is gone, or that the hook does not hold, lacks no run now."""
+        if change.new is None or not finalized(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
+            self._status.settle(hook.metadata.uid, _key(change.seen.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
         """Take one pair a step further.
@@ -204,8 +210,8 @@ class Pairs:
 
     def _tell_lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], meta: AnnotatedMeta) -> None:
         finalizer, hook = HOOKED_PREFIX + pair.hook, self._cluster.hooks.get(pair.hook)
-        if hook is None:
-            return  # heard of by then; the next sweep looks again
+        if hook is None or self.is_begun(hook, meta):
+            return  # heard of by then, or restored meanwhile; the next sweep looks again
         message = (
             f"it has the finalizer {finalizer} and the ledger is gone, so nobody knows what has run: nothing is done. "
             f"Restore the Run from a backup, or clean up by hand and annotate it {ABANDON_ANNOTATION}=<reason>"
@@ -222,5 +228,4 @@ class Pairs:
 
 
 def _key(meta: AnnotatedMeta) -> str:
-    """What stands for an object that has no run."""
-    return f"{Key(meta.namespace, meta.name)} {meta.uid}"
+    return runless(meta.namespace, meta.name, meta.uid)

@@ -74,9 +74,10 @@ class Hooks:
             self._kinds.want(kind_of(change.seen))
 
     def _heard(self, adapter: HookedTarget, change: Change[PartialObjectMetadata]) -> None:
-        if change.new is not None:
-            resource = adapter.resource
-            for hook in self._controller.hooks_of((resource.group, resource.plural)):
+        resource = adapter.resource
+        for hook in self._controller.hooks_of((resource.group, resource.plural)):
+            self._pairs.heard(hook, change)
+            if change.new is not None:
                 self._controller.heard(hook, resource, change.new.metadata)
 
     def _lost(self, adapter: HookedTarget, item: PartialObjectMetadata) -> None:
