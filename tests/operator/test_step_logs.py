@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.pod import names
+from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Secret
 from dayfly.operator.cluster.objects import RunObject, StepLogsObject
 from dayfly.operator.status.status_throttle import SETTLED_MS
-from dayfly.operator.status.step_logs import ABANDONED_MS, MOST_ATTEMPTS, MOST_IN_ONE, LogMemory, StepLogs
+from dayfly.operator.status.step_logs import ABANDONED_MS, MOST_ATTEMPTS, MOST_BYTES, MOST_IN_ONE, LogMemory, StepLogs
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -172,6 +173,29 @@ class TestTogether:
         bench = Bench(make=done(attempt=1)).heard(*reversed(self.EVERY[:MOST_IN_ONE]), ("db/seed", 1))
         await bench.look()
         assert bench.written == [self.EVERY[:MOST_IN_ONE], [("db/seed", 1)]]
+
+    @pytest.mark.parametrize(
+        ("printed", "objects"),
+        [("x", 1), ("<", 4), ("\x01", 4), ("\u2028", 2), ("\x1b[1m", 2)],
+        ids=["letters", "markup", "control characters", "separators", "colours"],
+    )
+    async def test_no_more_of_them_than_a_server_takes(self, printed, objects):
+        """Kubernetes writes these characters by their numbers, and etcd takes a megabyte and a half."""
+        bench = Bench(make=done())
+        text = printed * (TAIL_LIMIT // len(printed.encode()))
+        for key in self.EVERY[:MOST_IN_ONE]:
+            bench.memory.waiting[key] = StepLog(unit=key[0], attempt=key[1], size=TAIL_LIMIT, text=text)
+        await bench.look()
+        assert [key for some in bench.written for key in some] == self.EVERY[:MOST_IN_ONE]
+        assert len(bench.written) == objects
+        size = len("".join(f"\\u{ord(each):04x}" if each in "<>&\u2028\x01\x1b" else each for each in text))
+        assert max(map(len, bench.written)) * size < 1_400_000
+
+    async def test_one_alone_is_written_whatever_its_size(self):
+        bench = Bench(make=done())
+        bench.memory.waiting[KEY] = StepLog(unit="db/make", attempt=1, size=1, text="\x01" * (MOST_BYTES // 4))
+        await bench.look()
+        assert bench.written == [[KEY]]
 
     async def test_what_an_earlier_try_has_written_is_there_and_the_others_follow(self):
         bench = Bench(make=done()).heard(("db/make", 1), ("db/make", 2), ("db/make", 3))

@@ -8,6 +8,7 @@ costs one write. What a crash leaves unwritten the next operator takes from the 
 """
 
 import base64
+import itertools
 import logging
 from typing import Any, Final
 
@@ -31,8 +32,9 @@ log = logging.getLogger(__name__)
 
 # What nobody has written by then was forgotten by an operator that crashed; what is older than that stays forgotten.
 ABANDONED_MS, RECENT_MS = 20_000, 15 * 60_000
-# In one object: so many are below the server's limit even if all are base64.
-MOST_IN_ONE = 8
+# In one object: so many, and no more bytes of JSON. A server takes a megabyte and a half, and what is printed may be
+# six times as long in JSON: colours, markup and other characters that stand there by their numbers.
+MOST_IN_ONE, MOST_BYTES = 8, 1 << 20
 # Of a step that is tried without end, so many attempts' logs are kept.
 MOST_ATTEMPTS = 10
 
@@ -132,7 +134,7 @@ class StepLogs:
         namespace = run.ledger.target.namespace
         rest = sorted(entries, key=lambda entry: (entry.unit, entry.attempt))
         while rest:
-            some = rest[:MOST_IN_ONE]
+            some = _fitting(rest)
             body = _manifest(run, some)
             try:
                 await self._client.create(STEP_LOGS, body, namespace)
@@ -188,6 +190,18 @@ def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
         text, encoding = base64.b64encode(printed.tail).decode(), "base64"
     times = flat(printed.times)
     return StepLog(unit=unit, attempt=attempt, size=printed.size, encoding=encoding, text=text, times=times)
+
+
+def _fitting(entries: list[StepLog]) -> list[StepLog]:
+    """The first of them: as many as one object has room for."""
+    sizes = itertools.accumulate(_in_json(entry) for entry in entries[:MOST_IN_ONE])
+    return entries[: max(sum(size <= MOST_BYTES for size in sizes), 1)]
+
+
+def _in_json(entry: StepLog) -> int:
+    """How many bytes it takes; the server writes a few characters by their numbers that JSON has as they are."""
+    numbered = sum(map(entry.text.count, "<>&\u2028\u2029"))
+    return len(msgspec.json.encode(entry)) + 5 * numbered
 
 
 def _manifest(run: RunObject, logs: list[StepLog]) -> dict[str, Any]:
