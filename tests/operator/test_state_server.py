@@ -10,7 +10,7 @@ import pytest
 
 from dayfly.execute.state.head import Answer
 from dayfly.operator.states import authority, state_server
-from dayfly.operator.states.state_server import ANEW_S, BODY_S, _App
+from dayfly.operator.states.state_server import ANEW_S, ANSWER_S, BODY_S, _App
 from kube.fake import rest, run
 
 DAY = 24 * 3600.0
@@ -78,6 +78,24 @@ class TestAnswering:
                 began = loop.time()
                 assert (await app.handle(Asked(*begun, ends=False))).status == 408
                 assert loop.time() - began == BODY_S
+
+        run(story())
+
+    @pytest.mark.parametrize("size", [10, 11], ids=["small", "large"])
+    @pytest.mark.parametrize(("takes", "status"), [(BODY_S + 1, 200), (ANSWER_S + 1, 503)])
+    def test_of_a_slow_cluster_it_is_not_said_that_the_request_was(self, monkeypatch, size, takes, status):
+        """Terraform asks again after a 503, and gives its state up after a 408."""
+        monkeypatch.setattr(state_server, "SMALL", 10)
+
+        async def story():
+            app = served()
+
+            async def handle(*_: Any) -> Answer:
+                await asyncio.sleep(takes)
+                return Answer(200)
+
+            app._service.handle = handle
+            assert (await app.handle(Asked(b"x" * size))).status == status
 
         run(story())
 

@@ -127,11 +127,13 @@ class _App:
         parts: list[bytes] = []
         try:
             async with asyncio.timeout(BODY_S):
-                if await _read(request, parts, min(most, SMALL)):
-                    return await self._service.handle(who, method, request.query.get("ID", ""), b"".join(parts))
+                whole = await _read(request, parts, min(most, SMALL))
         except TimeoutError:
             return _TOO_SLOW
-        return await self._large(request, who, parts, most)
+        if not whole:
+            return await self._large(request, who, parts, most)
+        # Not within that time: the request has come, and what takes long now is the API server.
+        return await self._service.handle(who, method, request.query.get("ID", ""), b"".join(parts))
 
     async def _large(self, request: web.BaseRequest, who: Caller, parts: list[bytes], most: int) -> Answer:
         """Of bodies that are no small ones few are read at once, and of one run one."""
