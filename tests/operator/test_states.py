@@ -21,6 +21,7 @@ from dayfly.execute.pod.render import SecretKey
 from dayfly.execute.state import access, seal
 from dayfly.execute.state.head import Head
 from dayfly.execute.state.service import Place
+from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
 from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, anything
 from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
@@ -151,6 +152,31 @@ class TestKeeping:
         assert await mine.read() == b"{}"
         found = await server.stores[0].find(Place("box-1", "stack"))
         assert [version.number for version in found.head.versions] == [1]
+
+    @pytest.mark.parametrize("harm", [Harm.CONFLICT, Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.LOST_REQUEST])
+    @pytest.mark.parametrize("second", [True, False])
+    async def test_of_a_version_that_could_not_be_written_whole_nothing_stays(self, server, harm, second):
+        """It would be there until the run ends, with each try anew, and be counted nowhere."""
+        mine = server.client()
+        await mine.lock("a")
+        hit = []
+
+        def harmed(call):
+            body = msgspec.json.decode(call.request.body or b"{}") if call.write is not None else {}
+            if "chunk" in body.get("data", {}):
+                hit.append(call)
+            return Fault(harm) if len(hit) == 1 + second and call is hit[-1] else None
+
+        server.cluster.faults = harmed
+        for _ in range(2):
+            hit.clear()
+            with contextlib.suppress(errors.ApiError):
+                assert await mine.write(LARGE, "a") == 503
+            assert len(hit) == 1 + second
+            assert len(server.secrets()) == 1, "the head"
+        server.cluster.faults = lambda _: None
+        assert await mine.write(LARGE, "a") == 200
+        assert await mine.read() == LARGE
 
     @pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_STATES"])
     async def test_a_namespace_has_so_much_and_no_more(self, server, monkeypatch, bound):
