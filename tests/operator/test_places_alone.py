@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rig.placing import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
 
+from dayfly.kube.objects import Key
 from dayfly.operator.pods.places import IMAGES, Share
 from dayfly.plan.actions import Record, Void
 from dayfly.plan.reasons import Reason
@@ -74,6 +75,26 @@ class TestCounting:
             return before, same, await bench.slots(bench.run("two"))
 
         assert played(story, bound=1) == (1, 1, 0)
+
+    def test_of_a_namespace_in_which_nothing_is_under_way_nothing_is_remembered(self):
+        """They come and go, and each end of a run looks through all that are known."""
+
+        async def story(bench):
+            for number in range(3):
+                bench.ask("POST", "", {"metadata": {"name": f"pr-{number}"}})
+                found = bench.run(f"r{number}", f"pr-{number}", a=alive())
+                await bench.share(found)
+                bench.caches.runs.drop(Key("", found.metadata.name))
+                bench.places.settle(found.metadata.name)
+            found = bench.run("one", a=alive())
+            await bench.share(found)
+            await bench.wait("two")
+            bench.places.settle("r0")
+            places = bench.places
+            known = {bucket.namespace for bucket in (*places._taken, *places._waiting)}
+            return known, set(places._bounds._known), await bench.slots(found)
+
+        assert played(story) == ({"shop"}, {"shop"}, 0)
 
     def test_too_many_that_lack_it_end_all_beginning(self):
         async def story(bench):

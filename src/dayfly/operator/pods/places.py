@@ -7,7 +7,7 @@ is counted from what the ledger holds: after a restart, and beside a peer, a nam
 """
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -250,6 +250,11 @@ class Places:
                 self._taken[bucket].put(name, {})
                 self._waiting[bucket].pop(name, None)
                 self._wake(bucket)
+            if not (self._taken[bucket].places or self._waiting[bucket]):
+                # Namespaces come and go: of one in which nothing is under way there is nothing to remember.
+                del self._taken[bucket], self._waiting[bucket]
+                self._lack.discard(bucket)
+        self._bounds.keep({bucket.namespace for bucket in self._taken})
 
 
 class _Bounds:
@@ -269,6 +274,11 @@ class _Bounds:
         said = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
         bound = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else self._usual
         self._known[namespace] = self._now() + BELIEVED_MS, bound
+
+    def keep(self, namespaces: Collection[str]) -> None:
+        """Those of others are asked for again when they matter."""
+        for namespace in self._known.keys() - namespaces:
+            del self._known[namespace]
 
     def of(self, bucket: _Bucket) -> int:
         known = self._known.get(bucket.namespace)
