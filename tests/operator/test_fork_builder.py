@@ -14,6 +14,7 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.render import SecretKey
 from dayfly.kube import errors
+from dayfly.kube.cache import Cache
 from dayfly.kube.objects import ContainerState, ContainerStatus, Key, ObjectMeta, Pod, PodStatus, StateWaiting
 from dayfly.operator.forks import fork_builder
 from dayfly.operator.forks.fork_builder import ForkBuilder
@@ -59,7 +60,7 @@ class TestInputs:
         async def story():
             alone = Alone()
             ledger = msgspec.structs.replace(alone.run.ledger, units=records)
-            made = ForkBuilder(SimpleNamespace(client=None), None)
+            made = ForkBuilder(SimpleNamespace(client=None, baselines=Cache()), None)
             unit = msgspec.structs.replace(UNIT, inputs=inputs)
             plan = seal((resource("db"), resource("cache")), (unit,))
             return await made._inputs(msgspec.structs.replace(alone.run, ledger=ledger), plan, unit)

@@ -52,7 +52,9 @@ def test_one_that_is_gone_has_none_and_nothing_of_it_is_remembered():
     async def story(bench: Bench):
         await bench.known()
         bench.ask("DELETE", f"{DEPLOYMENTS}/web")
+        assert bench.labels._known != {}
         bench.caches.baselines.drop(Key("shop", "web"))
+        assert bench.labels._known == {}, "though nobody asks again"
         assert await bench.known() == (None, 1)
         assert bench.labels._known == {}
 
@@ -65,7 +67,7 @@ async def test_one_whose_pods_have_no_labels_is_there_all_the_same():
     async def baseline(*_: str) -> dict[str, Any]:
         return {"metadata": {"uid": "w", "generation": 1}, "spec": {"template": {"metadata": {}}}}
 
-    caches = SimpleNamespace(baselines=SimpleNamespace(get=lambda *_: None))
+    caches = SimpleNamespace(baselines=SimpleNamespace(get=lambda *_: None, listen=lambda _: None))
     assert await PodLabels(caches, SimpleNamespace(baseline=baseline)).of(OF) == {}
 
 

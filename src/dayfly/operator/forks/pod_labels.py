@@ -1,7 +1,9 @@
 """The labels of baselines' pods, by which Services lead to them."""
 
 from dayfly.execute.fork.run import Forks
+from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import Baseline as Cached
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.spec.lifecycle import Baseline
 
@@ -14,6 +16,12 @@ class PodLabels:
         self._forks = forks
         # By baseline: its UID and generation, and the labels that its pods have then.
         self._known: dict[Key, tuple[str, int, dict[str, str]]] = {}
+        cluster.baselines.listen(self._heard)
+
+    def _heard(self, change: Change[Cached]) -> None:
+        """Nobody may ever ask again for one that is gone."""
+        if change.new is None:
+            self._known.pop(change.key, None)
 
     async def of(self, of: Baseline) -> dict[str, str] | None:
         """Those of a baseline's pods; None if it is gone.
