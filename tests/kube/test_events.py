@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
 
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
@@ -56,6 +60,20 @@ class TestRecorder:
                 await recorder.written()
                 notes = sorted(event["note"] for event in cluster.objects("events"))
                 assert notes == ["1/2", "1/2", "2/2", "as ever"]
+
+        run(main())
+
+    @pytest.mark.parametrize("cut", ["x", ".", "-"])
+    def test_of_an_object_with_the_longest_name_too_there_is_one_with_a_name_that_can_be(self, cut):
+        async def main():
+            cluster = FakeCluster()
+            async with recording(cluster) as recorder:
+                recorder.say(msgspec.structs.replace(POD, name="a" * 229 + cut + "b" * 23), "Create", "Progress", "1/2")
+                await recorder.written()
+                (event,) = cluster.objects("events")
+                name = event["metadata"]["name"]
+                assert len(name) <= 253
+                assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in name.split("."))
 
         run(main())
 

@@ -21,6 +21,7 @@ from dayfly.kube.objects import EVENTS, ObjectReference
 log = logging.getLogger(__name__)
 
 _NOTE_MOST = 1024  # bytes, the server's own limit
+_NAME_MOST = 230  # characters, with room for what tells Events of one object apart
 _REMEMBERED = 4_096
 _WAITING_MOST = 1_000
 
@@ -131,7 +132,11 @@ class Recorder:
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{regarding.name[:230]}.{mark}", "namespace": regarding.namespace or "default"},
+            # A name is cut where it may not end: each part of an Event's begins and ends with a letter or digit.
+            "metadata": {
+                "name": f"{regarding.name[:_NAME_MOST].rstrip('.-')}.{mark}",
+                "namespace": regarding.namespace or "default",
+            },
             "eventTime": now,
             "reportingController": self._controller,
             "reportingInstance": self._instance,
