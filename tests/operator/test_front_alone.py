@@ -81,6 +81,22 @@ class TestRevising:
         assert [unit.fork.baseline.name for unit in after.spec.forks] == ["web"]
         assert bench.front.heeded(bench.caches.sandboxes.get("box", "shop")) == Heeded(2)
 
+    @pytest.mark.parametrize("fork", [FORK, {"forkOf": {"kind": "Deployment"}}], ids=["taken up", "refused"])
+    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self, fork):
+        async def story():
+            bench = Front()
+            bench.wishes({"forks": [fork]}, generation=2, finalizers=[TARGET_FINALIZER])
+            bench.runs()
+
+            async def looked():
+                bench.caches.sandboxes.drop(BOX)
+
+            bench.caches.looked = looked
+            await bench.look()
+            return bench.front._done, bench.front._refused
+
+        assert run(story()) == ({}, {})
+
     def test_where_somebody_was_first_it_is_looked_at_again(self):
         bench = run(self.revised(written=False))
         assert (bench.looked, bench.later[-1]) == ([BOX], 0.1)
@@ -277,6 +293,22 @@ class TestBirth:
         assert (made["ledger"]["uid"], made["ledger"]["bornAt"]) == (bench.uid, 5_000)
         assert (bench.marked, bench.doubts) == (["box"], [])
         assert bench.looked == [bench.run_name]
+
+    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self):
+        async def story():
+            bench = Front()
+            bench.wishes({})
+
+            def goes(call):
+                if (call.request.method, call.request.path) == ("POST", f"{API}/runs"):
+                    bench.caches.sandboxes.drop(BOX)
+
+            bench.server.faults = goes
+            await bench.look()
+            assert bench.server.objects("runs"), "whoever looks at it next takes it away"
+            return bench.front._done, bench.looked[-1] == bench.run_name
+
+        assert run(story()) == ({}, True)
 
     def test_what_it_asks_for_in_vain_is_told(self):
         spec = {"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]}

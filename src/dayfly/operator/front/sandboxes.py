@@ -151,6 +151,8 @@ class Sandboxes:
     def _take_up(self, seen: SandboxObject, run: RunObject, routed: Routed) -> None:
         """The run goes by that wish now."""
         meta, before = seen.metadata, self.heeded(seen)
+        if not self._is_there(seen):
+            return
         self._refused.pop(meta.uid, None)
         self._done[meta.uid] = meta.generation, run.metadata.uid, routed
         if before != Heeded(meta.generation):
@@ -160,12 +162,19 @@ class Sandboxes:
         """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
         meta, spoken = seen.metadata, seen.status
         newest = spoken if spoken is not None and spoken.observed_generation >= meta.generation else None
-        if run.ledger.closed is not None or (newest is not None and newest.reason not in REFUSALS):
+        if run.ledger.closed is not None or not self._is_there(seen):
+            return
+        if newest is not None and newest.reason not in REFUSALS:
             return
         said = self._refused.get(meta.uid)
         if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
             self._refused[meta.uid] = Heeded(meta.generation, why)
             self._cluster.queue.add(run.metadata.name)
+
+    def _is_there(self, seen: SandboxObject) -> bool:
+        """Whether that very Sandbox is: of one that has gone while we were at it nobody would have us forget again."""
+        found = self._cluster.sandboxes.get(seen.metadata.name, seen.metadata.namespace)
+        return found is not None and found.metadata.uid == seen.metadata.uid
 
     async def _lost(self, seen: SandboxObject) -> WaitingError | None:
         """The Sandbox has our finalizer, and the cache has no run of it.
@@ -260,7 +269,7 @@ class Sandboxes:
         await self._in_use.mark(now)
         spec = self._updated(RunSpec(forks=compiled.forks), now)
         made = await seal(self._cluster, meta, compiled.documents, spec)
-        if made.spec.forks == compiled.forks:
+        if made.spec.forks == compiled.forks and self._is_there(seen):
             self._done[meta.uid] = meta.generation, made.metadata.uid, routed
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
