@@ -13,6 +13,7 @@ import pytest
 from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import ObjectReference
+from dayfly.kube.transport import Request
 from kube.fake import FakeCluster, Fault, Harm, run
 
 POD = ObjectReference("v1", "Pod", "default", "p", "uid-of-p")
@@ -60,6 +61,24 @@ class TestRecorder:
                 await recorder.written()
                 notes = sorted(event["note"] for event in cluster.objects("events"))
                 assert notes == ["1/2", "1/2", "2/2", "as ever"]
+
+        run(main())
+
+    def test_what_comes_again_after_its_event_has_gone_is_a_new_one(self):
+        """Servers keep them for an hour: to count on then would tell nobody."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with recording(cluster) as recorder:
+                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                await asyncio.sleep(3_700)
+                (event,) = cluster.objects("events")
+                path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
+                assert cluster.answer(Request("DELETE", path)).status == 200
+                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                await recorder.written()
+                (event,) = cluster.objects("events")
+                assert (event["reason"], recorder.lost) == ("PullFailed", 0)
 
         run(main())
 

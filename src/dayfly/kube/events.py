@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _NOTE_MOST = 1024  # bytes, the server's own limit
 _NAME_MOST = 230  # characters, with room for what tells Events of one object apart
 _REMEMBERED = 4_096
+# A server keeps an Event for an hour after it was written last, if nobody has told it otherwise.
+_KEPT_S = 3_000.0
 _WAITING_MOST = 1_000
 
 
@@ -42,7 +44,8 @@ class Recorder:
     """Says Events for one controller. `run` it to have them written.
 
     A topic is one object and one action. As long as nothing but the same is said about a topic, its one Event is
-    kept and its series counted, written at most once in `quiet` seconds; something else makes a new Event.
+    kept and its series counted, written at most once in `quiet` seconds; something else makes a new Event, and so does
+    the same where it was not said for so long that the server may have dropped the one before.
     """
 
     def __init__(
@@ -78,10 +81,10 @@ class Recorder:
         what = (kind, reason, note)
         now = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
         said = self._said.get(topic)
-        if said and said.what == what:
+        if said and said.what == what and (silent := asyncio.get_running_loop().time() - said.told_at) < _KEPT_S:
             self._said.move_to_end(topic)
             said.count += 1
-            if asyncio.get_running_loop().time() - said.told_at >= self._quiet:
+            if silent >= self._quiet:
                 self._put(said, {"series": {"count": said.count, "lastObservedTime": now}})
             return
         body = self._event(regarding, action, what, now)
