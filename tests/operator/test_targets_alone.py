@@ -16,7 +16,7 @@ from rig.rules import Rules
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import Unknown
-from dayfly.operator.targets.targets import ASK_AGAIN_S
+from dayfly.operator.targets.targets import ASK_AGAIN_S, MOST_REASON
 from dayfly.spec.kinds import Offered, Pin
 from dayfly.spec.run import Request
 from dayfly.work.pace import Urgency
@@ -261,6 +261,18 @@ class TestEnding:
             assert wish.retry == {"db/make": 3}
             assert wish.abandon is not None
             assert wish.abandon.message == "by hand"
+
+        played(story)
+
+    def test_a_reason_of_any_length_gives_it_up(self):
+        """The ledger takes 65,536 characters, and so does a status, which says more than the reason."""
+
+        async def story(bench: Heard):
+            bench.hears(annotations={ABANDON_ANNOTATION: "because " + "x" * 200_000})
+            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            assert wish.abandon is not None
+            assert wish.abandon.message == "because " + "x" * (MOST_REASON - 8)
+            assert MOST_REASON < 65_536 / 2
 
         played(story)
 

@@ -35,6 +35,8 @@ from dayfly.work.pace import Urgency
 
 # Where nobody can say whether a run may begin, it is asked again.
 ASK_AGAIN_S = 5.0
+# Characters of why a run was given up: a ledger that is to hold more than its schema takes could not be written.
+MOST_REASON = 4_096
 OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
@@ -169,7 +171,8 @@ class Targets:
             stop = await adapter.dismissal(run)
         if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
             at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
-            abandon = Request(at=at, reason=Reason.ABANDONED, message=reason, by=f"annotation {ABANDON_ANNOTATION}")
+            by = f"annotation {ABANDON_ANNOTATION}"
+            abandon = Request(at=at, reason=Reason.ABANDONED, message=reason[:MOST_REASON], by=by)
         return Wish(
             stop=stop,
             abandon=abandon,
