@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from rig.world import KINDS
 
@@ -50,5 +51,20 @@ def test_one_that_was_emptied_is_said_and_not_made_anew(data):
         await client.create(SECRETS, {"metadata": meta, "type": authority.TYPE, "data": data}, "dayfly-system")
         with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
             await authority.load(client, "dayfly-system")
+
+    run(story())
+
+
+@pytest.mark.parametrize("which", ["certificate", "private"])
+def test_one_that_signs_nothing_is_said(which):
+    """The Secret was made by hand, or restored in part; its key may be good for all that."""
+
+    async def story():
+        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        found = await authority.load(client, "dayfly-system")
+        assert authority.leaf(found, ["10.0.0.1"])
+        with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
+            authority.leaf(msgspec.structs.replace(found, **{which: b"no PEM"}), ["10.0.0.1"])
 
     run(story())

@@ -131,6 +131,7 @@ class Port:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.address, self.taken = "10.0.0.1", False
+        self.forgotten = 0
         self.certified: list[tuple[float, list[str]]] = []
         self.runners: list[str] = []
         monkeypatch.setattr(state_server, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
@@ -145,6 +146,9 @@ class Port:
 
     async def authority(self) -> Any:
         return SimpleNamespace(keys=None)
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     async def setup(self) -> None:
         self.runners.append("made")
@@ -192,3 +196,18 @@ class TestServing:
             assert port.runners == ["made", "gone", "made"]
 
         serving(monkeypatch, story)
+
+    def test_an_authority_that_signs_nothing_is_said_and_read_again(self, monkeypatch, caplog):
+        async def story(port: Port):
+            def broken(*_: Any) -> bytes:
+                raise authority.BrokenAuthorityError("no PEM")
+
+            with monkeypatch.context() as breaking:
+                breaking.setattr(authority, "leaf", broken)
+                await rest(state_server.LOOK_S + 1)
+            assert (port.runners, port.forgotten) == ([], 2)
+            await rest(state_server.LOOK_S)
+            assert port.runners == ["made"]
+
+        serving(monkeypatch, story)
+        assert [record.getMessage() for record in caplog.records] == ["states are not served: no PEM"] * 2

@@ -63,10 +63,17 @@ async def load(client: Client, namespace: str, *, make_it: bool = True) -> Autho
 
 
 def leaf(authority: Authority, names: Sequence[str]) -> bytes:
-    """A private key with a certificate for these names and addresses, as one PEM file."""
+    """A private key with a certificate for these names and addresses, as one PEM file.
+
+    Raises:
+        BrokenAuthorityError: the authority is none.
+    """
     from dayfly.operator.states import certificates  # noqa: PLC0415 - who serves no states need not load it
 
-    return certificates.leaf(authority.certificate, authority.private, names)
+    try:
+        return certificates.leaf(authority.certificate, authority.private, names)
+    except ValueError as error:
+        raise BrokenAuthorityError(f"the authority in Secret {NAME} cannot be used: {error}") from None
 
 
 def _secret(namespace: str) -> dict[str, Any]:

@@ -60,6 +60,10 @@ class StateAccess:
                 raise NoStatesError(str(error)) from None
         return self._authority
 
+    def forget(self) -> None:
+        """What was read of the authority cannot be used: it is read anew, for somebody may have put it right."""
+        self._authority = None
+
     async def names(self) -> list[str]:
         """By what the Service is reached: its address first, if it has one, which needs no name service.
 

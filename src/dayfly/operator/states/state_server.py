@@ -61,6 +61,9 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
                     app = _App(Service((await access.authority()).keys, store, now))
                     runner = await _listening(app, port, context)
                     log.info("states are served on port %d", port)
+            except authority.BrokenAuthorityError as error:
+                access.forget()
+                log.warning("states are not served: %s", error)
             except (NoStatesError, errors.ApiError, OSError) as error:
                 log.warning("states are not served: %s", error)
             await asyncio.sleep(LOOK_S)
