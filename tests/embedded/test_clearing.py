@@ -11,6 +11,7 @@ import pytest
 
 from dayfly.embedded import sweeping
 from dayfly.execute.process.start import Containers, Processes
+from embedded import documents as doc
 from embedded.alone import KEY, UNIT, bench
 from embedded.machine import until
 
@@ -118,3 +119,13 @@ def test_an_engine_that_removes_nothing_is_said_with_what_became_of_it(bench, tm
     starter = Containers(str(engine), "runner", Processes("runner", "none", {}))
     with pytest.raises(OSError, match=rf"^docker cannot remove the container dayfly-run[.]db[.]a[.]1: {says}$"):
         starter.clear(bench.attempts.at(KEY))
+
+
+async def test_folders_that_a_step_has_made_beside_its_script_go_with_its_own(machine, caplog):
+    """A script that goes to where it lies, as many do."""
+    step = doc.step("a", 'cd "$(dirname "$0")" && mkdir made && touch made/file && pwd >> "$JOURNAL"')
+    await machine.host.offer(doc.offer(doc.resource("r", [step])))
+    await machine.ready()
+    await until(lambda: not machine.folders())
+    assert machine.lines()[0].startswith(str(machine.work))
+    assert caplog.messages == []

@@ -230,6 +230,22 @@ def test_a_folder_is_released_with_all_that_is_in_it_and_while_nobody_is_at_it(f
     assert folder.release(), "done twice it is done once"
 
 
+def test_folders_that_a_step_has_made_in_it_are_cleared_by_themselves(folder, tmp_path):
+    """They may be large, so whoever releases it says when."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    locked = Path(folder.path, "made", "locked")
+    locked.mkdir(parents=True)
+    locked.joinpath("module").touch()
+    locked.chmod(0o500)
+    Path(folder.path, "link").symlink_to(kept)
+    with pytest.raises(IsADirectoryError):
+        folder.release()
+    folder.clear()
+    assert folder.release()
+    assert (folder.exists(), kept.exists()) == (False, True)
+
+
 @pytest.mark.parametrize("name", ["make", "db/make", "fork:shop/app", "db/make.it"])
 def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
     place = folder._place

@@ -83,6 +83,10 @@ class Sweeper(Generic[K]):
             return
         try:
             gone = folder.release()
+        except IsADirectoryError:
+            # Many a script goes to where it lies, and makes folders there.
+            self._clear_by(key, folder.clear)
+            return
         except OSError as error:
             log.warning("cannot remove %s: %s", folder.path, error)
             self._loop.call_later(REFUSED_AGAIN_S, self.sweep, key)
@@ -106,7 +110,11 @@ class Sweeper(Generic[K]):
         if folder.locked():
             self._loop.call_later(LOOK_AGAIN_S, self.sweep, key)
             return
-        clearing = self._loop.create_task(asyncio.to_thread(self._starter.clear, folder))
+        self._clear_by(key, lambda: self._starter.clear(folder))
+
+    def _clear_by(self, key: K, work: Callable[[], None]) -> None:
+        """Do what may take long, apart from the loop, and sweep again then."""
+        clearing = self._loop.create_task(asyncio.to_thread(work))
         self._clearing.add(clearing)
         clearing.add_done_callback(lambda done: self._cleared(key, done))
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import shutil
 import stat
 
+from dayfly.execute.process.files import remove_tree
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder
 
@@ -90,13 +90,7 @@ def clear(folder: Folder) -> None:
         OSError: not all of it can be removed.
     """
     with contextlib.suppress(FileNotFoundError):
-        # From the outside inwards: a step may have locked its own folders, as Go does with its modules.
-        os.chmod(folder.begins, 0o700)
-        for path, names, _ in os.walk(folder.begins):
-            for each in (f"{path}/{name}" for name in names):
-                if not os.path.islink(each):
-                    os.chmod(each, 0o700)
-        shutil.rmtree(folder.begins)
+        remove_tree(folder.begins)
 
 
 def _looks(path: str) -> tuple[int, ...]:

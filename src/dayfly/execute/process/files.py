@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 _CHUNK = 1 << 16
@@ -60,6 +61,21 @@ def put(path: str, text: str) -> None:
     with open(draft, "w", encoding="utf-8", errors="surrogateescape", opener=private) as file:
         file.write(text)
     Path(draft).replace(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder with all that is in it; that may take long.
+
+    Raises:
+        OSError: not all of it can be removed.
+    """
+    # From the outside inwards: a step may have locked its own folders, as Go does with its modules.
+    os.chmod(path, 0o700)
+    for above, names, _ in os.walk(path):
+        for each in (f"{above}/{name}" for name in names):
+            if not os.path.islink(each):
+                os.chmod(each, 0o700)
+    shutil.rmtree(path)
 
 
 def private(path: str, flags: int) -> int:

@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 
-from dayfly.execute.process.files import locked, make, private, slurp
+from dayfly.execute.process.files import locked, make, private, remove_tree, slurp
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.times import Noted, entry_now
 from dayfly.execute.receipt import lost, receipt
@@ -264,6 +264,9 @@ class Folder:
 
         The lock is held meanwhile, so a runner that comes as late as this finds the lock taken or the order gone, never
         an order without its marker.
+
+        Raises:
+            IsADirectoryError: its step has made folders in it; `clear` removes them.
         """
         try:
             descriptor = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -285,6 +288,16 @@ class Folder:
         finally:
             os.close(descriptor)
         return True
+
+    def clear(self) -> None:
+        """Remove the folders that its step has made beside its script; that may take long.
+
+        Raises:
+            OSError: not all of them can be removed.
+        """
+        for entry in os.scandir(self.path):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
 
     def _wipe_trace(self) -> None:
         with contextlib.suppress(FileNotFoundError):
