@@ -127,6 +127,15 @@ def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(alon
     (home / "place").unlink(missing_ok=True)
 
 
+def test_a_home_whose_name_is_no_text_is_known_by_its_bytes(alone, tmp_path):
+    home = tmp_path / os.fsdecode(b"caf\xe9")
+    home.mkdir()
+    place = process.open_place(home)
+    process.sweep_places()
+    assert Path(place.work).exists()
+    assert process.open_place(home) == place
+
+
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])
 def test_a_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
     """Whoever could put a marker or a receipt there would say what has run."""

@@ -1,5 +1,7 @@
 """A step's order where it is a process: what it is told, and by whom."""
 
+import os
+
 import msgspec
 import pytest
 
@@ -100,6 +102,13 @@ def test_a_kept_process_has_its_command_and_no_deadline():
     bare = msgspec.structs.replace(ATTEMPT, log="", private=(), sensitive=frozenset(), start_before=0)
     found = dict(decode("dayfly-order", service_order(bare, command=("x",), workdir="", env={}, grace_ms=9)))
     assert found.keys() == {"nonce", "attempt", "isolation", "inherit-env", "arg", "run-ms", "grace-ms"}
+
+
+def test_where_a_step_begins_and_has_its_log_is_told_by_its_bytes():
+    """A home's name need not be text."""
+    home = os.fsdecode(b"/caf\xe9")
+    told = dict(decode("dayfly-order", step_order(UNIT, msgspec.structs.replace(ATTEMPT, folder=home, log=home))))
+    assert (told["cwd"], told["log"]) == (b"/caf\xe9", b"/caf\xe9")
 
 
 def test_a_command_is_filled_in_by_the_runner_and_a_program_of_ours_is_not():

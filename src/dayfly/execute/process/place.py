@@ -100,7 +100,7 @@ def sweep_places() -> None:
 def _sweep_place(path: str) -> None:
     if not _is_ours(path):
         return
-    home = slurp(f"{path}/home").decode(errors="replace")
+    home = os.fsdecode(slurp(f"{path}/home"))
     attempts = [folder.path for folder in os.scandir(path) if folder.is_dir()]
     if home and not Path(home).is_dir() and not any(locked(f"{each}/lock") for each in attempts):
         shutil.rmtree(path, ignore_errors=True)

@@ -102,7 +102,7 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
         ("inherit-env", b"1"),
     ]
     if attempt.log:
-        records.append(("log", attempt.log.encode()))
+        records.append(("log", attempt.log.encode(errors="surrogateescape")))
     return records
 
 
