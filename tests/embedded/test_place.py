@@ -193,3 +193,23 @@ def test_a_place_that_cannot_be_removed_keeps_no_server_from_its_work(alone, hom
     assert Path(place.work).exists()
     shutil.rmtree(place.work)
     home.mkdir()
+
+
+def test_a_home_that_cannot_be_looked_at_keeps_its_place_and_no_server_from_its_work(alone, home, monkeypatch):
+    """It lies on another machine, which is away, or in a folder that was closed to its owner."""
+
+    def away(path):
+        raise OSError(errno.ENOTCONN, "away", path)
+
+    place = process.open_place(home)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_dir", away)
+        process.sweep_places()
+    assert Path(place.work).exists()
+
+
+def test_where_there_is_no_shared_memory_the_disk_serves(home, tmp_path, monkeypatch):
+    """As in a container that was made without (`--ipc=none`)."""
+    monkeypatch.setattr(process, "_SHARED", str(tmp_path / "none"))
+    assert process.open_place(home).work == str(home / "attempts")
+    process.sweep_places()

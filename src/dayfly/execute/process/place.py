@@ -90,11 +90,16 @@ def leave_place(place: Place) -> None:
 
 
 def sweep_places() -> None:
-    """Remove work folders in memory whose home is gone, as long as nothing in them may still live."""
-    for entry in os.scandir(_SHARED):
-        if entry.name.startswith(f"dayfly-{os.geteuid()}-"):
-            with contextlib.suppress(FileNotFoundError):  # its own server has just left it
-                _sweep_place(entry.path)
+    """Remove work folders in memory whose home is gone, as long as nothing in them may still live.
+
+    It is about tidiness: no server needs the folders of others, or the memory itself, which some containers have not.
+    """
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(_SHARED):
+            if entry.name.startswith(f"dayfly-{os.geteuid()}-"):
+                # Its own server has just left it, or nobody can tell now whether its home is there.
+                with contextlib.suppress(OSError):
+                    _sweep_place(entry.path)
 
 
 def _sweep_place(path: str) -> None:
