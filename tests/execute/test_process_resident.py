@@ -98,6 +98,38 @@ async def test_one_that_is_stopped_ends_as_well(tmp_path):
         await question
 
 
+@pytest.fixture
+def scarce(mute, monkeypatch):
+    """The kernel has no memory for what is sent last: that one more is to be forked ahead."""
+    send = mute._send
+
+    def refuse(packet, *along):
+        if packet.startswith(b"ahead"):
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        send(packet, *along)
+
+    monkeypatch.setattr(mute, "_send", refuse)
+    return mute
+
+
+async def test_one_that_was_asked_for_may_come_though_none_can_be_forked_ahead(scarce):
+    """Whoever heard that it could not be forked would have its step run once more."""
+    question = asyncio.ensure_future(scarce.fork("/folder", "user"))
+    await asyncio.sleep(0)
+    assert not question.done()
+    scarce.close()
+    with pytest.raises(UnansweredError):
+        await question
+
+
+async def test_one_that_was_told_to_go_goes_though_none_can_be_forked_ahead(scarce):
+    held = scarce.hold("/folder", "user")
+    held.go()
+    scarce.close()
+    with pytest.raises(UnansweredError):
+        await held.child
+
+
 @pytest.mark.parametrize(("age", "due", "after"), [(0.25, 0, 0.75), (0.95, 0, 0.1), (0.25, 1, 0.75), (5.0, 1, 0.1)])
 async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypatch, age, due, after):
     """Not at once: somebody may be asked for another one meanwhile, or an answer be due for long."""

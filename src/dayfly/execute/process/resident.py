@@ -132,7 +132,8 @@ class Resident:
     def _fork_ahead(self, isolation: str) -> None:
         """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
 
-        The steps of a chain follow each other: the next one is spared what takes the kernel longest.
+        The steps of a chain follow each other: the next one is spared what takes the kernel longest. Where that cannot
+        be done it is not: whoever has just asked for a launcher may have one, and must not hear that there is none.
         """
         if self._socket is None or len(self._answers) > 1:
             return  # where others begin at the same moment no processor is free to prepare anything
@@ -140,7 +141,7 @@ class Resident:
             self._pause -= 1
             return
         folders = "\0".join(self._folders())
-        with contextlib.suppress(UnansweredError):
+        with contextlib.suppress(UnansweredError, OSError):
             self._send(os.fsencode(f"ahead {isolation} {folders}"))
             self._answers.append(None)
         loop = asyncio.get_running_loop()
