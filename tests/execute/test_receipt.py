@@ -145,3 +145,18 @@ def test_a_receipt_that_cannot_be_trusted_tells_only_that_the_outcome_is_lost():
     assert isinstance(end, Ended)
     assert end.result.reason == Reason.LOST
     assert "damaged" in end.result.message
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "9" * 20, "9" * 5000])
+@pytest.mark.parametrize("field", ["code", "started_ms", "ended_ms", "oom_kills", "memory_limit"])
+def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, number: str):
+    """A step can put anything where its runner's words are to be, with a nonce and a digest that fit."""
+    known = {"outcome": "exited", "code": "1", "oom_kills": "1"}
+    assert failure(**{**known, field: number}) == (Reason.LOST, "its receipt is damaged")
+
+
+@pytest.mark.parametrize(
+    "output", ["", "o", f"o\0present\0x\0{DIGEST}", f"o\0present\0{'9' * 20}\0{DIGEST}", "o\0\0\0\0"]
+)
+def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
+    assert failure(output, outcome="exited", code="0") == (Reason.LOST, "its receipt is damaged")

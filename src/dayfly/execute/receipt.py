@@ -23,8 +23,18 @@ def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
 
 
 def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
-    """What the records of a whole receipt tell."""
-    records = list(records)
+    """What the records of a whole receipt tell.
+
+    A step can put its own words where its runner's are to be, as it knows its nonce, and may have the runner killed
+    before that one writes: so they can say anything.
+    """
+    try:
+        return _understood(list(records), nonce=nonce, unit=unit)
+    except ValueError:
+        return lost("its receipt is damaged")
+
+
+def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
     fields = {key: value.decode(errors="replace") for key, value in records}
     if fields.get("nonce") != nonce:
         return lost("its receipt belongs to another attempt")
@@ -35,19 +45,19 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     if outcome == "refused":
         return NeverRan(reason=Reason.CANNOT_PREPARE, message=detail)
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
-    code = int(fields.get("code") or 0)
+    code = _number(fields.get("code"))
     reason, message = _reason(outcome, code, detail, unit)
     if not reason:
         reason, message = _outputs(states, unit)
-    if reason and reason != Reason.CANCELLED and (kills := int(fields.get("oom-kills") or 0)):
-        reason, message = _starved(reason, message, code, kills, quantity(int(fields.get("memory-limit") or 0)))
+    if reason and reason != Reason.CANCELLED and (kills := _number(fields.get("oom-kills"))):
+        reason, message = _starved(reason, message, code, kills, quantity(_number(fields.get("memory-limit"))))
     return Ended(
         result=Result(
             outcome="failed" if reason else "succeeded",
             reason=reason,
             message=message,
-            started_at=int(fields.get("started-ms") or 0),
-            ended_at=int(fields.get("ended-ms") or 0),
+            started_at=_number(fields.get("started-ms")),
+            ended_at=_number(fields.get("ended-ms")),
             outputs=_present(states, unit),
         )
     )
@@ -58,6 +68,18 @@ def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     return Ended(
         result=Result(outcome="failed", reason=Reason.LOST, message=message, started_at=started_at, ended_at=ended_at)
     )
+
+
+def _number(text: str | None) -> int:
+    """A number as the runner writes them, which ledgers can keep; 0 for none.
+
+    Raises:
+        ValueError: it is not one of those.
+    """
+    number = int(text or 0)
+    if not 0 <= number < 1 << 63:
+        raise ValueError(number)
+    return number
 
 
 def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]:
@@ -133,7 +155,7 @@ def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
 def _present(states: list[list[str]], unit: Unit) -> dict[str, OutputRecord]:
     sensitive = {output.name for output in unit.outputs if output.sensitive}
     return {
-        name: OutputRecord(digest=f"sha256:{digest}", size=int(size), sensitive=name in sensitive)
+        name: OutputRecord(digest=f"sha256:{digest}", size=_number(size), sensitive=name in sensitive)
         for name, state, size, digest in states
         if state == "present"
     }
