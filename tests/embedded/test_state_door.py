@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +277,23 @@ class TestFiles:
             with pytest.raises(FullError, match="would leave less than 64 MiB"):
                 await files.keep(PLACE, None, "b", [b"12", b"345"])
         assert len(await files.chunks(PLACE, VERSION)) == 2 * fits
+
+    async def test_of_what_the_disk_refuses_in_the_middle_nothing_is_left(self, files, tmp_path, monkeypatch):
+        """As where its owner has a quota, which `statvfs` does not tell: a Terraform that asks again would fill it."""
+        write, written = states.make, []
+
+        def refuse(path, data):
+            written.append(path)
+            write(path, data[:1])
+            if len(written) == 2:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), path)
+
+        await files.keep(PLACE, None, "c", [b"4"])
+        monkeypatch.setattr(states, "make", refuse)
+        with pytest.raises(OSError, match="quota"):
+            await files.keep(PLACE, None, "b", [b"11", b"22", b"33"])
+        assert len(written) == 2
+        assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
     @pytest.mark.parametrize(("phase", "left"), [(Phase.CLEANED, 0), (Phase.ABANDONED, 1)])
     async def test_with_a_run_that_was_cleaned_up_they_go(self, files, tmp_path, phase, left):
