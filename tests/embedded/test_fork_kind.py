@@ -10,6 +10,7 @@ import pytest
 from dayfly.embedded import attempt_executor, forks
 from dayfly.embedded.attempts import Key
 from dayfly.execute.order import CannotRenderError
+from dayfly.plan.actions import Fence
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import Baseline, Unit
@@ -153,6 +154,16 @@ class TestProbing:
         told = [each for each in bench.attempts.done if each[0] == "tell"]
         assert told == [("tell", self.KEY, Running(since=3, ready=True))] * ready
         assert asked == ([port] if port else []), "by one alone"
+
+    async def test_one_that_has_begun_before_it_could_be_fenced_is_asked_as_well(self, bench, monkeypatch):
+        """A server was killed as its launcher began, and the next one has seen no marker yet."""
+        asked = self.running(bench, monkeypatch)
+        [(key, begun)] = bench.attempts.now.items()
+        bench.attempts.now.clear()
+        bench.attempts.fence = lambda *_: bench.attempts.now.update({key: begun})
+        await bench.forks.fence(bench.live, Fence(unit=FORK, attempt=1, reason="", message=""))
+        await until(lambda: not bench.forks._probes)
+        assert (asked, bench.attempts.done) == ([7], [("tell", self.KEY, Running(since=3, ready=True))])
 
     async def test_one_that_has_ended_meanwhile_is_not_ready(self, bench, monkeypatch):
         self.running(bench, monkeypatch)

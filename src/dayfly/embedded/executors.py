@@ -21,7 +21,7 @@ from dayfly.execute.process.start import Starter
 from dayfly.execute.state import access
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import Place, as_exec, variables
-from dayfly.plan.actions import Launch
+from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
 from dayfly.plan.world import Fact, Objection, Running
@@ -231,6 +231,11 @@ class ForkExecutor(AttemptExecutor):
 
     async def launch(self, live: Live, effect: Launch) -> None:
         await super().launch(live, effect)
+        self._probe(live, effect.unit)
+
+    async def fence(self, live: Live, effect: Fence) -> None:
+        await super().fence(live, effect)
+        # It may have begun before that: a server was killed between its launcher's start and its marker.
         self._probe(live, effect.unit)
 
     async def clear(self, live: Live) -> None:
