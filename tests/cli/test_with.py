@@ -54,6 +54,19 @@ def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: 
     assert served("with", "-f", plugin, "--", "sh", "-c", "kill -9 $$").code == 128 + 9
 
 
+def test_an_output_that_no_variable_can_hold_is_left_out(served: Cli):
+    """An output may have four times as much as the kernel hands to a program in one variable."""
+    longest = 32 * os.sysconf("SC_PAGE_SIZE") - len("BIG_MAKE_FITS=\0")
+    sizes = {"fits": longest, "large": longest}  # the name of this one is longer
+    script = "\n".join(f"head -c {size} /dev/zero | tr '\\0' a >/tmp/{name}" for name, size in sizes.items())
+    made = [{"name": name, "valueFromPath": f"/tmp/{name}"} for name in sizes]
+    create = [{"name": "make", "script": f"#!/bin/sh\n{script}\n", "outputs": made}]
+    plugin = served.write("big.yaml", json.dumps({"name": "big", "spec": {"runner": {}, "create": create}}))
+    done = served("with", "-f", plugin, "--", "sh", "-c", "echo ${#BIG_MAKE_FITS} ${BIG_MAKE_LARGE-none}")
+    assert (done.code, done.out) == (0, f"{longest} none\n"), done.err
+    assert f"BIG_MAKE_LARGE has {longest} bytes, which is more than a variable can hold\n" in done.err
+
+
 def test_the_code_comes_back_also_where_our_parent_ignores_how_children_end(served: Cli, plugin: str):
     careless = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "exit 7", **careless)

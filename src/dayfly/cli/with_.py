@@ -35,6 +35,9 @@ RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
 
+_LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
+"""Of a variable's name and value: with a longer one the kernel starts no program."""
+
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
 _SIGNALLED = 128
@@ -374,12 +377,15 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
         if variable.value is None:
             show.talk(f"{variable.name} is binary ({variable.size} bytes), so no variable holds it")
             continue
+        if len(variable.name) + variable.size > _LONGEST:
+            show.talk(f"{variable.name} has {variable.size} bytes, which is more than a variable can hold")
+            continue
         environment[variable.name] = variable.value
         way = "/".join(part for part in (variable.resource, variable.step) if part)
         values[f"{way}.{variable.output}"] = variable.value
     for name, key in aliases.items():
         meant = [each for each in values if each == key or each.endswith(f"/{key}")]
         if len(meant) != 1:
-            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", "it is missing or binary")
+            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", "it is missing, binary or too large")
         environment[name] = values[meant[0]]
     return environment
