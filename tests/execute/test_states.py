@@ -73,7 +73,11 @@ class TestOneAttempt:
         assert (await mine.ask("GET"))[0] == 404
         assert [version.size for version in store.heads[PLACE].head.versions] == [2, 0]
 
-    @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"{", b"\xff", b'{"ID":1}', b'{"ID":"' + b"x" * 201 + b'"}'])
+    @pytest.mark.parametrize(
+        "body",
+        [b"", b"[]", b"{}", b"{", b"\xff", b'{"ID":1}', b'{"ID":"' + b"x" * 201 + b'"}', b'{"ID":' + b"[" * 60_000],
+        ids=lambda body: body[:8],
+    )
     async def test_what_is_no_lock_is_refused(self, store, body):
         assert (await Client(store).ask("LOCK", body))[0] == 400
         assert PLACE not in store.heads
@@ -132,7 +136,7 @@ class TestStrangers:
         foreign = Client(store, keys=access.Keys.of(b"x" * 32))
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
-    @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w=="])
+    @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w==", "Basic \xe9"])
     def test_whoever_says_nothing_is_nobody(self, store, given):
         assert Client(store).service.identify("/state/u/stack", given) is None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
@@ -101,7 +100,7 @@ class Service:
             return None
         try:
             username, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no base64, or not of text; of what is not ASCII that is all that is said
             return None
         return access.identify(self._keys, path, username, password)
 
@@ -225,7 +224,7 @@ def _lock_of(body: bytes) -> tuple[str, str] | None:
         return "", ""
     try:
         told = msgspec.json.decode(body, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     name = told.get("ID", "")
     if not isinstance(name, str) or len(name) > head.MAX_ID:
