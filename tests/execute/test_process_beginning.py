@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.beginning import Beginnings
+from dayfly.execute.process.beginning import Beginnings, clear
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder
 
@@ -154,3 +154,18 @@ def test_a_spare_one_that_somebody_removed_is_made_anew(place, beginnings):
     for name in steps(place):
         (Path(place.steps) / name).rmdir()
     assert Path(beginnings.make(attempt(place, 2))).is_dir()
+
+
+def test_what_is_in_one_goes_however_deep_it_is(place, beginnings):
+    """As of a script whose loop makes a folder and enters it, and does not end."""
+    path = beginnings.make(attempt(place, 1))
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(2_500):  # deeper than calls go, and than a path can be long
+        os.mkdir("in", dir_fd=descriptor)
+        inner = os.open("in", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+    clear(attempt(place, 1))
+    assert steps(place) == []

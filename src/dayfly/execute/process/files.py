@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-import shutil
+import secrets
 from pathlib import Path
 
 _CHUNK = 1 << 16
@@ -64,18 +64,25 @@ def put(path: str, text: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder with all that is in it; that may take long.
+    """Remove a folder with all that is in it, however deep that is; it may take long.
 
     Raises:
         OSError: not all of it can be removed.
     """
-    # From the outside inwards: a step may have locked its own folders, as Go does with its modules.
-    os.chmod(path, 0o700)
-    for above, names, _ in os.walk(path):
-        for each in (f"{above}/{name}" for name in names):
-            if not os.path.islink(each):
-                os.chmod(each, 0o700)
-    shutil.rmtree(path)
+    name, found = f"{path}/.{secrets.token_hex(8)}-", [Path(path)]
+    found[0].chmod(0o700)
+    for folder in found:  # which grows meanwhile
+        for entry in list(folder.iterdir()):
+            if entry.is_symlink() or not entry.is_dir():
+                entry.unlink()
+                continue
+            # A step may have locked its own folders, as Go does with its modules.
+            entry.chmod(0o700)
+            # To the top with it: neither calls nor paths go as deep as folders can.
+            found.append(entry.rename(f"{name}{len(found)}"))
+        if folder != found[0]:
+            folder.rmdir()
+    found[0].rmdir()
 
 
 def private(path: str, flags: int) -> int:
