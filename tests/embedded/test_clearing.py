@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import stat
@@ -10,6 +11,7 @@ import stat
 import pytest
 
 from dayfly.embedded import sweeping
+from dayfly.execute.process import run
 from dayfly.execute.process.start import Containers, Processes
 from embedded import documents as doc
 from embedded.alone import KEY, UNIT, bench
@@ -53,6 +55,24 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
     await until(lambda: not folder.exists())
     assert clear.asked == 3
     assert bench.attempts._sweeper._uncleared == set(), "at its end the server has nothing more to look for"
+
+
+async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkeypatch, caplog):
+    """This process has too many files open, for a moment."""
+    monkeypatch.setattr(sweeping, "REFUSED_AGAIN_S", 0.01)
+    clear, looks = Refusing(bench.starter, 0), []
+
+    def locked(_folder):
+        looks.append(clear.asked)
+        if len(looks) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return False
+
+    monkeypatch.setattr(run.Folder, "locked", locked)
+    folder = recorded(bench)
+    await until(lambda: not folder.exists())
+    assert (looks, clear.asked) == ([0, 0], 1)
+    assert [text.split(": ", 1)[1] for text in caplog.messages] == ["[Errno 24] Too many open files"]
 
 
 async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):

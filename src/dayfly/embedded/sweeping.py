@@ -78,10 +78,10 @@ class Sweeper(Generic[K]):
         folder = self._at(key)
         if not self._leaving.has_left(key, lambda: self.sweep(key)):
             return
-        if self._starter.slow and key in self.unseen:
-            self._clear_beside(key, folder)
-            return
         try:
+            if self._starter.slow and key in self.unseen:
+                self._clear_beside(key, folder)
+                return
             gone = folder.release()
         except IsADirectoryError:
             # Many a script goes to where it lies, and makes folders there.
@@ -106,7 +106,11 @@ class Sweeper(Generic[K]):
         return await self._sweeping.gone(key)
 
     def _clear_beside(self, key: K, folder: Folder) -> None:
-        """Remove what may be left beside the folder. It stays until that is done, for the next server to find."""
+        """Remove what may be left beside the folder. It stays until that is done, for the next server to find.
+
+        Raises:
+            OSError: nobody can tell now whether somebody is at it.
+        """
         if folder.locked():
             self._loop.call_later(LOOK_AGAIN_S, self.sweep, key)
             return
