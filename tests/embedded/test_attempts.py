@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 
@@ -152,6 +153,16 @@ class TestCancelling:
         assert told.folder.calls == ["kill_holders"]
         told.attempts.cancel(Key("run", "b", 1))
         assert told.folder.calls == ["kill_holders"], "that one is not known"
+
+    async def test_whose_holders_could_not_be_looked_for_they_are_looked_for_again(self, told):
+        """The server has too many files open for a moment, as when it could have no descriptor of the runner."""
+        told.attempts._watched[KEY] = watched(told)
+        told.folder.tell(kill_holders=[OSError(errno.EMFILE, "too many"), None])
+        with pytest.raises(OSError, match="too many"):
+            told.attempts.cancel(KEY)
+        told.attempts.cancel(KEY)
+        told.attempts.cancel(KEY)
+        assert told.folder.calls == ["kill_holders"] * 2
 
     @pytest.mark.parametrize("record", [{}, KEPT])
     async def test_in_a_container_it_is_the_runner_that_is_asked_and_a_fork_has_none(self, told, record):

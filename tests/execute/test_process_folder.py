@@ -218,6 +218,20 @@ def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child)
     folder.kill_holders()
 
 
+def test_that_a_process_could_not_be_looked_at_is_said_and_not_that_it_holds_nothing(folder, lock, monkeypatch):
+    """For want of a descriptor: it may be the one that is to end."""
+    listed = os.listdir
+
+    def refuse(path):
+        if path == f"/proc/{os.getppid()}/fd":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        folder.kill_holders()
+
+
 def test_a_folder_is_released_with_all_that_is_in_it_and_while_nobody_is_at_it(folder, lock):
     for name in ("order", "marker", "out.url"):
         Path(folder.path, name).touch()

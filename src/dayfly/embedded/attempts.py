@@ -211,7 +211,11 @@ class Attempts:
         self.tell(key, NeverRan(reason=reason, message=message))
 
     def cancel(self, key: Key) -> None:
-        """Ask it to end, once; the runner forces it after its grace."""
+        """Ask it to end, once; the runner forces it after its grace.
+
+        Raises:
+            OSError: it cannot be found now, and is to be asked again.
+        """
         watched = self._watched.get(key)
         if watched is None or key in self._cancelled:
             return
@@ -219,10 +223,11 @@ class Attempts:
         if self._starter.slow and not watched.is_kept:
             # Our child is the engine's, not the runner.
             pidfd = self.at(key).watch()
-        self._cancelled.add(key)
         if pidfd is None:
             self.at(key).kill_holders()
+            self._cancelled.add(key)
             return
+        self._cancelled.add(key)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         if pidfd != watched.pidfd:

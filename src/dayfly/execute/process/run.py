@@ -236,7 +236,11 @@ class Folder:
             return False
 
     def kill_holders(self) -> None:
-        """Kill whatever still holds the lock: the processes of a step whose runner was killed."""
+        """Kill whatever still holds the lock: the processes of a step whose runner was killed.
+
+        Raises:
+            OSError: not all processes can be looked at now.
+        """
         try:
             lock = os.stat(f"{self.path}/lock")
         except FileNotFoundError:
@@ -244,7 +248,7 @@ class Folder:
         for process in os.listdir("/proc"):
             if not process.isdigit() or int(process) == os.getpid():
                 continue
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 if opens(process, lock):
                     os.kill(int(process), signal.SIGKILL)
 
