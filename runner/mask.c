@@ -16,8 +16,9 @@ static void add_pattern(struct mask *mask, const char *bytes, size_t length, siz
     char *copy = malloc(length);
     if (copy == NULL) return;
     memcpy(copy, bytes, length);
-    mask->patterns[mask->count++] = (struct pattern){copy, length};
-    mask->begins[(unsigned char)bytes[0]] = true;
+    unsigned short *begins = &mask->begins[(unsigned char)bytes[0]];
+    mask->patterns[mask->count++] = (struct pattern){copy, length, *begins};
+    *begins = (unsigned short)mask->count;
 }
 
 /* Without the padding, which tells nothing: so it is found with it and without. */
@@ -185,9 +186,9 @@ static void look(struct mask *mask) {
 static size_t match(const struct mask *mask, const char *bytes, size_t length, bool *more) {
     size_t longest = 0;
     *more = false;
-    if (!mask->begins[(unsigned char)bytes[0]]) return 0;
-    for (size_t i = 0; i < mask->count; i++) {
-        const struct pattern *pattern = &mask->patterns[i];
+    /* A value of many lines is as many patterns, and each byte of a log is asked about: most begin with another one. */
+    for (unsigned short at = mask->begins[(unsigned char)bytes[0]]; at != 0; at = mask->patterns[at - 1].next) {
+        const struct pattern *pattern = &mask->patterns[at - 1];
         bool whole = pattern->length <= length;
         if (memcmp(pattern->bytes, bytes, whole ? pattern->length : length) != 0) continue;
         if (!whole) *more = true;

@@ -12,13 +12,14 @@ enum { MASK_LEAST = 4, MASK_LEAST_LINE = 8, MASK_MOST = 64 << 10, MASK_PATTERNS 
 struct pattern {
     char *bytes;
     size_t length;
+    unsigned short next; /* another one that begins with the same byte, counted from 1; 0 for none */
 };
 
 struct mask {
     const struct order *order;
     struct pattern patterns[MASK_PATTERNS];
     size_t count;
-    bool begins[256]; /* bytes with which a pattern begins */
+    unsigned short begins[256]; /* by its first byte a pattern, counted from 1; 0 for none */
     char *held;       /* the end of what was printed, which may be the beginning of a value */
     size_t held_length;
     struct stat *outputs; /* of each output of the order, as its file was when it was last read */

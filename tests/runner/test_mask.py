@@ -1,8 +1,10 @@
 """What must not stand in a log stands in none, however it is printed and in whatever pieces."""
 
 import base64
+import hashlib
 import json
 import os
+import resource
 from urllib.parse import quote
 
 import pytest
@@ -79,6 +81,19 @@ def test_each_line_of_a_value_of_several(attempt):
     key = "-----BEGIN KEY-----\nAAAABBBBCCCC\n  DDDDEEEEFFFF\nend\n-----END KEY-----\n"
     one.run(python(f"for line in {key!r}.splitlines(): print('key:', line.strip())"), mask=key)
     assert one.log == "key: ***\nkey: ***\nkey: ***\nkey: end\nkey: ***\n"
+
+
+def test_a_value_of_a_thousand_lines_costs_a_talkative_step_no_minutes(attempt):
+    """Each line of it is looked for, but not each of them at each byte."""
+    one = attempt()
+    lines = [base64.b64encode(hashlib.sha256(b"%d" % number).digest()).decode() for number in range(1_000)]
+    said = "base64.b64encode(os.urandom(1 << 20)).decode()"
+    code = f"import base64; print({lines[7]!r}); print({said}); print({lines[-1]!r})"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    one.run(python(code), mask="\n".join(lines))
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1.5, "of a processor"
+    assert one.log.startswith("***\n")
+    assert one.log.endswith("\n***\n")
 
 
 def test_a_longer_value_wins_over_its_beginning(attempt):
