@@ -107,6 +107,14 @@ def test_what_is_noted_lasts_as_long_as_the_place(home):
     assert process.open_place(home).ref != place.ref, "what it remembered is gone"
 
 
+@pytest.mark.parametrize("rubbish", [b"", bytes(5), b"\xff", b"x", b"-7", b"7\n8", b"9" * 5_000])
+def test_a_note_that_is_no_number_is_none(home, rubbish):
+    """As the end of a machine may leave it: what hangs on it is chosen anew, and the server begins."""
+    place = process.open_place(home)
+    Path(place.work, "port").write_bytes(rubbish)
+    assert place.noted("port") == 0
+
+
 @pytest.mark.parametrize(
     ("home_is_there", "held", "stays"), [(True, False, True), (False, True, True), (False, False, False)]
 )

@@ -14,6 +14,7 @@ from dayfly.execute.process.files import locked, put, slurp
 
 _SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
+_DIGITS = 18
 
 
 class Place(NamedTuple):
@@ -41,8 +42,9 @@ class Place(NamedTuple):
         put(f"{self.work}/{name}", str(number))
 
     def noted(self, name: str) -> int:
-        """What `note` kept; 0 if nothing."""
-        return int(slurp(f"{self.work}/{name}") or 0)
+        """What `note` kept; 0 if nothing, or not what it wrote: as the end of a machine may leave it."""
+        text = slurp(f"{self.work}/{name}")
+        return int(text) if text.isdigit() and len(text) <= _DIGITS else 0
 
     def keep(self) -> None:
         """Make the work folder anew if it is gone: systemd takes away what a user has in memory when they log out.
