@@ -128,6 +128,10 @@ class FakeHost:
         self._write("baseline", f"{workload.namespace}/{workload.name}")
         self.baselines[workload.namespace, workload.name] = workload
 
+    async def forget_baseline(self, workload: Workload) -> None:
+        self._write("forget baseline", f"{workload.namespace}/{workload.name}")
+        self.baselines.pop((workload.namespace, workload.name), None)
+
     async def offer(self, offer: Offer) -> Verdict:
         self._write("offer", offer.uid)
         await asyncio.sleep(0)

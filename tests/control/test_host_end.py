@@ -224,12 +224,14 @@ async def test_each_order_is_carried_out_and_answered(heard: Heard) -> None:
         wire.Lease(**of, number=3, until=9),
         wire.Retry(**of, number=4, attempts={"make": 1}, by="ann"),
         wire.Baseline(session=1, number=5, workload=Workload(name="app", command=("app",))),
-        stop(6),
+        wire.Baseline(session=1, number=6, workload=Workload(name="app", command=()), gone=True),
+        stop(7),
     ):
         [reply] = await heard.told(order)
         assert (reply.number, reply.verdict) == (order.number, Verdict.TAKEN), order
-    [ended] = await heard.told(wire.Abandon(**of, number=7, request=ASKED))
-    assert (ended.number, ended.run.uid) == (7, "u")
+    [ended] = await heard.told(wire.Abandon(**of, number=8, request=ASKED))
+    assert (ended.number, ended.run.uid) == (8, "u")
+    assert heard.host.baselines == {}
 
 
 async def test_of_many_changes_of_a_run_at_once_one_is_told(heard: Heard) -> None:

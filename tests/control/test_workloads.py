@@ -83,6 +83,22 @@ def test_a_baseline_is_owed_to_a_host_that_is_away(client, host):
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_that_a_baseline_is_gone_is_handed_over_as_well(client, host, is_away):
+    """What it took requests in at is another one's then."""
+    for name in ("shop", "stays"):
+        client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+    host.down = is_away
+    client.delete("workloads/default/shop")
+    host.down = False
+    deadline = time.monotonic() + 60
+    while ("default", "shop") in host.baselines:
+        assert is_away
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert list(host.baselines) == [("default", "stays")]
+
+
 async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:

@@ -11,10 +11,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from dayfly.embedded.envoy_process import holder
+from dayfly.embedded.envoy_process import holder, is_closed
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing import Forms
 from dayfly.spec.wire import RefusedError
+from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import Machine, until
 from embedded.routed import FORK, ROUTE, Routed, preview, route
@@ -36,6 +37,14 @@ async def ways(tmp_path, runner):
 
 def key(value):
     return ("baggage", f"sd-routing-key={value}")
+
+
+async def test_where_a_baseline_that_is_gone_took_requests_in_the_next_one_does(ways):
+    """It was declared anew by another name, say."""
+    await ways.host.forget_baseline(Workload(name="app", command=()))
+    await until(lambda: is_closed(ways.port), "nobody to listen there")
+    assert await ways.declare("web", routed_port=ways.port) == ways.port
+    assert await ways.who() == "web"
 
 
 async def test_a_key_in_each_of_its_forms_leads_to_the_fork_and_no_other_does(ways):

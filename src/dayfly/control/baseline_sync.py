@@ -10,11 +10,13 @@ from weakref import WeakKeyDictionary
 from dayfly.control import baselines
 from dayfly.control.link import HostFailedError
 from dayfly.spec.wire import Baseline, HostUnavailableError, RefusedError
+from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dayfly.control.link import Link, Links
     from dayfly.control.store import Store
-    from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class BaselineSync:
         self._paying = asyncio.Lock()
 
     def owe(self, org: str, namespace: str, name: str) -> None:
-        """That baseline has another form."""
+        """That baseline has another form, or is gone."""
         for link in self._links.each(org):
             self._of(link)[1].add((namespace, name))
 
@@ -58,19 +60,26 @@ class BaselineSync:
         unpaid = owed
         try:
             known = await self._store.of(link.org).read(baselines.known)
-            unpaid = owed & set(known) if told == session else set(known)
+            unpaid = owed if told == session else set(known)
             told = session
             for key in sorted(unpaid):
-                if await _hand_over(link, known[key]):
+                if await _hand_over(link, _order(known, *key)):
                     unpaid.discard(key)
         finally:
             self._owed[link] = (told, unpaid | self._owed[link][1])
 
 
-async def _hand_over(link: Link, workload: Workload) -> bool:
-    name = f"{workload.namespace}/{workload.name}"
+def _order(known: Mapping[tuple[str, str], Workload], namespace: str, name: str) -> Baseline:
+    """How it is now; that it is gone if nobody declares it any more."""
+    if (workload := known.get((namespace, name))) is not None:
+        return Baseline(workload=workload)
+    return Baseline(workload=Workload(namespace=namespace, name=name, command=()), gone=True)
+
+
+async def _hand_over(link: Link, order: Baseline) -> bool:
+    name = f"{order.workload.namespace}/{order.workload.name}"
     try:
-        await link.order(Baseline(workload=workload))
+        await link.order(order)
     except HostUnavailableError as fault:
         log.warning("baseline %s cannot be handed over now: %s", name, fault)
         return False

@@ -161,7 +161,7 @@ class HostSync:
         return True
 
     async def hand_over_baseline(self, org: str, namespace: str, name: str) -> None:
-        """Let the hosts know a baseline's stored form; what fails is owed and tried again."""
+        """Let the hosts know a baseline's stored form, or that there is none; what fails is owed and tried again."""
         self._baselines.owe(org, namespace, name)
         try:
             await self.hand_over_baselines()

@@ -105,6 +105,8 @@ class Workloads:
             audit.note(rows, audit.who(request), "delete", f"workloads/{row.namespace}/{row.name}")
 
         await self._shelf(request).write(work)
+        place = request.path_params["namespace"], request.path_params["name"]
+        await self._sync.hand_over_baseline(auth.caller(request).org, *place)
         return {}
 
 

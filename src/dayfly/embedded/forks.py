@@ -37,6 +37,10 @@ class Baselines:
     def take(self, workload: Workload) -> None:
         self._known[workload.namespace, workload.name] = workload
 
+    def drop(self, workload: Workload) -> None:
+        """Nobody declares one of that name any more."""
+        self._known.pop((workload.namespace, workload.name), None)
+
     def get(self, baseline: Baseline) -> Workload | None:
         return self._known.get((baseline.namespace, baseline.name))
 

@@ -216,6 +216,14 @@ class EmbeddedHost:
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline, or its new form."""
         self._baselines.take(workload)
+        self._follow_baselines()
+
+    async def forget_baseline(self, workload: Workload) -> None:
+        """Nobody declares it any more: its requests are taken in no more, and its port may be another's."""
+        self._baselines.drop(workload)
+        self._follow_baselines()
+
+    def _follow_baselines(self) -> None:
         self._routing.touch()
         for uid in self._engine.runs.with_forks():
             self._engine.reload(uid)

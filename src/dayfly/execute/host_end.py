@@ -152,8 +152,8 @@ class HostEnd(abc.ABC):
                 return await host.retry(uid, attempts, by)
             case wire.Lease(uid=uid, until=until):
                 return await host.lease(uid, until)
-            case wire.Baseline(workload=workload):
-                await host.baseline(workload)
+            case wire.Baseline(workload=workload, gone=gone):
+                await (host.forget_baseline(workload) if gone else host.baseline(workload))
                 return Verdict.TAKEN
 
     async def _acknowledged(self, message: wire.Acknowledge) -> None:

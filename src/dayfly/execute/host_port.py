@@ -57,6 +57,9 @@ class Host(Protocol):
     async def baseline(self, workload: Workload) -> None:
         """Take over a baseline that forks derive from, or its new form; forks of it follow."""
 
+    async def forget_baseline(self, workload: Workload) -> None:
+        """Nobody declares a baseline of that name any more, and no fork derives from it."""
+
     async def offer(self, offer: wire.Offer) -> Verdict:
         """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""
 

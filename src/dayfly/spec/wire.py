@@ -143,9 +143,10 @@ class Lease(ToHost, frozen=True, kw_only=True):
 
 
 class Baseline(ToHost, frozen=True, kw_only=True):
-    """A baseline that forks derive from, in its newest form."""
+    """A baseline that forks derive from, in its newest form; or that it is `gone`, and then only its name counts."""
 
     workload: Workload
+    gone: bool = False
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):

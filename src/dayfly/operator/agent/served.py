@@ -144,6 +144,9 @@ class Served:
     async def baseline(self, workload: Workload) -> None:
         """Forks derive from what the cluster has."""
 
+    async def forget_baseline(self, workload: Workload) -> None:
+        """Likewise."""
+
     @unless_troubled
     async def offer(self, offer: wire.Offer) -> Verdict:
         if settled.is_carried_out(self._cluster, self._seen(offer.uid), offer):
