@@ -202,6 +202,20 @@ OBJECTS: tuple[Guard, ...] = (
         WHOLE,
     ),
     guard(
+        "a query looks at as much as it likes",
+        "spec/jsonpath.py",
+        "            raise _TooManyError",
+        "            pass",
+        "spec/test_jsonpath.py::test_a_large_object_is_looked_through_once",
+    ),
+    guard(
+        "a query into an object may have regular expressions",
+        "spec/kube_object.py",
+        '(*keys, "when"), faults, regex=False)',
+        '(*keys, "when"), faults)',
+        "object/test_written.py::test_each_mistake_has_its_place",
+    ),
+    guard(
         "what is bound to one UID is bound to the next that is seen",
         "plan/decide.py",
         "record.state in ALIVE and not record.ref:",

@@ -133,6 +133,26 @@ REFUSED = {
         "belongs to a condition",
     ),
     "no JSONPath": (field("failed: {when: {§path: phase, in: [a]}}"), f"{HERE}.failed.when.path", "not a JSONPath"),
+    "a regular expression": (
+        field("ready: {when: {§path: \"$[?search(@, 'a')]\", in: [a]}}"),
+        f"{HERE}.ready.when.path",
+        "match and search can take any time; they are for webhooks alone",
+    ),
+    "one in an output": (
+        step().replace(
+            "    object:", "    outputs: [{name: o, §valueFromJSONPath: \"$[?search(@, 'a')]\"}]\n    object:"
+        ),
+        "spec.create[0].outputs[0].valueFromJSONPath",
+        "match and search can take any time; they are for webhooks alone",
+    ),
+    "one in a Secret's name": (
+        step().replace(
+            "    object:",
+            "    outputs: [{name: o, valueFromSecret: {key: k, §nameFromJSONPath: \"$[?search(@, 'a')]\"}}]\n    object:",
+        ),
+        "spec.create[0].outputs[0].valueFromSecret.nameFromJSONPath",
+        "match and search can take any time; they are for webhooks alone",
+    ),
     "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "names no value"),
     "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step makes an object"),
     "as of an input": (

@@ -165,6 +165,11 @@ REFUSED = {
         "spec.preStop[0].inputs[0].valueFromTarget",
         "is not a JSONPath query",
     ),
+    "a regular expression": (
+        INPUT + "name: x\n      §valueFromTarget: \"$[?search(@, 'a')]\"",
+        "spec.preStop[0].inputs[0].valueFromTarget",
+        "match and search can take any time",
+    ),
     "empty JSONPath": (
         INPUT + "name: x\n      §valueFromTarget: ''",
         "spec.preStop[0].inputs[0].valueFromTarget",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dayfly.spec.errors import Path, SpecError, quote
 
 MAX_QUERY_CHARACTERS = 1024
+MOST_LOOKED_AT = 50_000
+"""So many values are looked at to follow a query, counted each time."""
+_REGEX = ("match", "search")
 
 
-def check(query: str, keys: Path = ()) -> None:
+def check(query: str, keys: Path = (), *, regex: bool = True) -> None:
     """Refuse what is no query.
+
+    `regex`: whether it may hold regular expressions, each of which can take any time. Where a query is followed beside
+    other people's work (`find`) it may not.
 
     Raises:
         SpecError: with the parser's words and the character.
@@ -26,9 +33,11 @@ def check(query: str, keys: Path = ()) -> None:
     except OverflowError:
         raise SpecError(f"{quote(query)} is not a JSONPath query: it holds a number that is too large", keys) from None
     except Exception as fault:
-        if type(fault).__module__.partition(".")[0] != "jsonpath":
+        if not _is_librarys(fault):
             raise
         raise SpecError(f"{quote(query)} is not a JSONPath query: {str(fault).splitlines()[0]}", keys) from None
+    if not regex and _bounded(query) is None:
+        raise SpecError(f"{quote(query)}: match and search can take any time; they are for webhooks alone", keys)
 
 
 def steps(query: str) -> list[str | int] | None:
@@ -44,15 +53,113 @@ def steps(query: str) -> list[str | int] | None:
 
 
 def find(query: str, data: Any) -> list[Any]:
-    """What a checked query finds in plain data, in its order; nothing in data that is nested too deep for it."""
-    try:
-        found: list[Any] = _compiled(query).findall(data)
-    except RecursionError:  # a `..` goes a hundred deep: whoever may write the data must not end who looks at it
+    """What a checked query finds in plain data, in its order.
+
+    Query and data are other people's, and everybody waits meanwhile. So nothing is found where the data is nested too
+    deep (a `..` goes a hundred deep) or more than `MOST_LOOKED_AT` values would be looked at, and by no query that
+    holds a regular expression.
+    """
+    compiled = _bounded(query)
+    if compiled is None:
         return []
-    return found
+    try:
+        found = compiled.findall(_seen(data, _Looks()))
+    except (RecursionError, _TooManyError):
+        return []
+    return [each.plain if isinstance(each, _Seen) else each for each in found]
+
+
+class _TooManyError(Exception):
+    """More values would be looked at than may be."""
+
+
+class _Looks:
+    """How many more may be looked at."""
+
+    def __init__(self) -> None:
+        self._left = MOST_LOOKED_AT
+
+    def take(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyError
+
+
+class _Seen:
+    """A value that holds others: to look at one of them counts."""
+
+    def __init__(self, plain: Any, looks: _Looks) -> None:
+        self.plain = plain
+        self._looks = looks
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def _inner(self, value: Any) -> Any:
+        self._looks.take()
+        return _seen(value, self._looks)
+
+
+class _SeenMapping(_Seen, Mapping[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        return self._inner(self.plain[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plain)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _SeenMapping) or self.plain.keys() != other.plain.keys():
+            return False
+        return all(self[key] == other[key] for key in self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _SeenList(_Seen, Sequence[Any]):
+    def __getitem__(self, at: Any) -> Any:
+        found = self.plain[at]
+        return [self._inner(each) for each in found] if isinstance(at, slice) else self._inner(found)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._inner, self.plain)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _SeenList) or len(self) != len(other):
+            return False
+        return all(one == another for one, another in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _seen(value: Any, looks: _Looks) -> Any:
+    if isinstance(value, Mapping):
+        return _SeenMapping(value, looks)
+    return _SeenList(value, looks) if isinstance(value, list | tuple) else value
+
+
+def _is_librarys(fault: Exception) -> bool:
+    return type(fault).__module__.partition(".")[0] == "jsonpath"
 
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(query: str) -> Any:
+    return _environment().compile(query)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bounded(query: str) -> Any:
+    """The same, of a query without regular expressions; None of another one."""
+    environment = _environment()
+    for function in _REGEX:
+        del environment.function_extensions[function]
+    try:
+        return environment.compile(query)
+    except Exception as fault:
+        if not _is_librarys(fault):
+            raise
+        return None
+
+
+def _environment() -> Any:
     # When it is needed: it takes a tenth of a second to import, and few documents have a query.
-    return importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).compile(query)
+    return importlib.import_module("jsonpath").JSONPathEnvironment(strict=True)

@@ -164,7 +164,7 @@ def check_secret(source: FromSecret, keys: Path) -> None:
     if source.name and not _NAME.fullmatch(source.name):
         raise SpecError("names no Secret", (*keys, "name"))
     if source.name_from_json_path:
-        jsonpath.check(source.name_from_json_path, (*keys, "nameFromJSONPath"))
+        jsonpath.check(source.name_from_json_path, (*keys, "nameFromJSONPath"), regex=False)
     if not webhook.is_secret_key(source.key):
         raise SpecError("names no key of a Secret", (*keys, "key"))
 
@@ -287,5 +287,5 @@ def check_verdict(verdict: Verdict, keys: Path) -> None:
         raise SpecError("belongs to a condition; leave it out", (*keys, "status"))
     if verdict.when is not None:
         faults = Faults()
-        webhook.check_comparison(verdict.when, (*keys, "when"), faults)
+        webhook.check_comparison(verdict.when, (*keys, "when"), faults, regex=False)
         faults.settle()

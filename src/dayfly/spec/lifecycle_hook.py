@@ -309,4 +309,4 @@ def _check_source(wanted: HookInput, keys: Path) -> None:
     if wanted.value_from_step is not None:
         check_step_output(wanted.value_from_step, (*keys, "valueFromStep"))
     if wanted.value_from_target is not None:
-        jsonpath.check(wanted.value_from_target, (*keys, "valueFromTarget"))
+        jsonpath.check(wanted.value_from_target, (*keys, "valueFromTarget"), regex=False)

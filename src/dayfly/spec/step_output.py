@@ -68,7 +68,7 @@ def check(output: Output, keys: Path, work: Work) -> None:
     if output.value_from_path is not None:
         names.check_path(output.value_from_path, (*keys, "valueFromPath"))
     if output.value_from_json_path is not None:
-        jsonpath.check(output.value_from_json_path, (*keys, "valueFromJSONPath"))
+        jsonpath.check(output.value_from_json_path, (*keys, "valueFromJSONPath"), regex=work == "webhook")
     if output.value_from_header is not None and not webhook.is_header(output.value_from_header):
         raise SpecError("is not the name of a header", (*keys, "valueFromHeader"))
     if output.value_from_secret is not None:

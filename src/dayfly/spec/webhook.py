@@ -356,10 +356,10 @@ def _check_poll(poll: Poll, keys: Path, faults: Faults) -> None:
         check_comparison(poll.failed, (*keys, "failed"), faults)
 
 
-def check_comparison(comparison: Comparison, keys: Path, faults: Faults) -> None:
-    """The rules of one comparison; what is wrong goes to `faults`."""
+def check_comparison(comparison: Comparison, keys: Path, faults: Faults, *, regex: bool = True) -> None:
+    """The rules of one comparison; what is wrong goes to `faults`. `regex`: as for `jsonpath.check`."""
     with faults:
-        jsonpath.check(comparison.path, (*keys, "path"))
+        jsonpath.check(comparison.path, (*keys, "path"), regex=regex)
     with faults:
         if not comparison.in_:
             raise SpecError("names no value; write what the path is compared with", (*keys, "in"))
