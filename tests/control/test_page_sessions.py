@@ -149,6 +149,15 @@ def test_by_the_cookie_nobody_makes_keys_tokens_or_links(as_page):
         (LINKS, {}),
     ):
         assert "with a key alone" in as_page("POST", path, body).error
+        if path != LINKS:
+            assert "with a key alone" in as_page("DELETE", f"{path}/1").error
+
+
+def test_by_the_cookie_a_sandbox_may_be_called_like_a_key_or_a_token(as_page):
+    for name in ("keys", "keys-of-team", "tokens", "page"):
+        at = f"/api/v2/orgs/local/sandboxes/{name}"
+        assert as_page("PUT", at, BOX).status == 200, name
+        assert as_page("DELETE", at).status == 200, name
 
 
 def test_signing_out_ends_the_session_and_the_audit_has_both(client, as_page):

@@ -58,10 +58,8 @@ PAGE: tuple[Guard, ...] = (
     guard(
         "another site changes things by the cookie",
         EXCHANGE,
-        """            if trouble := auth.stranger(request.headers):
-                raise ApiError(403, trouble)
-""",
-        "",
+        "(trouble := auth.stranger(request.headers)):",
+        '(trouble := ""):',
         TESTS + "another_site_can_change_nothing_by_the_cookie_and_sign_nobody_in[sqlite-wrong0]",
     ),
     guard(
@@ -74,8 +72,8 @@ PAGE: tuple[Guard, ...] = (
     guard(
         "a session makes keys that outlive it",
         EXCHANGE,
-        "if any(part in path for part in _NOT_BY_PAGE):",
-        'if path == "":',
+        "if self._path in _NOT_BY_PAGE and",
+        "if not self._path and",
         TESTS + "by_the_cookie_nobody_makes_keys_tokens_or_links[sqlite]",
     ),
     guard(

@@ -47,7 +47,9 @@ log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 _READS = ("GET", "HEAD", "OPTIONS")
-_NOT_BY_PAGE = ("/keys", "/tokens", "/page/links")
+_KEYS, _TOKENS = "/orgs/{org}/keys", "/orgs/{org}/clusters/{name}/tokens"
+# By the table: an object's own name may be one of these words.
+_NOT_BY_PAGE = frozenset({_KEYS, f"{_KEYS}/{{id}}", _TOKENS, f"{_TOKENS}/{{id}}", "/page/links"})
 _YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
 _LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this cannot be written
 
@@ -89,6 +91,8 @@ class Address:
         method = "GET" if request.method == "HEAD" else request.method
         if method not in self._methods:
             raise ApiError(405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow})
+        if self._path in _NOT_BY_PAGE and method not in _READS and not auth.key_of(request.headers):
+            raise ApiError(403, "keys, tokens and links are given out with a key alone: by the command line")
         role, handler = self._methods[method]
         if role is not None and auth.caller(request).role < role:
             has = auth.caller(request).role.word
@@ -223,13 +227,11 @@ class AuthMiddleware:
         caller = await self._caller(request)
         if caller is None:
             raise _no_key()
-        if auth.crossed(request.headers) and not auth.key_of(request.headers):
+        is_keyless = not auth.key_of(request.headers)
+        if is_keyless and auth.crossed(request.headers):
             raise ApiError(403, "only the page of this very server is let in without a key")
-        if request.method not in _READS and not auth.key_of(request.headers):
-            if trouble := auth.stranger(request.headers):
-                raise ApiError(403, trouble)
-            if any(part in path for part in _NOT_BY_PAGE):
-                raise ApiError(403, "keys, tokens and links are given out with a key alone: by the command line")
+        if is_keyless and request.method not in _READS and (trouble := auth.stranger(request.headers)):
+            raise ApiError(403, trouble)
         if self._rate is not None and (wait := self._rate.take(caller.org, caller.key_id)):
             text = f"too many requests with the key {caller.key_id}; come again in {wait} s"
             raise ApiError(429, text, {"Retry-After": str(wait)})
