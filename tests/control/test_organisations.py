@@ -14,6 +14,7 @@ from control import wishes
 from control.client import Client, wait_for
 from dayfly.control import exchange, keys, tokens
 from dayfly.control.picture import Picture
+from dayfly.control.store import StoreError
 
 
 @dataclasses.dataclass
@@ -138,6 +139,29 @@ def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, m
     assert time.monotonic() - began < 25
     assert made.client.call("GET", "sandboxes").status == 401
     assert client.call("DELETE", f"keys/{made.id}").status == 404
+
+
+def test_what_waits_while_the_store_is_away_is_told_so_and_not_that_its_key_is_none(client, monkeypatch):
+    """Whoever hears 503 comes again; whoever hears 401 looks for another key."""
+    waits, changed = threading.Event(), Picture.changed
+
+    def noted(self, uid, version, seconds):
+        waits.set()
+        return changed(self, uid, version, seconds)
+
+    async def away(_self, _key):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Picture, "changed", noted)
+    monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
+    made = key(client, "viewer")
+    client.put("sandboxes/sb1", wishes.empty())
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
+        assert waits.wait(20)
+        monkeypatch.setattr(keys.StoredKeys, "caller", away)
+        answer = asked.result()
+    assert (answer.status, "the disk is full" in answer.error) == (503, True)
 
 
 def test_a_cluster_is_added_for_an_agent_and_removed(client):

@@ -187,6 +187,7 @@ class AuthMiddleware:
     async def _while_good(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reading may take long: what waits for news ends soon after its key is revoked or has expired."""
         begun = False
+        why: StoreError | None = None
 
         async def noted(message: Message) -> None:
             nonlocal begun
@@ -207,12 +208,13 @@ class AuthMiddleware:
                     break
         except StoreError as fault:
             log.warning("a request is cut off, since nobody knows whether its key is still good: %s", fault)
+            why = fault
         finally:
             cut = answering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await answering
         if cut and not begun:
-            await refuse(_no_key())(scope, receive, send)
+            await refuse(why or _no_key())(scope, receive, send)
 
     async def _check(self, request: Request, path: str) -> Caller | None:
         host = request.headers.get("host", "")
