@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sqlite3
 import threading
 import time
@@ -10,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from control import wishes
-from control.client import Client, wait_for
+from control import databases, wishes
+from control.client import Client, serving, wait_for
+from control.fake_host import FakeHost
 from dayfly.control import exchange, keys, tokens
+from dayfly.control.agents import agents
+from dayfly.control.link import Link
 from dayfly.control.picture import Picture
 from dayfly.control.store import StoreError
 
@@ -177,6 +181,66 @@ def test_a_cluster_is_added_for_an_agent_and_removed(client):
     assert client.call("GET", "sandboxes/sb1").status == 404, "nobody has ever heard of it"
     assert client.delete("clusters/far") == {}
     assert client.call("GET", "clusters/far").status == 404
+
+
+def group(**more):
+    return {"spec": {"match": {"label": {"key": "team", "value": "a*"}}, **more}}
+
+
+def test_a_cluster_stays_while_a_route_group_has_its_run_there(client):
+    """Nobody else could ever end the group: who is to be told is gone."""
+    client.put("clusters/far", None)
+    client.put("routegroups/rg1", group(cluster="far"))
+    answer = client.call("DELETE", "clusters/far", {})
+    assert answer.status == 400
+    assert "in use by route group(s): rg1; delete" in answer.error
+    client.delete("routegroups/rg1")
+    wait_for(lambda: client.call("GET", "routegroups/rg1").status == 404)
+    assert client.delete("clusters/far") == {}
+
+
+def test_a_group_for_an_agent_that_never_came_ends_at_once_also_where_one_is_waited_for(tmp_path, blank, monkeypatch):
+    waited_for, meet = threading.Event(), agents.Agents._meet
+    monkeypatch.setattr(agents.Agents, "_meet", lambda self, at: (meet(self, at), waited_for.set())[0])
+    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
+        client.put("clusters/far", None)
+        assert waited_for.wait(20)
+        client.put("routegroups/rg1", group(cluster="far"))
+        client.delete("routegroups/rg1")
+        assert client.call("GET", "routegroups/rg1").status == 404, "nobody has ever heard of it"
+
+
+@pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", wishes.empty), ("routegroups/rg1", group)])
+def test_nothing_is_written_for_a_cluster_that_is_removed_meanwhile(tmp_path, blank, monkeypatch, what, wish):
+    waited_for, meet = threading.Event(), agents.Agents._meet
+    monkeypatch.setattr(agents.Agents, "_meet", lambda self, at: (meet(self, at), waited_for.set())[0])
+    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
+
+        async def removed(*_):
+            databases.sql(client.store, "DELETE FROM clusters WHERE name = 'far'")
+
+        client.put("clusters/far", None)
+        assert waited_for.wait(20)
+        monkeypatch.setattr(Link, "admit", removed)
+        answer = client.call("PUT", what, wish(cluster="far"))
+        assert answer.status == 400
+        assert 'no cluster "far"; this server has local;' in answer.error
+        assert client.call("GET", what).status == 404
+
+
+def test_a_cluster_that_was_added_for_an_agent_and_is_the_server_s_own_now_is_told_of_ends(tmp_path, blank):
+    where = shutil.copy(blank, tmp_path)
+    host = FakeHost()
+    with serving(where, {"local": host}) as client:
+        client.put("clusters/far", None)
+    with serving(where, {"local": host, "far": host}) as client:
+        client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+        [uid] = host.offers
+        client.delete("sandboxes/sb1")
+        assert host.closed[uid].reason == "Deleted"
+        assert client.get("sandboxes/sb1")["status"]["reason"] == "Deleting"
 
 
 def test_a_sandbox_waits_for_an_agent_that_has_not_come_yet(client):

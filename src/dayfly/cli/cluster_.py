@@ -43,7 +43,7 @@ def list_(output: str | None) -> None:
 @options.server
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove a cluster that no sandbox is for, and its tokens."""
+    """Remove a cluster that no sandbox or route group is for, and its tokens."""
     Client.open().delete("clusters", name)
     show.talk(f'Removed cluster "{name}".')
 

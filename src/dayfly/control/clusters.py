@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from dayfly.control import audit, auth, openapi, tokens
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import page, rfc3339, serve
-from dayfly.control.tables import clusters, organisations, sandboxes
+from dayfly.control.tables import clusters, organisations, route_groups, sandboxes
 from dayfly.plan.reason_words import CATALOGUE, SECTIONS
 from dayfly.spec.errors import SpecError, quote
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.control.link import Link
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
 
 LONGEST_NAME = 255
+# What has a run in a cluster, which nobody could end without it.
+_LIVING = {sandboxes: "sandbox(es)", route_groups: "route group(s)"}
 
 
 class Clusters:
@@ -115,9 +118,10 @@ class Clusters:
         name = (await self._agents(request, "cannot be removed")).name
 
         def work(rows: Rows) -> None:
-            users = rows.execute(rows.select(sandboxes.c.name).where(sandboxes.c.cluster == name).limit(10)).scalars()
-            if living := ", ".join(sorted(users)):
-                raise ApiError(400, f"cluster {quote(name)} is in use by sandbox(es): {living}; delete them first")
+            for table, what in _LIVING.items():
+                users = rows.execute(rows.select(table.c.name).where(table.c.cluster == name).limit(10)).scalars()
+                if living := ", ".join(sorted(users)):
+                    raise ApiError(400, f"cluster {quote(name)} is in use by {what}: {living}; delete them first")
             rows.execute(rows.delete(clusters).where(clusters.c.name == name, clusters.c.agent))
             audit.note(rows, audit.who(request), "delete", f"clusters/{name}")
 
@@ -205,10 +209,13 @@ def names(rows: Rows) -> set[str]:
     return set(rows.execute(rows.select(clusters.c.name).where(clusters.c.agent)).scalars())
 
 
-def is_unheard(rows: Rows, name: str) -> bool:
-    """Whether a cluster was added for an agent and none has ever connected: nothing that is for it has begun."""
+def is_unheard(rows: Rows, name: str, link: Link | None) -> bool:
+    """Whether a cluster was added for an agent and none has ever connected: nothing that is for it has begun.
+
+    `link` leads to whoever serves it now. A host of this server's own needs no agent: it has heard of everything.
+    """
     row = find(rows, name)
-    return row is not None and row.agent and row.connected_at is None
+    return row is not None and row.agent and row.connected_at is None and (link is None or link.shared)
 
 
 def _list(known: list[str]) -> str:

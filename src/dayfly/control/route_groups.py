@@ -260,9 +260,7 @@ class RouteGroups:
         known = sorted(filter(who.scope.takes_cluster, added | self._links.clusters(who.org)))
         cluster = wish.spec.cluster or self._first_of(who.org, known)
         if cluster not in known:
-            names = ", ".join(known) or "none yet"
-            problem = f"no cluster {quote(cluster)}; this server has {names}; leave it out for sandboxes of any"
-            raise SpecError(problem, ("spec", "cluster"))
+            raise _no_cluster(cluster, known)
         record = GroupRecord(
             org=who.org,
             uid=str(uuid.uuid4()),
@@ -282,7 +280,13 @@ class RouteGroups:
         compiled = await shelf.read(lambda rows: shelves.compiled(rows, record, place, {}))
         if link is not None:
             await link.admit(compiled.documents, compiled.forks)
-        stored = await shelf.write(lambda rows: _save(rows, who, "create", record))
+
+        def save(rows: Rows) -> GroupRecord:
+            if (link is None or link.shared) and cluster not in clusters.names(rows):
+                raise _no_cluster(cluster, known)  # it was removed meanwhile
+            return _save(rows, who, "create", record)
+
+        stored = await shelf.write(save)
         await self._sync.tell(stored, shelves.Meant(compiled, place, {}))
         return await self._shown(who, stored)
 
@@ -323,7 +327,7 @@ class RouteGroups:
             action = "abandon" if marked.abandon else "delete"
             stored = _save(rows, who, action, marked) if who is not None else group_records.save(rows, marked)
             # Nobody has ever heard of it: it is over already.
-            over = self._sync.link(marked) is None and clusters.is_unheard(rows, marked.cluster)
+            over = clusters.is_unheard(rows, marked.cluster, self._sync.link(marked))
             if over:
                 group_records.archive(rows, stored, _now())
             return stored, over
@@ -337,6 +341,12 @@ class RouteGroups:
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"route group {quote(record.name)} is being deleted and waits for: {report.message}"
             raise ApiError(409, f"{text}; apply it again once it is gone")
+
+
+def _no_cluster(name: str, known: list[str]) -> SpecError:
+    there = ", ".join(each for each in known if each != name) or "none yet"
+    problem = f"no cluster {quote(name)}; this server has {there}; leave it out for sandboxes of any"
+    return SpecError(problem, ("spec", "cluster"))
 
 
 def _save(rows: Rows, who: Who, action: str, record: GroupRecord) -> GroupRecord:

@@ -260,7 +260,7 @@ class Sandboxes:
         record, compiled = await self._store.of(org).read(understand)
 
         def save(rows: Rows) -> Record:
-            if link is None:
+            if link is None or link.shared:
                 self._check_cluster(rows, who, cluster)  # it may have been removed meanwhile
             _note(rows, who, "create", record)
             return records.save(rows, record, declares=place.declares)
@@ -276,7 +276,7 @@ class Sandboxes:
         """Refuse a cluster that nobody serves and nobody has added for an agent to connect."""
         added = clusters.names(rows)
         if cluster not in added:
-            there = filter(who.scope.takes_cluster, added | self._links.clusters(rows.org))
+            there = filter(who.scope.takes_cluster, (added | self._links.clusters(rows.org)) - {cluster})
             known = ", ".join(sorted(there)) or "none yet"
             how = "one machine can be several: dayfly up --cluster NAME; one with an agent: dayfly cluster add NAME"
             raise SpecError(f"no cluster {quote(cluster)}; this server has {known}; {how}", ("spec", "cluster"))
@@ -349,7 +349,7 @@ class Sandboxes:
         """Write down an end that is asked for. Nothing is left to tell of one that nobody has ever heard of."""
         stored = records.save(rows, marked, declares=self._declares(rows, marked))
         _note(rows, who, "abandon" if marked.abandon else "delete", marked)
-        if not clusters.is_unheard(rows, marked.cluster):
+        if not clusters.is_unheard(rows, marked.cluster, self._sync.link(marked)):
             return stored
         records.archive(rows, marked, _now())
         return None
