@@ -103,6 +103,17 @@ def test_a_newer_schema_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("folder", ["is it?", "a#b", "100%20", "x&uri=true"])
+def test_a_file_lies_where_it_is_said_to_whatever_the_folder_is_called(tmp_path, folder):
+    """Elsewhere it would be open to others' eyes, and another home's."""
+    path = tmp_path / folder / "control.db"
+    path.parent.mkdir()
+    Store.open(path).close()
+    assert path.stat().st_size > 0
+    assert path.stat().st_mode & 0o077 == 0
+    assert [each.name for each in tmp_path.iterdir()] == [folder]
+
+
 def test_what_is_no_database_is_said_to_be_none(tmp_path):
     path = tmp_path / "control.db"
     path.write_bytes(b"hello, this is a plain text file" * 100)

@@ -212,7 +212,7 @@ def may_come_again(fault: exc.DBAPIError) -> bool:
 
 def _sqlite(path: str, begin_with: str, most: int, *more: str) -> Engine:
     engine = create_engine(
-        f"sqlite:///{path}",
+        URL.create("sqlite", database=path),  # not as text, in which ? and % mean something
         # Threads take turns with a connection; no two have the same at once.
         connect_args={"check_same_thread": False},
         pool_size=most,
