@@ -54,6 +54,16 @@ def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
     refused(cli("sandbox", "list"), 1, "the server answered 500 without giving a reason")
 
 
+@pytest.mark.parametrize("body", [b"", b"<html>moved</html>", {}])
+def test_who_is_led_elsewhere_has_done_nothing_there(cli: Cli, fake: Fake, body: object):
+    """As by a proxy that wants https: its empty answer is neither an empty list nor a key that is revoked."""
+    for method, path in (("GET", "sandboxes"), ("DELETE", "keys/abc")):
+        fake.say(method, path, body, status=308)
+    said = "is not Dayfly: it answers 308, which leads elsewhere"
+    refused(cli("sandbox", "list"), 6, said)
+    refused(cli("key", "delete", "abc"), 6, said)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

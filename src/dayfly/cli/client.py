@@ -21,6 +21,7 @@ __all__ = ["CLUSTER", "ORGANISATION", "START", "Address", "ApiError", "Client", 
 
 CLUSTER = "local"
 UNAUTHORIZED = 401
+_REDIRECTED, _FAULTS = 300, 400
 SERVER = "dayfly.server"
 """Where the command line's context has the name of `--server`."""
 TIMEOUT = 30
@@ -147,11 +148,14 @@ class Client:
         return response.status, response.body
 
     def _understood(self, status: int, answer: bytes) -> Any:
+        if _REDIRECTED <= status < _FAULTS:
+            # Not followed: the key is for this server alone. And nothing was done, however empty the answer is.
+            raise self._connection.silent(f"is not Dayfly: it answers {status}, which leads elsewhere")
         try:
             content = json.loads(answer) if answer else {}
         except ValueError:
             raise self._connection.silent(f"is not Dayfly: it answers {status} without JSON") from None
-        if status < 400:
+        if status < _FAULTS:
             return content
         error = content.get("error") if isinstance(content, dict) else None
         fault = refusal(status, str(error or f"the server answered {status} without giving a reason"))
