@@ -43,15 +43,24 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
     if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
         raise CliError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
     trusted = _authorities(ca) if ca else ""
-    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else _piped()
     address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name, ca=trusted)
     client = Client(address)
     found = client.request("GET", "/api/v2/orgs", {})
     client.close()
-    org, user = found["orgs"][0]["name"], found["user"]
-    rights = words(user.get("role", ""), user.get("scope", ()))
+    try:
+        org, user = str(found["orgs"][0]["name"]), found["user"]
+        rights = words(user.get("role", ""), user.get("scope", ()))
+    except (LookupError, TypeError, AttributeError):
+        message = f"{address.url} is not Dayfly: it names no organisation of this key"
+        raise CliError(Exit.NO_SERVER, message, "ask whoever runs the server for its address") from None
     servers.put(Home.find(), name, servers.Server(address.url, org, address.key, trusted))
     show.talk(f'Logged in to {address.url} (organisation "{org}", {rights}); ask it with: --server {name}')
+
+
+def _piped() -> str:
+    """The first line of standard input; what is no text in it is no part of a key either."""
+    return sys.stdin.buffer.readline().decode(errors="replace")
 
 
 def _authorities(path: str) -> str:

@@ -164,6 +164,8 @@ def _run(arguments: list[str]) -> int:
         return Exit.USAGE
     except BrokenPipeError:
         return 128 + 13  # whoever read our output has seen enough
+    except click.exceptions.Abort:  # at a question, before anything was asked of anybody
+        return _say("interrupted; nothing was done", 128 + 2)
     except KeyboardInterrupt:
         return _say("interrupted; the server goes on with what it was asked to do, see: dayfly status", 128 + 2)
     except Exception as fault:  # noqa: BLE001 # the last line of defence: no traceback ever

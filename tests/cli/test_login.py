@@ -1,0 +1,41 @@
+"""Logging in where something is odd: no key, none that is one, another server than ours, an address of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cli.command import Cli, refused
+from cli.fake import Fake, serving
+
+
+@pytest.mark.parametrize("by", ["Ctrl-C", "Ctrl-D"])
+def test_whoever_gives_no_key_after_all_is_told_of_no_fault_of_ours(cli: Cli, by: str):
+    ours, theirs = os.openpty()
+    # In a session of its own, so that it asks this terminal and not that of whoever runs the test.
+    process = cli.start("login", "http://127.0.0.1:1", stdin=theirs, start_new_session=True)
+    os.close(theirs)
+    assert process.stderr.read(3) == b"Key"
+    if by == "Ctrl-C":
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(ours, b"\x04")
+    assert process.wait(30) == 128 + signal.SIGINT
+    assert b"dayfly: interrupted; nothing was done" in process.stderr.read()
+    os.close(ours)
+
+
+def test_a_key_that_is_no_text_is_no_key(cli: Cli):
+    done = cli("login", "http://127.0.0.1:1", stdin=b"\xff\xfe\n", PYTHONIOENCODING="utf-8:strict")
+    refused(done, 5, "the key contains characters that no key has")
+
+
+@pytest.mark.parametrize("says", [[], {}, {"orgs": [], "user": {}}, {"orgs": [{"name": "a"}]}, {"orgs": 1, "user": 2}])
+def test_another_server_than_ours_is_called_that(cli: Cli, says: object):
+    fake = Fake()
+    fake.say("GET", "/api/v2/orgs", says)
+    with serving(fake) as url:
+        refused(cli("login", url, stdin="k"), 6, f"{url} is not Dayfly: it names no organisation of this key")
+    assert not (cli.home / "servers").exists()
