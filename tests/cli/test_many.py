@@ -115,6 +115,7 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
         (("get", "--server", "none", "--context", "c"), 2, "name two different places"),
         (("audit", "--since", "7"), 2, "write what --verify printed"),
+        (("key", "create", "ci", "--expires", "0"), 2, "--expires is at least 1s"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, arguments, code, says):

@@ -93,6 +93,10 @@ def test_what_is_not_the_whole_key_opens_nothing(client, change):
         ({"name": "a\nb", "role": "viewer"}, "name: must be"),
         ({"name": "a", "role": "viewer", "org": "other"}, "org: unknown field"),
         ({"name": "a", "role": "viewer", "expiresInSeconds": -1}, "expiresInSeconds: must be"),
+        ({"name": "a", "role": "viewer", "expiresInSeconds": 0}, "expiresInSeconds: must be"),
+        ({"name": "a", "role": "viewer", "expiresInSeconds": False}, "expiresInSeconds: must be"),
+        ({"name": "a", "role": "viewer", "scope": ""}, "scope: must be a list"),
+        ({"name": "a", "role": "viewer", "scope": {}}, "scope: must be a list"),
         ({"name": "a", "role": ["viewer"]}, "role: must be"),
     ],
 )

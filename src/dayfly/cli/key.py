@@ -35,6 +35,8 @@ def command() -> None:
 @options.output
 def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], output: str | None) -> None:
     """Create a key and print it. It is shown only this once."""
+    if expires is not None and expires < 1:
+        raise click.UsageError("--expires is at least 1s", click.get_current_context())
     body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     body |= {"scope": list(scope)} if scope else {}
     made = Client.open().post("keys", body=body)

@@ -182,22 +182,23 @@ def _wish(body: Any) -> tuple[str, Role, int, Scope]:
     faults = Faults()
     for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
         faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))
-    name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds") or 0
+    name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds")
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         problem = f"must be one line of at most {LONGEST_NAME} printable characters"
         faults.found.append(SpecError(problem, ("name",)))
     if not isinstance(role, str) or role not in ROLES:
         faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= 3660 * DAY_S:
-        problem = "must be a whole number of seconds, at most ten years; without it the key does not expire"
+    # Not 0: who has no time left to give means anything but a key for ever.
+    if seconds is not None and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
+        problem = "must be a whole number of seconds from 1 to ten years; without it the key does not expire"
         faults.found.append(SpecError(problem, ("expiresInSeconds",)))
     scope = WHOLE
     with faults:
-        scope = scopes.read(body.get("scope") or [])
+        scope = scopes.read([] if body.get("scope") is None else body["scope"])
     if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
         faults.found.append(SpecError(f"plugin: is for the role admin, since a {role} publishes none", ("scope",)))
     faults.settle()
-    return str(name), ROLES[str(role)], int(seconds), scope
+    return str(name), ROLES[str(role)], int(seconds or 0), scope
 
 
 class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
