@@ -100,6 +100,16 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         assert "is not there any more" in since.err
 
 
+def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
+    """Under Linux all of 127.0.0.0/8 is this machine."""
+    key = cli("server", "init", "acme").out.strip()
+    server = cli.start("server", "--listen", "127.0.0.2:0")
+    url = server.stderr.readline().decode().split()[-1]
+    assert url.startswith("http://127.0.0.2:")
+    done = cli("sandbox", "list", DAYFLY_URL=url, DAYFLY_ORG="acme", DAYFLY_API_KEY=key)
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -88,7 +88,7 @@ def test_other_credentials_are_no_key(filled, given):
     assert filled.call("GET", "sandboxes", headers=headers).status == 401
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]", "LocalHost:1", "127.0.0.1:99999"])
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]", "LocalHost:1", "127.0.0.1:99999", "127.0.0.2:80"])
 def test_loopback_names_are_answered(filled, name):
     assert filled.call("GET", "sandboxes", headers={"Host": name}).status == 200
 

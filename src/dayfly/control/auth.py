@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+import ipaddress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -174,11 +175,17 @@ def program(headers: Headers) -> str:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Whether a Host header names this machine by a loopback name, with any port.
+    """Whether a Host header names this machine by a loopback name or address, with any port.
 
-    A page of another site that had its own name resolved to 127.0.0.1 still says its own name here.
+    A page of another site that had its own name resolved to 127.0.0.1 still says its own name here; an address is
+    nobody's name. There are more of them than one: a server may listen at 127.0.0.2.
     """
     name, colon, port = host.rpartition(":")
     if not colon or not port.isdigit():
         name = host
-    return name.lower() in LOOPBACK_NAMES
+    if name.lower() in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(name[1:-1] if name[:1] + name[-1:] == "[]" else name).is_loopback
+    except ValueError:
+        return False
