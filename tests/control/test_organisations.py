@@ -247,6 +247,19 @@ def test_a_cluster_that_was_added_for_an_agent_and_is_the_server_s_own_now_is_to
         assert client.get("sandboxes/sb1")["status"]["reason"] == "Deleting"
 
 
+def test_no_page_of_the_clusters_leaves_one_out_where_the_database_has_an_order_of_its_own(postgres):
+    """In English `a` comes before `B`, and in ASCII behind it."""
+    settings = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+    postgres.administrate(f"CREATE DATABASE in_english OWNER {databases.OWNER} {settings}")
+    with serving(postgres.url("in_english"), {"local": FakeHost()}) as client:
+        for name in ("B", "a", "Z"):
+            client.put(f"clusters/{name}", None)
+        found = [""]
+        while page := client.get(f"clusters?limit=1&after={found[-1]}"):
+            found.append(page[0]["name"])
+    assert found[1:] == ["B", "Z", "a", "local"]
+
+
 def test_a_sandbox_waits_for_an_agent_that_has_not_come_yet(client):
     client.put("clusters/far", None)
     stored = client.put("sandboxes/sb1", wishes.empty(cluster="far"))

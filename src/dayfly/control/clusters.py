@@ -166,8 +166,9 @@ class Clusters:
         own, shelf = self._own.get(org, frozenset()), self._store.of(org)
 
         def read(rows: Rows) -> list[Row[Any]]:
-            found = rows.execute(rows.select(clusters).order_by(clusters.c.name))
-            return [row for row in found if row.agent or row.name in own]
+            found = (row for row in rows.execute(rows.select(clusters)) if row.agent or row.name in own)
+            # Not by the database, which has an order of its own: pages begin behind a name as we compare it.
+            return sorted(found, key=lambda row: row.name)
 
         def write(rows: Rows) -> list[Row[Any]]:
             new = sorted(own - {row.name for row in read(rows)})
