@@ -14,7 +14,7 @@ import pytest
 from control import databases, wishes
 from control.client import Client, serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import exchange, keys, tokens
+from dayfly.control import audit, exchange, keys, tokens
 from dayfly.control.agents import agents
 from dayfly.control.link import Link
 from dayfly.control.picture import Picture
@@ -147,6 +147,17 @@ def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, m
     assert time.monotonic() - began < 25
     assert made.client.call("GET", "sandboxes").status == 401
     assert client.call("DELETE", f"keys/{made.id}").status == 404
+
+
+def test_a_key_reads_also_where_its_last_use_cannot_be_written_down(client, monkeypatch):
+    def full(*_):
+        raise StoreError("the disk is full")
+
+    made = key(client, "member")
+    monkeypatch.setattr(keys, "_note", full)
+    assert made.client.get("sandboxes") == []
+    monkeypatch.setattr(audit, "note", full)
+    assert made.client.call("PUT", "sandboxes/sb1", wishes.empty()).status == 503
 
 
 def test_what_waits_while_the_store_is_away_is_told_so_and_not_that_its_key_is_none(client, monkeypatch):

@@ -9,6 +9,7 @@ real one from an example by its last six characters (`checksum`), without asking
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
 import string
@@ -24,6 +25,7 @@ from dayfly.control.auth import Caller, Role
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
 from dayfly.control.scopes import WHOLE, Scope
+from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.tables import api_keys, organisations, page_sessions
 from dayfly.spec.errors import Faults, SpecError, quote
 
@@ -62,7 +64,9 @@ class StoredKeys:
             return None
         now = _now()
         if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
-            await self._shelf.write(lambda rows: _note(rows, id_, now))
+            # A disk that is full takes no note, and is read all the same; a change says so by itself.
+            with contextlib.suppress(StoreError, ConflictError):
+                await self._shelf.write(lambda rows: _note(rows, id_, now))
         return _caller(row)
 
     async def holder(self, key_id: str) -> Caller | None:
