@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -273,6 +274,14 @@ def test_there_are_not_too_many(client, monkeypatch):
     client.put(GROUP, group("x"))
     answer = client.call("PUT", "routegroups/other", group())
     assert (answer.status, "there are 1 route groups, and more are not allowed" in answer.error) == (409, True)
+
+
+def test_there_are_not_too_many_of_those_that_come_at_once_either(client, monkeypatch):
+    monkeypatch.setattr(route_groups, "MOST_GROUPS", 2)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: client.call("PUT", f"routegroups/rg{number}", group()), range(8)))
+    assert sorted(answer.status for answer in answers) == [200] * 2 + [409] * 6
+    assert len(client.get("routegroups")) == 2
 
 
 def test_a_restarted_server_knows_it_all(tmp_path, blank):

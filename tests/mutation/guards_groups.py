@@ -102,8 +102,8 @@ GROUPS: tuple[Guard, ...] = (
     guard(
         "a server takes any number of groups",
         CONTROL,
-        "        if there >= MOST_GROUPS:",
-        "        if there < 0:",
+        "            if there >= MOST_GROUPS:",
+        "            if there < 0:",
         f"{SERVED}there_are_not_too_many",
     ),
     guard(

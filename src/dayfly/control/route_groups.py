@@ -272,9 +272,6 @@ class RouteGroups:
             updated_at=now,
             unmatched_since=now,
         )
-        there = await shelf.read(lambda rows: len(group_records.roll(rows)))
-        if there >= MOST_GROUPS:
-            raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
         link = self._sync.link(record)
         place = link.place() if link is not None else HERE
         compiled = await shelf.read(lambda rows: shelves.compiled(rows, record, place, {}))
@@ -284,6 +281,9 @@ class RouteGroups:
         def save(rows: Rows) -> GroupRecord:
             if (link is None or link.shared) and cluster not in clusters.names(rows):
                 raise _no_cluster(cluster, known)  # it was removed meanwhile
+            there = sum(each.name != record.name for each in group_records.roll(rows))
+            if there >= MOST_GROUPS:
+                raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
             return _save(rows, who, "create", record)
 
         stored = await shelf.write(save)
