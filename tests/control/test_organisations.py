@@ -14,11 +14,11 @@ import pytest
 from control import databases, wishes
 from control.client import Client, serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import audit, exchange, keys, tokens
+from dayfly.control import audit, clusters, exchange, keys, tables, tokens
 from dayfly.control.agents import agents
 from dayfly.control.link import Link
 from dayfly.control.picture import Picture
-from dayfly.control.store import StoreError
+from dayfly.control.store import Store, StoreError
 
 
 @dataclasses.dataclass
@@ -303,6 +303,29 @@ def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
     assert client.delete(f"clusters/far/tokens/{made['id']}") == {}
     assert whose(client, made["token"]) is None
     wait_for(lambda: client.get("clusters/far/tokens") == [])
+
+
+async def test_a_token_is_of_one_organisation_and_touches_no_other_by_another_name(place):
+    """All organisations' rows have a name of their own, which is none that a token may bear."""
+    store = Store.open(place)
+    try:
+        made = {}
+        for org in ("acme", "other"):
+
+            def add(rows):
+                rows.insert(tables.clusters, {"name": "far", "created_at": 1, "agent": True})
+                return tokens.create(rows, "far")[0]
+
+            made[org] = await store.of(org).write(add)
+        for org in ("*", "", "other"):
+            token = f"{org}@{made['acme'].partition('@')[2]}"
+            assert await tokens.caller(store, token, "10.0.0.7") is None, org
+        for org in made:
+            assert await store.of(org).read(lambda rows: clusters.is_unheard(rows, "far", None))
+        assert (await tokens.caller(store, made["acme"], "10.0.0.7")).org == "acme"
+        assert await store.of("other").read(lambda rows: clusters.is_unheard(rows, "far", None))
+    finally:
+        store.close()
 
 
 def whose(client, token):

@@ -44,7 +44,8 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
         return None
     shelf = store.of(org)
     row = await shelf.read(lambda rows: find(rows, id_))
-    if row is None or not hmac.compare_digest(auth.digest(secret).hex(), row.digest):
+    # A shelf may be wider than one organisation: what is noted is noted of the token's own.
+    if row is None or row.org != org or not hmac.compare_digest(auth.digest(secret).hex(), row.digest):
         return None
     now = _now()
     if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
