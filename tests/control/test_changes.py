@@ -180,7 +180,7 @@ def test_who_comes_back_is_given_what_it_has_missed(client):
     with listening(client, last=last) as listener:
         _, kind, data = listener.next()
         assert (kind, data["name"], data["spec"]["labels"]) == ("changed", "sb2", {"a": "b"})
-    for unknown in ("elsewhere-7", "x", last.rpartition("-")[0] + "-99"):
+    for unknown in ("elsewhere-7", "x", last.rpartition("-")[0] + "-99", last.rpartition("-")[0] + "-" + "9" * 5000):
         with listening(client, last=unknown) as listener:
             assert listener.next()[1:] == ("reset", {})
             assert [listener.next()[2]["name"] for _ in range(2)] == ["sb1", "sb2"]

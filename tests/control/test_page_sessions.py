@@ -107,6 +107,7 @@ def test_a_code_is_no_cookie_and_a_cookie_no_code(client):
         {"Origin": "null"},
         {"Origin": "http://evil.example"},
         {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],

@@ -154,7 +154,10 @@ def stranger(headers: Headers) -> str:
     A cookie comes along with whatever another site makes a browser send. That site cannot add the header.
     """
     host = headers.get("host", "")
-    origin = urlsplit(headers.get("origin", "")).netloc
+    try:
+        origin = urlsplit(headers.get("origin", "")).netloc
+    except ValueError:  # brackets without an end
+        origin = ""
     if headers.get(PAGE) != "1" or not host or origin.lower() != host.lower():
         return "a change without a key needs the header Dayfly-Page: 1 and the page's own origin"
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":

@@ -75,7 +75,10 @@ class Feed:
         id_, _, number = last.partition("-")
         if id_ == self.id and number == str(self.number):
             return []
-        if id_ != self.id or not (number.isascii() and number.isdigit()) or int(number) > self.number:
+        # Longer than ours it is none of them, and may be longer than Python counts.
+        if id_ != self.id or not (number.isascii() and number.isdigit()) or len(number) > len(str(self.number)):
+            return None
+        if int(number) > self.number:
             return None
         oldest = self.events[0].number if self.events else self.number + 1
         return [event for event in self.events if event.number > int(number)] if int(number) >= oldest - 1 else None
