@@ -115,6 +115,9 @@ def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
     [
         (("server", "--listen", "0.0.0.0:0"), 2, "keys would travel readable"),
         (("server", "--listen", "127.0.0.1"), 2, "write --listen HOST:PORT"),
+        (("server", "--listen", "127.0.0.1:" + "9" * 5000), 2, "write --listen HOST:PORT"),
+        (("up", "--allow-webhook", "a:" + "9" * 5000), 2, "write --allow-webhook HOST:PORT"),
+        (("audit", "--since", "9" * 5000 + ":" + "0" * 64), 2, "write what --verify printed"),
         (("server", "--tls-cert", "none.pem"), 2, "give both"),
         (("server", "--tls-cert", "none.pem", "--tls-key", "none.key"), 2, "none.pem: no such file"),
         (("server", "--database", "mysql://a:geheim@b/c"), 1, "write sqlite:///PATH or postgresql://"),

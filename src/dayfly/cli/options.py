@@ -166,8 +166,7 @@ def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     for each in given:
         host, colon, port = each.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536) or (
-            not bracketed and set(host) & set(":/@[]*? ")
-        ):
+        is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536
+        if not (colon and host and is_port) or (not bracketed and set(host) & set(":/@[]*? ")):
             raise CliError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)

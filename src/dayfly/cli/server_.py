@@ -196,7 +196,7 @@ def _opened(database: str | None) -> Iterator[Store]:
 
 def _address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
         raise CliError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
