@@ -11,6 +11,8 @@ import pytest
 from control import wishes
 from control.client import parsed, wait_for
 from control.fake_host import uid_of
+from dayfly.control import records
+from dayfly.control.store import ConflictError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
 
@@ -349,3 +351,19 @@ def test_a_plugin_that_is_not_there_may_be_another_or_another_version(db):
     for named, meant in (("bd", 'did you mean "db"?'), ("db@7.7.7", 'apply its file first (there is "')):
         wish["spec"]["resources"][0]["plugin"] = named
         assert meant in db.call("PUT", "sandboxes/sb1", wish).error
+
+
+def test_a_lease_is_taken_also_where_another_server_changes_the_sandbox_meanwhile(client, host, monkeypatch):
+    """`dayfly with` takes 409 for the end of what it keeps."""
+    client.put("sandboxes/sb1", {**wishes.empty(), "lease": {"seconds": 30}})
+    times, save = [], records.save
+
+    def quicker(rows, record, **more):
+        times.append(record)
+        if len(times) == 1:
+            raise ConflictError("somebody else was quicker")
+        return save(rows, record, **more)
+
+    monkeypatch.setattr(records, "save", quicker)
+    assert client.put("sandboxes/sb1/lease", {"seconds": 86_400})["seconds"] == 86_400
+    assert [each.lease_seconds for each in times] == [86_400] * 2

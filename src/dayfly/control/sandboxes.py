@@ -132,6 +132,9 @@ class Sandboxes:
     async def lease(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         seconds = lives.lease_seconds(await read_json(request), ())
+        return await again(lambda: self._lease(who, name, seconds))
+
+    async def _lease(self, who: Who, name: str, seconds: int) -> Any:
         async with self._sync.lock(who.org, name):
             record = auth.seen(who, await self._living(who.org, name))
             if record is None:
