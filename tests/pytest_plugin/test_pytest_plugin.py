@@ -112,6 +112,24 @@ def test_a_sandbox_with_its_fork(dayfly_sandbox):
     suite.settle()
 
 
+def test_what_stops_the_server_does_not_end_with_the_command_that_the_tests_were(suite):
+    """Under `dayfly with`: should that be killed, all that carries its mark is ended, and nobody else stops the server."""
+    suite.write(
+        """
+import os, pathlib
+from dayfly.cli import guard
+
+def test_it(dayfly_resource):
+    dayfly_resource(NOTES, folder=FOLDER)
+    marked = guard._belonging(os.environ[guard.MARK], {os.getpid()})
+    said = [pathlib.Path(f"/proc/{each}/cmdline").read_bytes() for each in marked]
+    assert not [each for each in said if b"dayfly.pytest_plugin.keeper" in each]
+"""
+    )
+    assert "1 passed" in suite.run("-q", DAYFLY_WITH=f"with-{suite.folder.name}")
+    suite.settle()
+
+
 def test_a_failed_step_is_in_the_report_with_its_log(suite):
     (suite.folder / "broken.yaml").write_text(
         "name: broken\nspec:\n  create:\n  - {name: make, script: \"#!/bin/sh\\necho 'no such bucket' >&2\\nexit 3\\n\"}\n"

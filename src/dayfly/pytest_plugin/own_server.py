@@ -16,6 +16,9 @@ from dayfly.client.retry import Retry
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Of another server; and the mark of a `dayfly with` that we run in: what carries it is ended should that be killed.
+_NOT_THEIRS = ("DAYFLY_URL", "DAYFLY_API_KEY", "DAYFLY_WITH")
+
 
 class OwnServer:
     """Used by this process as long as it holds a shared lock on `users`, which the kernel takes away at its end.
@@ -66,7 +69,7 @@ class OwnServer:
         Raises:
             DayflyError: it says why not.
         """
-        given = {name: value for name, value in os.environ.items() if name not in ("DAYFLY_URL", "DAYFLY_API_KEY")}
+        given = {name: value for name, value in os.environ.items() if name not in _NOT_THEIRS}
         environment = {**given, "DAYFLY_HOME": str(Home.of(self.home).path)}
         up = [sys.executable, "-m", "dayfly", "up", "--detach", "--port", "0"]
         done = subprocess.run(
