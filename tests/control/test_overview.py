@@ -9,11 +9,12 @@ import msgspec
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
+from dayfly.control.link import Link
 from dayfly.control.mute import Mute
 from dayfly.control.tables import ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import HistoryEntry, LogInfo, RefusedError, Value
+from dayfly.spec.wire import HistoryEntry, HostUnavailableError, LogInfo, RefusedError, Value
 
 NOW = 1_000_000_000
 
@@ -318,6 +319,22 @@ async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_
         assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
         assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
         assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+
+
+def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(client, host, monkeypatch):
+    """One cluster of several; what only it could tell of is told the next time."""
+    ended(client, host, "lost", given_up="its machine burnt")
+    client.put("sandboxes/sb1", wishes.empty())
+    (uid,) = host.offers
+    host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1")
+
+    async def away(_self, _uid):
+        raise HostUnavailableError("it does not answer")
+
+    with monkeypatch.context() as gone:
+        gone.setattr(Link, "history", away)
+        assert [each["kind"] for each in client.get("attention")] == ["failed"]
+    assert [each["kind"] for each in client.get("attention")] == ["failed", "abandoned"]
 
 
 async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(client, host):

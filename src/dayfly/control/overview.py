@@ -5,6 +5,7 @@ Each is an address like any other, for whoever has the role.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -23,6 +24,7 @@ from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.wire import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -128,8 +130,10 @@ class Overview:
             for name, row in rows:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
-                    history = await link.history(row.uid) if report.abandon else ()
-                    known[row.uid] = attention.given_up(name, report, history, row.uid) if report.abandon else None
+                    # A host that goes away just now is asked again the next time; all else can be told.
+                    with contextlib.suppress(HostUnavailableError):
+                        history = await link.history(row.uid) if report.abandon else ()
+                        known[row.uid] = attention.given_up(name, report, history, row.uid) if report.abandon else None
 
     async def ended(self, request: Request) -> Any:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
