@@ -110,6 +110,15 @@ def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
     assert done.code == 0, done.err
 
 
+def test_the_head_of_the_audit_is_json_where_that_is_asked_for(cli):
+    key = cli("server", "init", "acme").out.strip()
+    with running(cli) as url:
+        where = {"DAYFLY_URL": url, "DAYFLY_ORG": "acme", "DAYFLY_API_KEY": key}
+        plain = cli("audit", "--verify", **where).out
+        head = json.loads(cli("audit", "--verify", "-o", "json", **where).out)
+    assert plain == f"{head['number']}:{head['digest']}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

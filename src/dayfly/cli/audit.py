@@ -39,7 +39,10 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
         if fault := chain.fault(client.address.org, entries, head, begin):
             raise CliError(Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup")
         show.talk(f"{len(entries)} entries are as they were written. The head:")
-        show.line(f"{head.number}:{head.digest}")
+        if output:
+            show.emit({"number": head.number, "digest": head.digest}, output)
+        else:
+            show.line(f"{head.number}:{head.digest}")
     elif output:
         import msgspec
 
