@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cli import wishes
 from cli.command import Cli, refused
+from dayfly.cli import plan_diff
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +114,26 @@ def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
     )
     cli.write("p.yaml", text)
     refused(cli("plan", "-f", "."), 2, "p.yaml:7:", "provision.path -> seed.bytes")
+
+
+@pytest.mark.parametrize(
+    ("lives", "wished", "fixed"),
+    [
+        ("db@1.0.0", "db", ()),
+        ("db@1.0.0", "db@latest", ()),
+        ("db@1.0.0", "db@v1", ()),
+        ("db", "db@latest", ()),
+        ("db@1.0.0", "db@2.0.0", ("resources",)),
+        ("db@1.0.0", "other", ("resources",)),
+    ],
+)
+def test_a_plugin_that_may_be_the_one_that_lives_is_no_difference(lives: str, wished: str, fixed: tuple[str, ...]):
+    """As the server takes it: what is refused here would be refused there."""
+    now, new = (
+        plan_diff.living({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
+        for plugin in (lives, wished)
+    )
+    assert plan_diff.difference(now, new) == ((), fixed)
 
 
 def test_what_differs_from_the_sandbox_that_lives(served: Cli, journal: Path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.spec import documents
+from dayfly.spec import documents, semver
 from dayfly.spec.sandbox import MAY_CHANGE, Sandbox
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def difference(now: Sandbox, wished: Sandbox) -> Difference:
 
 
 def _meant(wished: str, has: str) -> str:
-    return has if has.partition("@")[0] == wished else wished
+    """The reference that lives, if what is wished for may mean it, as a server takes it."""
+    if not wished or not has:
+        return wished
+    (name, version), (of, lives) = semver.split_reference(wished), semver.split_reference(has)
+    return has if name == of and version in (semver.LATEST, lives) else wished
 
 
 def lines(now: Iterable[str], wished: Iterable[str]) -> list[str]:
