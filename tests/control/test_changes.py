@@ -186,6 +186,20 @@ def test_who_comes_back_is_given_what_it_has_missed(client):
             assert [listener.next()[2]["name"] for _ in range(2)] == ["sb1", "sb2"]
 
 
+def test_who_asks_for_the_head_of_a_stream_is_answered_and_goes_on(client):
+    """Its connection is free for the next request: a stream that nobody sees would hold it for ever."""
+    client.put("sandboxes/sb1", wishes.empty())
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
+    for path in ("changes", "sandboxes/sb1/changes"):
+        connection.request("HEAD", f"{ORG}/{path}", headers={"signadot-api-key": KEY})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        connection.request("GET", f"{ORG}/sandboxes/sb1", headers={"signadot-api-key": KEY})
+        assert b'"sb1"' in connection.getresponse().read()
+    connection.close()
+
+
 def test_a_stream_ends_once_its_key_is_revoked(client, monkeypatch):
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json

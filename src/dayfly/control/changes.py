@@ -200,11 +200,9 @@ class Changes:
         stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, self._groups, org))
         await (stream.look_at(record) if record is not None else stream.look())
         last = request.headers.get("last-event-id", "")
-        return StreamingResponse(
-            self._events(stream, last, name, scope),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store"},
-        )
+        # Of a head there is no body that could go on.
+        said = self._events(stream, last, name, scope) if request.method == "GET" else ()
+        return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def _events(self, stream: Stream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
         stream.listeners += 1
