@@ -16,6 +16,7 @@ from control.client import Client, serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import audit, clusters, exchange, keys, tables, tokens
 from dayfly.control.agents import agents
+from dayfly.control.app import inhabited_clusters
 from dayfly.control.link import Link
 from dayfly.control.picture import Picture
 from dayfly.control.store import Store, StoreError
@@ -256,6 +257,15 @@ def test_a_cluster_that_was_added_for_an_agent_and_is_the_server_s_own_now_is_to
         client.delete("sandboxes/sb1")
         assert host.closed[uid].reason == "Deleted"
         assert client.get("sandboxes/sb1")["status"]["reason"] == "Deleting"
+
+
+async def test_a_home_s_server_takes_no_cluster_over_that_was_added_for_an_agent(client):
+    """At its next start, for having sandboxes there: they run, or are to run, where that agent is."""
+    client.put("clusters/far", None)
+    client.put("sandboxes/there", wishes.empty(cluster="far"))
+    assert await inhabited_clusters(client.store, "local") == set()
+    client.put("sandboxes/here", wishes.empty())
+    assert await inhabited_clusters(client.store, "local") == {"local"}
 
 
 def test_no_page_of_the_clusters_leaves_one_out_where_the_database_has_an_order_of_its_own(postgres):

@@ -19,6 +19,7 @@ from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
+from dayfly.control.clusters import names as for_agents
 from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import AuthMiddleware, Secure, refuse
@@ -184,10 +185,12 @@ async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups, telling:
 async def inhabited_clusters(store: Store, org: str) -> set[str]:
     """The clusters of the sandboxes and groups that the store holds: somebody has to serve them.
 
+    Not those that were added for an agent: they are served, or wait, and what runs there is unknown to anybody else.
+
     Raises:
         StoreError: the store cannot be read.
     """
-    return {entry.cluster for entry in await store.of(org).read(shelves.roll)}
+    return await store.of(org).read(lambda rows: {each.cluster for each in shelves.roll(rows)} - for_agents(rows))
 
 
 async def prepare(app: Starlette) -> None:
