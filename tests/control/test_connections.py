@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,47 @@ def test_four_hundred_halves_do_not_stop_a_server_with_256_descriptors(tmp_path)
                 assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
         finally:
             server.kill()
+
+
+def stored(client) -> int:
+    """Sandboxes of which a list is more than any kernel holds for us; how much it is."""
+    for number in range(10):
+        client.put(f"sandboxes/sb{number}", {"spec": {"cluster": "local", "description": "x" * 900_000}})
+    return len(json.dumps(client.get("sandboxes")))
+
+
+def asked(port: int) -> socket.socket:
+    """For that list, by somebody who has hardly any room for it."""
+    connection = socket.socket()
+    connection.settimeout(20)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(HEAD.replace("PUT", "GET").replace("/sb1", "").encode() + b"Connection: close\r\n\r\n")
+    return connection
+
+
+def taken(connection: socket.socket, pause: float = 0) -> int:
+    """How much there is to be read, however slowly."""
+    size = 0
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 20):
+            size += len(piece)
+            time.sleep(pause)
+    return size
+
+
+def test_who_takes_nothing_of_an_answer_does_not_have_us_keep_it(client, monkeypatch):
+    """A thousand of them would be a thousand long lists in memory, for as long as they like."""
+    size = stored(client)
+    monkeypatch.setattr(connections, "TAKES_S", 0.2)
+    with asked(client.port) as connection:
+        time.sleep(1)
+        assert taken(connection) < size // 2
+
+
+def test_who_takes_an_answer_slowly_has_all_of_it(client, monkeypatch):
+    size = stored(client)
+    monkeypatch.setattr(connections, "TAKES_S", 0.5)
+    with asked(client.port) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        assert taken(connection, 0.02) > size // 2

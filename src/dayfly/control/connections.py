@@ -17,6 +17,8 @@ MAX_HEAD_BYTES = 64 * 1024
 # From its first byte (of a new connection: from its beginning) a head may take so long, and so long the body behind it.
 HEAD_S = 10.0
 BODY_S = 30.0
+# Of an answer that waits in our memory something has to be taken so often.
+TAKES_S = 60.0
 MOST_CONNECTIONS = 1024
 
 
@@ -25,7 +27,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     A piece of a body, and the end of a head or of a request, are what may cost further bytes. What comes between two of
     them is bounded; the last piece read goes beyond it by 256 KiB at most. Connections are bounded, too: the one that
-    has kept us waiting longest goes first. One whose client waits for our answer stays.
+    has kept us waiting longest goes first. One whose client waits for our answer stays; one whose client takes nothing
+    of it does not.
     """
 
     _unended = 0
@@ -33,6 +36,7 @@ class BoundedHttp(HttpToolsProtocol):
     waits_since = 0.0
     """Since when it waits for its client, by the loop's clock; 0 while its client waits for us."""
     _timer: asyncio.TimerHandle | None = None
+    _takes: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the library's own
         super().connection_made(transport)
@@ -42,7 +46,17 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
+        self._has_taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._has_taken()
+        self._is_to_take(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._has_taken()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self.waits_since and self._timer is None:
@@ -82,6 +96,21 @@ class BoundedHttp(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _is_to_take(self, left: int) -> None:
+        """Look again later whether less is `left`: nothing is added meanwhile."""
+        self._takes = self.loop.call_later(TAKES_S, self._look, left)
+
+    def _look(self, before: int) -> None:
+        if (left := self.transport.get_write_buffer_size()) < before:
+            self._is_to_take(left)
+        else:
+            self.transport.abort()
+
+    def _has_taken(self) -> None:
+        if self._takes is not None:
+            self._takes.cancel()
+            self._takes = None
 
     def _too_slow(self) -> None:
         if self._has_spoken:
