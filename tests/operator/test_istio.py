@@ -47,6 +47,11 @@ async def routed(world: World, name: str = "box") -> tuple[str, str]:
     return routing_key(uid), own
 
 
+def since_when(world: World) -> str:
+    """The moment at which the sandbox last turned ready, or ceased to be."""
+    return str(world.status()["conditions"][0]["lastTransitionTime"])
+
+
 class TestOfOurs:
     """Nobody has written a VirtualService: one of ours is shared by all forks of a Service."""
 
@@ -91,6 +96,27 @@ class TestOfOurs:
             world.delete("other")
             await gone(world)
             assert world.meshes.all() == []
+
+        play(story)
+
+    def test_one_that_rests_stays_ready_while_another_comes_and_goes(self):
+        """When one of them was written last tells nothing of the rules of a fork that has had them for long."""
+
+        async def story(world: World) -> None:
+            # Of one without resources nothing is remembered that would keep what is known of its routes in memory.
+            key = routing_key(world.sandbox({"forks": [fork(env=[{"name": "MODE", "value": "forked"}])]}))
+            await world.until(lambda: ready(world), "ready", 60)
+            name = world.forks.all()[0]["metadata"]["name"]
+            await world.rest(60)
+            since = since_when(world)
+            await routed(world, "other")
+            world.delete("other")
+            await world.until(lambda: len(world.forks.all()) == 1, "the other to go", 120)
+            await world.rest(60)
+            assert ready(world)
+            assert since_when(world) == since
+            assert world.meshes.leads(key) == name
+            await ended(world)
 
         play(story)
 

@@ -125,6 +125,27 @@ class TestSessions:
         sessions.drop("box")
         assert not sessions.of(a_run()).fenced, "its name may come back"
 
+    def test_of_a_run_that_rests_the_rules_that_proxies_go_by_are_remembered(self):
+        sessions = Sessions(lambda _: None)
+        mine = sessions.of(a_run())
+        mine.fenced, mine.routes.woven_at = True, {"shop/web/f-1": 5}
+        sessions.rest("box")
+        assert sessions.find(a_run()) is None
+        again = sessions.of(a_run())
+        assert again.routes.woven_at == {"shop/web/f-1": 0}, "since before it rested"
+        sessions.rest("box")
+        sessions.reset()
+        assert sessions.of(a_run()).routes.woven_at == {}, "another one may have written them anew"
+        sessions.of(a_run()).routes.woven_at = {"shop/web/f-1": 5}
+        sessions.rest("box")
+        again = sessions.of(a_run())
+        again.routes.woven_at.clear()
+        sessions.rest("box")
+        assert sessions.of(a_run()).routes.woven_at == {}
+        sessions.of(a_run()).routes.woven_at = {"shop/web/f-1": 5}
+        sessions.rest("box")
+        assert sessions.of(a_run("another")).routes.woven_at == {}, "one that is born again under its name has none"
+
     @pytest.mark.parametrize(
         "remembered",
         ["pods", "objects", "resources", "refusals", "stuck", "refused", "waiting", "dealt_with", "loosened", "routes"],

@@ -104,6 +104,20 @@ class TestStanding:
 
         played(story)
 
+    def test_rules_that_were_known_before_are_whatever_was_written_beside_them_since(self):
+        async def story(bench: Bench):
+            bench.meshed()
+            await bench.kept()
+            await bench.stands()
+            bench.noted.woven_at = dict.fromkeys(bench.noted.woven_at, 0)
+            [seen] = bench.caches.virtual_services
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock))]
+            meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
+            bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
+            assert await bench.stands() == Running(since=1)
+
+        played(story)
+
     def test_what_was_made_for_it_is_told_until_the_ledger_has_it(self):
         async def story(bench: Bench):
             assert (await bench.observed()).made == {}

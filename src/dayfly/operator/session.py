@@ -118,6 +118,9 @@ class Sessions:
         self._by_ledger: dict[str, Session] = {}
         self._resting: dict[str, str] = {}
         """The UIDs of runs, by their names, of which nothing need be remembered but that their targets were fenced."""
+        self._woven: dict[str, tuple[str, ...]] = {}
+        """And the rules for their forks that Istio's proxies go by: a VirtualService tells when it was written last, be
+        it for another fork, and not since when the rules for one are in it."""
 
     def find(self, run: RunObject | None) -> Session | None:
         """The run's own, if anything was remembered of it."""
@@ -129,9 +132,11 @@ class Sessions:
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
             fenced = self._resting.get(run.metadata.name) == run.metadata.uid
+            woven = self._woven.get(run.metadata.name, ()) if fenced else ()
             self.drop(run.metadata.name)
             found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = Session(run)
             found.fenced = fenced
+            found.routes.woven_at = dict.fromkeys(woven, 0)
         return found
 
     def rest(self, name: str) -> None:
@@ -144,6 +149,8 @@ class Sessions:
             del self._by_name[name], self._by_ledger[found.ledger]
             if found.fenced:
                 self._resting[name] = found.uid
+                if found.routes.woven_at:
+                    self._woven[name] = tuple(found.routes.woven_at)
 
     def by_ledger(self, uid: str) -> Session:
         """That of a turn which is being taken.
@@ -154,13 +161,15 @@ class Sessions:
         return self._by_ledger[uid]
 
     def reset(self) -> None:
-        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        """Somebody else has worked and spoken meanwhile: what the statuses say now is what was said last."""
+        self._woven.clear()
         for session in self._by_name.values():
             session.resources = {}
 
     def drop(self, name: str) -> None:
         """The run of that name is no more."""
         self._resting.pop(name, None)
+        self._woven.pop(name, None)
         if found := self._by_name.pop(name, None):
             self._by_ledger.pop(found.ledger, None)
             found.work = Work()

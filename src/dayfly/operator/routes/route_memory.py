@@ -8,7 +8,7 @@ from dayfly.plan.world import AttemptKey, Fact, Objection
 class RouteMemory:
     """What is remembered of one run's routes."""
 
-    __slots__ = ("gone_at", "heard_at", "led", "stuck", "taken", "withdrawn_at")
+    __slots__ = ("gone_at", "heard_at", "led", "stuck", "taken", "withdrawn_at", "woven_at")
 
     def __init__(self) -> None:
         self.gone_at: dict[AttemptKey, int] = {}
@@ -24,6 +24,8 @@ class RouteMemory:
         """By UID, when a route was first seen to be taken."""
         self.taken: dict[str, int] = {}
         """By UID, the generation that the server made of what was written last: it may have added something."""
+        self.woven_at: dict[str, int] = {}
+        """By VirtualService and fork, when the rules for it were first seen to be there; 0: before the run rested."""
 
     def __bool__(self) -> bool:
         return bool(self.gone_at or self.led or self.stuck or self.withdrawn_at)

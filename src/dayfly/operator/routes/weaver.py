@@ -33,9 +33,9 @@ class Weaver:
         for strand in strands:
             said = f"{strand.key}/{strand.thread.mark.fork}"
             if strand.is_off or strand.seen is None:
-                memory.heard_at.pop(said, None)
+                memory.woven_at.pop(said, None)
                 return Lack(words.route_written("VirtualService", str(strand.key)))
-            heard = memory.heard_at.setdefault(said, now)
+            heard = memory.woven_at.setdefault(said, now)
             until = max(until, min(written_at(strand.seen) or heard, heard) + SETTLE_MS)
         if now >= until:
             return None
