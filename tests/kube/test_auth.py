@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import certifi
 import pytest
@@ -167,6 +167,26 @@ class TestLoad:
         (tmp_path / "broken").write_text("{}")
         with pytest.raises(auth.CredentialsError):
             await auth.load(tmp_path / "broken")
+
+    @pytest.mark.parametrize("said", ["", "hello", "- a", "a: [b", "\0", "users: x"])
+    async def test_what_is_no_kubeconfig_is_said_to_be_none(self, tmp_path: Path, said: str):
+        (tmp_path / "config").write_text(said)
+        with pytest.raises(auth.CredentialsError, match="config: "):
+            await auth.load(tmp_path / "config")
+
+    async def test_a_user_that_is_a_mere_word_gives_no_credentials(self, tmp_path: Path):
+        with pytest.raises(auth.CredentialsError, match="this is no kubeconfig"):
+            await auth.load(write(tmp_path / "config", cast("Any", "me")))
+
+    async def test_a_file_that_is_just_being_written_costs_nothing(self, tmp_path: Path, monkeypatch):
+        """`kubectl config` empties the file before it writes it anew."""
+        config = write(tmp_path / "config", {"token": "one"})
+        found = await auth.load(config)
+        monkeypatch.setattr(auth, "TOKEN_SECONDS", 0.0)
+        config.write_text("")
+        assert await found.header() == "Bearer one"
+        write(config, {"token": "two"})
+        assert await found.header() == "Bearer two"
 
 
 @pytest.mark.cluster

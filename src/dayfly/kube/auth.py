@@ -162,6 +162,8 @@ def _in_pod() -> _Loaded:
 
 
 async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
+    import yaml  # noqa: PLC0415 - what the library below reads with
+
     config = kubeconfig_library()
     if not any(map(_exists, kubeconfig.split(os.pathsep))):
         raise CredentialsError(f"{kubeconfig}: there is no such file")
@@ -173,6 +175,8 @@ async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
         return _Loaded(found.host, authorization, _tls(found), found.tls_server_name or None, found.proxy)
     except (config.ConfigException, ValueError, OSError) as fault:
         raise CredentialsError(f"{kubeconfig}: {fault}") from fault
+    except (yaml.YAMLError, AttributeError, TypeError):  # perhaps somebody is writing it just now
+        raise CredentialsError(f"{kubeconfig}: this is no kubeconfig") from None
 
 
 def _check_exec(where: str, loader: Any, found: Any) -> None:
