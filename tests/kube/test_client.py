@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
-from dayfly.kube import errors
+from dayfly.kube import answers, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, anything
-from dayfly.kube.transport import Answer, HttpTransport
+from dayfly.kube.transport import Answer, HttpTransport, Request
 from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
@@ -165,6 +166,17 @@ class TestChanges:
             assert not forbidden.value.namespace_ending
 
         played(main)
+
+    @pytest.mark.parametrize("code", [422, 403, 429, 500])
+    def test_of_a_message_that_has_no_end_the_beginning_and_the_end_are_kept(self, code):
+        """A server repeats what it refuses, and a webhook says what it likes. Statuses and ledgers take only so much."""
+        whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
+        answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
+        said = answers.fault(Request("PUT", "/x"), answer, changes=True).message
+        assert len(said) == answers.LONGEST
+        assert said.startswith('Job "j" is invalid: spec.template: Invalid value: xxx')
+        assert said.endswith("xxx: field is immutable")
+        assert " [...] " in said
 
     @pytest.mark.parametrize(
         ("said", "not_granted"),

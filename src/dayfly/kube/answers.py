@@ -20,6 +20,10 @@ UNAUTHORIZED = 401
 THROTTLED = 429
 FIRST_TROUBLE = 500
 
+LONGEST = 4_096
+"""Characters of a server's message that are kept: it repeats what it refuses, and what a webhook says has no bound."""
+_CUT, _END = " [...] ", 1_024
+
 _KINDS: dict[int, type[errors.Refused]] = {
     UNAUTHORIZED: errors.Unauthorized,
     403: errors.Forbidden,
@@ -64,7 +68,7 @@ def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError
     """
     status = status_of(answer.body)
     said = str(request)
-    message = status.message or "no explanation was given"
+    message = _bounded(status.message) or "no explanation was given"
     if answer.status == THROTTLED:
         retry_after = _seconds(answer, status)
         return errors.Throttled(said, message, retry_after=retry_after, status=answer.status, reason=status.reason)
@@ -87,7 +91,14 @@ def refusal(request: str, status: Status, code: int) -> errors.Refused:
         )  # a patch of an object with another UID: to the server the UID is a field that may not change
     if kind is errors.NotFound and not (status.details and status.details.name):
         kind = errors.NotServed  # a 404 of an object names it
-    return kind(request, status.message, status=code, reason=status.reason, causes=causes)
+    return kind(request, _bounded(status.message), status=code, reason=status.reason, causes=causes)
+
+
+def _bounded(message: str) -> str:
+    """Its beginning says of what it speaks, and its end what is wrong with that."""
+    if len(message) <= LONGEST:
+        return message
+    return message[: LONGEST - _END - len(_CUT)] + _CUT + message[-_END:]
 
 
 def _seconds(answer: Answer, status: Status) -> float:
