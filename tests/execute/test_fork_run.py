@@ -76,7 +76,7 @@ def test_another_version_than_we_saw_is_not_written_over():
     assert after["metadata"]["annotations"][FORM_ANNOTATION] == "1"
 
 
-@pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1)])
+@pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1), ("9" * 5000, 1)])
 def test_it_is_given_its_pods(noted, replicas):
     let_go, after = told(lambda forks, seen: forks.let_go(seen), manifest(replicas=noted))
     assert (let_go, after["spec"]["replicas"]) == (True, replicas)

@@ -16,6 +16,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 SERVICES = Resource("", "v1", "services", "Service", Service)
 REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
+_DIGITS = 10
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
 
 
@@ -90,7 +91,8 @@ class Forks:
         Here and below: false if the server saw another object, or another version, than we do. Then look again.
         """
         noted = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
-        replicas = max(int(noted), 1) if noted.isdecimal() else 1
+        # Anybody may have edited it; the server's numbers have ten digits at most.
+        replicas = max(int(noted), 1) if noted.isdecimal() and len(noted) <= _DIGITS else 1
         meta = seen.metadata
         return await _done(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 
