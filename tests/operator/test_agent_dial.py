@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 
 import msgspec
 import pytest
 from rig.dialling import SAID, Bench, letters, played, refusal, session
 
+from dayfly.kube.objects import SECRETS
 from dayfly.operator.agent import dial
 from dayfly.operator.agent.cursor import NAME, Cursor, Seen
 from dayfly.operator.agent.way import Answer, WayError
@@ -185,6 +187,21 @@ class TestHearing:
             other = Cursor(bench.client, "dayfly-system")
             await other.load()
             assert other.seen == after
+
+        played(story)
+
+    @pytest.mark.parametrize("noted", ["seven", "\u00b2", "9" * 30, b"\xff"], ids=repr)
+    def test_a_note_of_it_that_is_no_number_counts_as_none(self, noted):
+        """Whoever may write Secrets there can have spoiled it: that is no reason to end the operator."""
+        raw = noted if isinstance(noted, bytes) else noted.encode()
+
+        async def story(bench: Bench):
+            body = {"metadata": {"name": NAME}, "data": {"number": base64.b64encode(raw).decode()}}
+            await bench.client.create(SECRETS, body, "dayfly-system")
+            bench.says("POST session", session(1))
+            await rest(5)
+            assert [each["number"] for each in bench.of("POST session")] == [0]
+            assert bench.dial.session == session(1)
 
         played(story)
 

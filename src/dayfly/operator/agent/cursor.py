@@ -41,9 +41,12 @@ class Cursor:
         """
         found = await self._client.find(SECRETS, NAME, self._namespace)
         data = (found.data if found else None) or {}
-        number, session = (data.get(name, b"0").decode() for name in ("number", "session"))
+        # Whoever may write there may have spoiled it.
+        session, number, digest = (
+            data.get(name, b"").decode(errors="replace") for name in ("session", "number", "digest")
+        )
         self._meta = found.metadata if found else None
-        self.seen = Seen(_whole(session), _whole(number), data.get("digest", b"").decode(errors="replace"))
+        self.seen = Seen(_whole(session), _whole(number), digest)
 
     async def save(self, seen: Seen) -> None:
         """Durable when it returns.
