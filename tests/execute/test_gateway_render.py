@@ -208,6 +208,11 @@ class TestTaken:
         assert read.taken_at(stored(ours(), parents=said)) == 1767225601000
         assert read.taken_at(stored(ours(), parents=[silent])) == 0
 
+    @pytest.mark.parametrize("at", ["2026-01-01t00:00:01z", "9999-12-31T23:59:59-01:00", "now"])
+    def test_a_moment_that_cannot_be_read_is_not_over(self, at):
+        """A Gateway's definitions take more forms than Python, and keep them as they are."""
+        assert read.taken_at(stored(ours(), parents=[parent(), parent("inner", at=at)])) > 1 << 50
+
     @pytest.mark.parametrize(
         ("parents", "says", "refused"),
         [
