@@ -36,7 +36,7 @@ ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: gateway.networking.k8s.io/grpcroutes create,delete,update
 ClusterRole dayfly-forks: gateway.networking.k8s.io/httproutes create,delete,update
 ClusterRole dayfly-forks: networking.istio.io/virtualservices create,delete,patch
-ClusterRole dayfly-forks: secrets create,delete,get
+ClusterRole dayfly-forks: secrets create,get
 ClusterRole dayfly-forks: services create,delete,patch
 ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
 ClusterRole dayfly-operator: apps/deployments get,list,watch
