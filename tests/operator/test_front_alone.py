@@ -433,6 +433,12 @@ class TestPlugins:
         why = run(self.asked(reference, ("pg@1.10.0", CHAIN), ("pg@1.9.0", CHAIN), ("other@2.0.0", CHAIN)))
         assert (None if why is None else str(why)) == said
 
+    def test_of_many_versions_the_newest_are_named(self):
+        """Whoever publishes each build has thousands, and no status takes a sentence with all of them."""
+        why = run(self.asked("pg@9.0.0", *((f"pg@1.{minor}.0", CHAIN) for minor in range(12))))
+        newest = ", ".join(f"1.{minor}.0" for minor in range(4, 12))
+        assert str(why) == f"resource plugin pg@9.0.0 is not in this cluster (there are {newest} and 4 older ones)"
+
     @pytest.mark.parametrize(("reference", "refused"), [("pg@1.0.0", False), ("pg@2.0.0", True), ("pg", True)])
     def test_one_that_is_wrong_is_refused_to_whoever_asks_for_it(self, reference, refused):
         why = run(self.asked(reference, ("pg@1.0.0", CHAIN), ("pg@2.0.0", self.BAD)))

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 # Who has published the plugins that are objects of this cluster, as grants name it.
 CLUSTER = "cluster"
 REFUSALS = frozenset({Reason.REFUSED, Reason.PLUGIN_MISSING})
+# So many versions of a plugin are named where the one that is wished for is not among them.
+MOST_NAMED = 8
 
 Routed = Mapping[str, tuple[str, ...]] | None
 
@@ -236,7 +238,7 @@ class Sandboxes:
             versions = sorted((v for n, v in published if n == name), key=semver.precedence)
             if not versions or (version and version not in versions):
                 asked = f"{name}@{version}" if version else name
-                there = f"there are {', '.join(versions)}" if versions else "there is no version of it"
+                there = _there(versions)
                 raise WaitingError(Reason.PLUGIN_MISSING, f"resource plugin {asked} is not in this cluster ({there})")
             fault = published[name, version or versions[-1]]
             if isinstance(fault, SpecError):
@@ -274,6 +276,13 @@ class Sandboxes:
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(run)
+
+
+def _there(versions: list[str]) -> str:
+    """Which there are, the lowest first; of many the highest alone, for a status has its limits."""
+    older = len(versions) - MOST_NAMED
+    named = f"there are {', '.join(versions[-MOST_NAMED:])}" if versions else "there is no version of it"
+    return f"{named} and {older} older one{'s' * (older > 1)}" if older > 0 else named
 
 
 def _parsed(found: PluginObject) -> Plugin | SpecError:
