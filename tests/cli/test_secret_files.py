@@ -134,3 +134,28 @@ def test_of_several_names_that_with_the_resource_counts(cli: Cli):
         secret_files.given(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1])))) for number in range(4)
     ]
     assert [each["db"]["pin"] for each in found] == ["upper", "plain", "both", "dotted"]
+
+
+def _asking(*names: str) -> dict[str, object]:
+    inputs = [{"name": name, "valueFromSandbox": True, "secret": True} for name in names]
+    step = {"script": "#!/bin/sh"}
+    return {"create": [{**step, "name": f"s{number}", "inputs": [each]} for number, each in enumerate(inputs)]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "said"),
+    [
+        ({"db": ("a-b", "A-B")}, "A_B=mine and yours\n", "A_B may be db.A-B or db.a-b"),
+        ({"db": ("ab", "AB")}, "AB=mine and yours\n", "AB may be db.AB or db.ab"),
+        ({"a": ("b-c",), "a-b": ("c",)}, "A_B_C=mine and yours\n", "A_B_C may be a.b-c or a-b.c"),
+    ],
+)
+def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_case(cli: Cli, wanted, text: str, said: str):
+    body = {"spec": {"resources": [{"name": name, "spec": _asking(*names)} for name, names in wanted.items()]}}
+    with pytest.raises(CliError, match=said) as caught:
+        secret_files.given(body, str(cli.folder / secrets(cli, text)))
+    apart = [f"{resource}.{name}" for resource, names in wanted.items() for name in names]
+    assert all(f"{each}=..." in caught.value.advice for each in apart)
+    text = "".join(f"{each}=value of {each}\n" for each in apart)
+    found = secret_files.given(body, str(cli.folder / secrets(cli, text)))
+    assert [found[one][name] for one, names in wanted.items() for name in names] == [f"value of {each}" for each in apart]

@@ -157,6 +157,7 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
         for name in names:
             users.setdefault(name, []).append(resource)
     given: dict[str, dict[str, str]] = {}
+    takers: dict[str, list[str]] = {}
     missing, unfit = [], []
     for name, resources in users.items():
         for resource in resources:
@@ -168,6 +169,7 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
                 unfit.append(f"{key} {why}")
             else:
                 given.setdefault(resource, {})[name] = found[key]
+                takers.setdefault(key, []).append(written[0])
                 talk(f"{resource} is given the secret {name} ({key} in {path}).")
     if missing:
         one = missing[0].partition(" ")[0]
@@ -176,7 +178,16 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
         raise CliError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
     if unfit:
         raise CliError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
+    _refuse_shared(takers, path)
     return given
+
+
+def _refuse_shared(takers: Mapping[str, list[str]], path: str) -> None:
+    """Refuse a name that two secrets have: a-b and A-B are alike in upper case, and nobody can tell which is meant."""
+    for key, of in takers.items():
+        if len(of) > 1:
+            advice = f"write a line for each: {'=..., '.join(of)}=..."
+            raise CliError(Exit.USAGE, f"{path}: {key} may be {' or '.join(of)}", advice)
 
 
 def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
