@@ -150,7 +150,9 @@ def _asking(*names: str) -> dict[str, object]:
         ({"a": ("b-c",), "a-b": ("c",)}, "A_B_C=mine and yours\n", "A_B_C may be a.b-c or a-b.c"),
     ],
 )
-def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_case(cli: Cli, wanted, text: str, said: str):
+def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_case(
+    cli: Cli, wanted, text: str, said: str
+):
     body = {"spec": {"resources": [{"name": name, "spec": _asking(*names)} for name, names in wanted.items()]}}
     with pytest.raises(CliError, match=said) as caught:
         secret_files.given(body, str(cli.folder / secrets(cli, text)))
@@ -158,4 +160,6 @@ def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_cas
     assert all(f"{each}=..." in caught.value.advice for each in apart)
     text = "".join(f"{each}=value of {each}\n" for each in apart)
     found = secret_files.given(body, str(cli.folder / secrets(cli, text)))
-    assert [found[one][name] for one, names in wanted.items() for name in names] == [f"value of {each}" for each in apart]
+    assert [found[one][name] for one, names in wanted.items() for name in names] == [
+        f"value of {each}" for each in apart
+    ]

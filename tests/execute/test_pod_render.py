@@ -9,6 +9,7 @@ from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit
+from dayfly.spec.overlay import parse_overlay
 
 LIMITS = Timeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
 READ = Ref(unit="make", output="out")
@@ -158,6 +159,25 @@ def test_what_an_overlay_labels_stays_and_ours_wins():
     meta = made(Unit(name="seed", kind="exec", exec=exec_), inputs={})["metadata"]
     assert (meta["labels"]["team.example/a"], meta["labels"]["dayfly.dev/run"]) == ("b", "s-abc")
     assert (meta["annotations"]["team.example/c"], meta["annotations"]["dayfly.dev/attempt"]) == ("d", "2")
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        "metadata:",
+        "spec:",
+        "spec: {containers: , initContainers: , volumes: }",
+        "spec: {restartPolicy: }",
+        "spec: {restartPolicy: ''}",
+        "spec: {containers: [{name: main, image: }]}",
+        "apiVersion: v1\nkind: PodTemplate",
+    ],
+)
+def test_what_an_overlay_leaves_empty_takes_away_nothing_of_ours(overlay):
+    exec_ = Exec(script="#!/bin/sh\n", image="x:1")
+    laid_over = structs.replace(exec_, pod_template=parse_overlay(overlay))
+    plain, found = (made(Unit(name="seed", kind="exec", exec=each), inputs={}) for each in (exec_, laid_over))
+    assert found == plain
 
 
 def test_its_order():

@@ -24,7 +24,7 @@ _TEMPLATE_FIELDS = {"apiVersion", "kind", "metadata", "spec"}
 
 
 def parse_overlay(overlay: str) -> dict[str, Any]:
-    """The partial pod template in an overlay's text; empty text is an empty template.
+    """The partial pod template in an overlay's text, without what is left empty; empty text is an empty template.
 
     Raises:
         SpecError: not YAML or not a mapping; places and keys are counted within the overlay.
@@ -37,7 +37,33 @@ def parse_overlay(overlay: str) -> dict[str, Any]:
     data = documents[0].data
     if not isinstance(data, dict):
         raise SpecError(f"must be a mapping with metadata or spec, not {text.kind_of(data)}")
-    return data
+    return _without_empty(data)
+
+
+def _without_empty(template: dict[str, Any]) -> dict[str, Any]:
+    """What is left empty is left out. Kubernetes would merge a null so that it takes away what Dayfly has set there."""
+    # It is merged into a pod, which says itself what it is.
+    found = {
+        field: value
+        for field, value in template.items()
+        if field not in ("apiVersion", "kind") and (value is not None or field not in _TEMPLATE_FIELDS)
+    }
+    spec = found.get("spec")
+    if isinstance(spec, dict):
+        found["spec"] = {field: value for field, value in spec.items() if not _is_empty(field, value)}
+        if isinstance(containers := spec.get("containers"), list):
+            found["spec"]["containers"] = [_without_empty_image(each) for each in containers]
+    return found
+
+
+def _is_empty(field: str, value: Any) -> bool:
+    return (value is None and field in _RESERVED) or (value in (None, "") and field == "restartPolicy")
+
+
+def _without_empty_image(container: Any) -> Any:
+    if isinstance(container, dict) and container.get("image", MAIN) in (None, ""):
+        return {field: value for field, value in container.items() if field != "image"}
+    return container
 
 
 def check_overlay(overlay: str, keys: Path, *, image: str, namespace: str) -> None:
@@ -68,7 +94,7 @@ def _check_template(template: dict[str, Any], image: str, namespace: str) -> Non
 
 
 def _mapping(template: dict[str, Any], field: str) -> dict[str, Any]:
-    value = template.get(field) or {}
+    value = template.get(field, {})
     if not isinstance(value, dict):
         raise SpecError(f"must be a mapping, not {text.kind_of(value)}", (field,))
     return value
@@ -87,10 +113,10 @@ def _check_metadata(metadata: dict[str, Any], namespace: str) -> None:
 
 
 def _check_spec(spec: dict[str, Any], image: str) -> None:
-    if spec.get("restartPolicy") not in (None, "", "Never"):
+    if spec.get("restartPolicy", "Never") != "Never":
         raise SpecError("must be Never or left out: a step starts at most once", ("spec", "restartPolicy"))
     for field, reserved in _RESERVED.items():
-        items = spec.get(field) or []
+        items = spec.get(field, [])
         if not isinstance(items, list):
             raise SpecError(f"must be a list, not {text.kind_of(items)}", ("spec", field))
         for index, item in enumerate(items):
@@ -100,5 +126,5 @@ def _check_spec(spec: dict[str, Any], image: str) -> None:
             name = item["name"]
             if name == reserved or name.startswith(_RESERVED_PREFIX):
                 raise SpecError(f"{quote(name)} is a reserved name; choose another", (*here, "name"))
-            if field == "containers" and name == MAIN and image and item.get("image") not in (None, "", image):
+            if field == "containers" and name == MAIN and image and item.get("image", image) != image:
                 raise SpecError("contradicts the runner's image; give the image in one place", (*here, "image"))
