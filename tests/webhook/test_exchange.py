@@ -6,7 +6,8 @@ import pytest
 
 from dayfly.execute.webhook import exchange
 from dayfly.execute.webhook.ends import End
-from dayfly.execute.webhook.exchange import LostError, _exchanged
+from dayfly.execute.webhook.exchange import LostError, Way, _connected, _exchanged, send
+from dayfly.execute.webhook.request import Origin
 
 
 class Stream:
@@ -20,6 +21,9 @@ class Stream:
     def settimeout(self, seconds):
         self.waits.append(seconds)
 
+    def close(self):
+        pass
+
     def sendall(self, _data):
         if not self.takes:
             raise TimeoutError
@@ -32,6 +36,10 @@ class Stream:
         part = self.parts.pop(0)
         buffer[: len(part)] = part
         return len(part)
+
+    def connected(self, *_):
+        self.now += 3
+        return self
 
 
 @pytest.fixture
@@ -55,3 +63,23 @@ def test_one_that_does_not_end_is_slow_and_one_that_does_not_begin_is_lost(monke
     for stream in (Stream(monkeypatch), Stream(monkeypatch, takes=False)):
         with pytest.raises(LostError, match="no answer came in time"):
             _exchanged(stream, request_, 200.0)
+
+
+WAY = Way(Origin("https", "a.example", 443), allowed=True, ca="", connect_s=5, answer_s=5, left_s=7)
+
+
+@pytest.mark.parametrize(("left", "wait"), [(7, 4), (60, 5)])
+def test_what_connecting_took_is_not_there_for_the_answer(monkeypatch, request_, left, wait):
+    stream = Stream(monkeypatch, b"HTTP/1.1 204 No Content\r\n\r\n")
+    monkeypatch.setattr(exchange, "_connected", stream.connected)
+    assert send(WAY._replace(left_s=left), request_).status == 204
+    assert stream.waits[0] == wait
+
+
+def test_what_the_connection_took_is_not_there_for_its_handshake(monkeypatch):
+    stream = Stream(monkeypatch)
+    monkeypatch.setattr(exchange, "_resolved", lambda *_: [])
+    monkeypatch.setattr(exchange, "_first", stream.connected)
+    monkeypatch.setattr(exchange, "_secured", lambda stream, _: stream)
+    _connected(WAY, exchange.resolve)
+    assert stream.waits == [2]

@@ -51,13 +51,17 @@ class Answer(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How to reach the server. `allowed` says that an administrator lets it be anywhere."""
+    """How to reach the server. `allowed` says that an administrator lets it be anywhere.
+
+    Connecting and the answer have a time each, and `left_s` both together.
+    """
 
     origin: Origin
     allowed: bool
     ca: str
     connect_s: float
     answer_s: float
+    left_s: float
 
 
 def resolve(host: str, port: int) -> Resolved:
@@ -77,9 +81,10 @@ def send(way: Way, request: Request, resolver: Resolve = resolve) -> Answer:
         UnsentError: nothing has left.
         LostError: something has.
     """
+    until = time.monotonic() + way.left_s
     stream = _connected(way, resolver)
     try:
-        return _exchanged(stream, request, time.monotonic() + way.answer_s)
+        return _exchanged(stream, request, min(time.monotonic() + way.answer_s, until))
     finally:
         stream.close()
 
@@ -107,6 +112,7 @@ def _connected(way: Way, resolver: Resolve) -> socket.socket:
     stream = _first(found, origin, until)
     if origin.scheme == "http":
         return stream
+    stream.settimeout(max(until - time.monotonic(), 0.001))
     try:
         return _secured(stream, way)
     except UnsentError:

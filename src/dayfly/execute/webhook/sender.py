@@ -138,8 +138,9 @@ class Sender:
     def _way(self, request: Request) -> Way:
         limits = self._order["limits"]
         ca = (self._written.get("tls") or {}).get("ca", "")
-        answer_s = min(limits["answer"], max(self._left(), 0.001))
-        return Way(request.origin, self._order["allowed"], ca, min(limits["connect"], answer_s), answer_s)
+        left = max(self._left(), 0.001)
+        answer_s = min(limits["answer"], left)
+        return Way(request.origin, self._order["allowed"], ca, min(limits["connect"], answer_s), answer_s, left)
 
     def _is_success(self, answer: Answer) -> bool:
         """Whether it is one that is expected; one that has begun a job is, wherever it is written."""
