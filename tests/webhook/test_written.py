@@ -94,6 +94,16 @@ REFUSED = {
         f"{HERE}.expect.failed[0]",
         "500 is a success too",
     ),
+    "both, where any success is expected": (
+        field("expect: {failed: [503, §204]}"),
+        f"{HERE}.expect.failed[1]",
+        "204 is a success too; write in status which are",
+    ),
+    "both, where it begins a job": (
+        field("expect: {status: [200], failed: [§202]}\n      poll: {until: {path: $.a, in: [b]}}"),
+        f"{HERE}.expect.failed[0]",
+        "202 is a success too; leave one of the two out",
+    ),
     "a key in a header that says how long the body is": (
         field("§idempotencyKey: content-Length"),
         f"{HERE}.idempotencyKey",

@@ -54,6 +54,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_BEGUN = (202,)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class Expect(Struct, frozen=True, kw_only=True):
 class Poll(Struct, frozen=True, kw_only=True):
     """A long job: an answer of one of `status` tells where to ask for it, and `until` when it is done."""
 
-    status: tuple[int, ...] = (202,)
+    status: tuple[int, ...] = _BEGUN
     location: str = ""
     until: Comparison
     failed: Comparison | None = None
@@ -155,7 +156,7 @@ def check(
             raise SpecError(f"a {webhook.method} has no body; write query, or another method", (*keys, "body"))
     places.body(webhook.body, (*keys, "body"))
     _check_settings(webhook, keys, faults)
-    _check_expect(webhook.expect or Expect(), (*keys, "expect"), faults)
+    _check_expect(webhook.expect or Expect(), webhook.poll, (*keys, "expect"), faults)
     if webhook.poll is not None:
         _check_poll(webhook.poll, (*keys, "poll"), faults)
     if webhook.find is not None:
@@ -333,14 +334,18 @@ def _check_secret(value: dict[str, Any], keys: Path) -> None:
         raise SpecError("a prefix must be a constant of ASCII characters", (*keys, "prefix"))
 
 
-def _check_expect(expect: Expect, keys: Path, faults: Faults) -> None:
+def _check_expect(expect: Expect, poll: Poll | None, keys: Path, faults: Faults) -> None:
+    begun = (poll.status or _BEGUN) if poll is not None else ()
+    successes = {*(expect.status or range(200, 300)), *begun}
     for field in ("status", "failed"):
         for index, status in enumerate(getattr(expect, field)):
             with faults:
                 if not 200 <= status <= 599:
                     raise SpecError(f"{status} is no status of an answer: 200 to 599", (*keys, field, index))
-                if field == "failed" and status in expect.status:
-                    raise SpecError(f"{status} is a success too; leave one of the two out", (*keys, field, index))
+                if field == "failed" and status in successes:
+                    any_ = status not in (*expect.status, *begun)
+                    advice = "write in status which are" if any_ else "leave one of the two out"
+                    raise SpecError(f"{status} is a success too; {advice}", (*keys, field, index))
 
 
 def _check_poll(poll: Poll, keys: Path, faults: Faults) -> None:
