@@ -301,6 +301,22 @@ def test_the_latest_is_the_highest_version(wanted, version):
     assert units(compiled, "db")["seed"].exec.image == version
 
 
+@pytest.mark.parametrize("versions", [("1.0.0+a", "1.0.0+b"), ("1.0.0+b", "1.0.0+a")])
+def test_of_versions_that_differ_in_build_metadata_alone_the_latest_is_one_whatever_came_first(versions):
+    known = plugin(PG)
+    plugins = {
+        ("pg", version): msgspec.structs.replace(
+            known,
+            version=version,
+            spec=msgspec.structs.replace(known.spec, runner=type(known.spec.runner)(image=version)),
+        )
+        for version in versions
+    }
+    wish = sandbox(box("resources:\n- {name: db, plugin: pg}\n"))
+    compiled = dayfly.compile.compile(wish, plugins, uid="u", routing_key="k")
+    assert units(compiled, "db")["seed"].exec.image == "1.0.0+b"
+
+
 def test_a_param_that_no_step_takes_is_a_warning():
     assert run(box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n"), PG).warnings == (
         'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 takes it; did you mean "size"?',

@@ -174,7 +174,7 @@ class Objects:
                     found[have] = each
         if not found:
             raise CliError(Exit.NOT_FOUND, f"no resource plugin {name}@{version or semver.LATEST}")
-        highest = max(found, key=semver.precedence)
+        highest = max(found, key=semver.order)
         try:
             return found[highest].parsed()
         except SpecError as fault:

@@ -160,7 +160,7 @@ def resolve(rows: Rows, reference: str) -> Plugin | None:
     query = rows.select(plugins.c.version).where(plugins.c.name == name)
     known = list(rows.execute(query).scalars())
     if version == semver.LATEST and known:
-        version = max(known, key=_order)
+        version = max(known, key=semver.order)
     if version not in known:
         return None
     spec = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
@@ -172,7 +172,7 @@ def versions(rows: Rows) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in rows.execute(rows.select(plugins.c.name, plugins.c.version).order_by(plugins.c.name)):
         found.setdefault(row.name, []).append(row.version)
-    return {name: sorted(known, key=_order, reverse=True) for name, known in found.items()}
+    return {name: sorted(known, key=semver.order, reverse=True) for name, known in found.items()}
 
 
 def _version(request: Request) -> str:
@@ -200,14 +200,9 @@ def _published(rows: Rows, name: str = "") -> list[Published]:
         Published(Plugin(name=row.name, version=row.version, spec=_decode(row.spec)), row.created_at, row.described_at)
         for row in rows.execute(query.where(plugins.c.name == name) if name else query)
     ]
-    found.sort(key=lambda entry: _order(entry.plugin.version), reverse=True)
+    found.sort(key=lambda entry: semver.order(entry.plugin.version), reverse=True)
     found.sort(key=lambda entry: entry.plugin.name)
     return found
-
-
-def _order(version: str) -> tuple[semver.Precedence, str]:
-    """Versions that differ in build metadata alone are of equal rank; their text decides, so that the order is one."""
-    return semver.precedence(version), version
 
 
 def _users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:

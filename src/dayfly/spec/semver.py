@@ -47,6 +47,11 @@ def precedence(version: str) -> Precedence:
     return major, minor, patch, not dash, identifiers
 
 
+def order(version: str) -> tuple[Precedence, str]:
+    """As `precedence`, and of versions that differ in build metadata alone by their text: one of all is the highest."""
+    return precedence(version), version
+
+
 def compare(left: str, right: str) -> int:
     """-1, 0 or 1 as the canonical version `left` is below, equal to or above `right`; build metadata does not count."""
     ours, theirs = precedence(left), precedence(right)

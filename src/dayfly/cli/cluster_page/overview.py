@@ -144,4 +144,4 @@ def _split(each: PluginObject) -> tuple[str, str]:
 
 
 def _order(version: str) -> Any:
-    return (1, semver.precedence(version)) if version else (0, ())
+    return (1, semver.order(version)) if version else (0, ())

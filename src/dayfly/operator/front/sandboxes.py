@@ -235,7 +235,7 @@ class Sandboxes:
         wanted = compiler.missing(sandbox)
         published = self._published({name for name, _ in wanted})
         for (name, version), place in wanted.items():
-            versions = sorted((v for n, v in published if n == name), key=semver.precedence)
+            versions = sorted((v for n, v in published if n == name), key=semver.order)
             if not versions or (version and version not in versions):
                 asked = f"{name}@{version}" if version else name
                 there = _there(versions)
