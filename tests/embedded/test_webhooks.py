@@ -76,6 +76,7 @@ async def test_a_failed_webhook_says_what_the_server_said(machine):
         await machine.reason("ResourceFailed")
         unit = machine.unit("db/make")
         assert (unit.reason, unit.message) == ("UnexpectedStatus", "the server answered 409")
+        assert (unit.outputs, machine.host.values("u")) == ((), ()), "what Dayfly keeps for itself is nobody's output"
         await machine.delete()
         await machine.gone()
 

@@ -69,6 +69,11 @@ class TestValues:
             Value(unit="db/make", output="url", value=b"db://1"),
         )
 
+    async def test_what_dayfly_keeps_of_an_answer_for_itself_is_nobodys_output(self):
+        found = a_run(url=record("url"), **{"definite-answer": record("", data=b"key")})
+        cluster = Cluster(a1={"url": b"db://1", "definite-answer": b"key"})
+        assert [value.output for value in await answers.values(cluster, found)] == ["url"]
+
     async def test_each_is_read_where_the_attempt_that_told_it_has_kept_it(self):
         """One that fails tells of a part, and what was told before stays."""
         found = a_run(url=record("url"), region=record("region", 2))

@@ -14,7 +14,7 @@ from dayfly.plan.status import describe, limited, respoken
 from dayfly.plan.world import Ended, Running, Wish
 from dayfly.spec.lifecycle import Input, Output, Ref
 from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Result
+from dayfly.spec.run import OutputRecord, Phase, Result
 from plan.worlds import (
     after,
     born,
@@ -193,6 +193,12 @@ class TestClosed:
         run = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))
         assert states(told(run))["a"] == "retrying"
         assert states(told(after(PLAN, run, close())))["a"] == "stopped"
+
+    def test_what_dayfly_keeps_of_an_answer_for_itself_is_nobodys_output(self):
+        told_by = {name: OutputRecord(digest="sha256:00", size=1) for name in ("location", "definite-answer")}
+        over = msgspec.structs.replace(failed(), outputs=told_by)
+        run = after(PLAN, born(PLAN), claim("db/a"), record("db/a", over))
+        assert one(told(run), "db/a").outputs == ("location",)
 
     def test_what_was_cancelled_has_stopped_and_what_failed_has_failed(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"))

@@ -8,6 +8,7 @@ from dayfly.embedded.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
 from dayfly.spec.run import State
+from dayfly.spec.webhook import DEFINITE
 from dayfly.spec.wire import Endpoint, Value
 
 
@@ -34,5 +35,5 @@ def recorded(reader: Ledger, uid: str) -> tuple[Value, ...]:
     return tuple(
         Value(unit=unit, output=name, value=value, sensitive=stored.run.unit(unit).outputs[name].sensitive)
         for (unit, name), value in reader.values(uid).items()
-        if name in stored.run.unit(unit).outputs
+        if name in stored.run.unit(unit).outputs and name != DEFINITE
     )

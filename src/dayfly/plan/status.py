@@ -14,6 +14,7 @@ from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, Event
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, State, UnitRecord
+from dayfly.spec.webhook import DEFINITE
 
 
 def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
@@ -165,7 +166,7 @@ def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
         ended_at=record.ended_at,
         reads=step.reads,
         waits_on=wait.on if wait else (),
-        outputs=tuple(record.outputs),
+        outputs=tuple(name for name in record.outputs if name != DEFINITE),
     )
 
 

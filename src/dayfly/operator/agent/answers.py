@@ -16,6 +16,7 @@ from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import Event, unit_id
 from dayfly.spec.log_times import Entry, paired
 from dayfly.spec.run import Result
+from dayfly.spec.webhook import DEFINITE
 from dayfly.spec.wire import HistoryEntry, LogInfo, Value
 
 MOST_LOG_BYTES = 1 << 20
@@ -48,7 +49,7 @@ async def values(cluster: Cluster, run: RunObject) -> tuple[Value, ...]:
             continue
         for unit in (unit for event in Event for unit in document.spec.units(event)):
             name = unit_id(document.spec.resource, unit.name)
-            told = run.ledger.unit(name).outputs
+            told = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}
             secret = sorted(output for output, record in told.items() if record.sensitive or output in sensitive)
             found += [Value(unit=name, output=output, value=b"", sensitive=True) for output in secret]
