@@ -176,7 +176,8 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
         {names.map((output) => {
           const value = mine.find((each) => each.output === output);
           return (
-            <li key={output}>
+            // What was revealed of one attempt of one unit is told of no other whose output has the same name.
+            <li key={`${unit.id} ${unit.attempt ?? 0} ${output}`}>
               <b>
                 <Text>{output}</Text>
               </b>

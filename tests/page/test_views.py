@@ -8,12 +8,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from control import wishes
 from dayfly.control.tables import ended_sandboxes
-from dayfly.spec.wire import HistoryEntry
-from page.test_browser import JUMP
+from dayfly.spec.wire import HistoryEntry, Value
+from page.test_browser import JUMP, uid_of
 
 pytestmark = pytest.mark.builds("page")
 # Whatever moves from now on, also just after a click.
@@ -126,3 +127,23 @@ def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
         page.click("thead a:has-text('Name')")
         page.wait_for_selector("th[aria-sort=ascending]")
         assert names() == ["sb1", "sb2"]
+
+
+def test_what_was_revealed_of_one_unit_is_never_shown_as_anothers(world, host, enter):
+    uid = uid_of(host, "sb1")
+    provision, _ = host.reports[uid].units
+    other = msgspec.structs.replace(provision, id="mydb/other", name="other")
+    told_of = {"ready": False, "reason": "StepsRunning", "message": ""}
+    host.say(uid, units=(provision, other), **told_of)
+    host.outputs[uid] += (Value(unit="mydb/other", output="pw", value=b"another", sensitive=True),)
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".values li:has-text('h1')")
+        page.click("button:has-text('Reveal')")
+        page.wait_for_selector(".values li:has-text('canary')")
+        page.click(".node:has-text('other')")
+        page.wait_for_selector(".unit h2:has-text('mydb/other')")
+        page.wait_for_selector(".values li:has-text('pw')")
+        assert "canary" not in page.content()
+        page.click("button:has-text('Reveal')")
+        page.wait_for_selector(".values li:has-text('another')")
