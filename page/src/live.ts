@@ -126,7 +126,8 @@ export function useLive(): Live {
     const open = (): void => {
       anew();
       source = new EventSource(`/api/v2${below("changes")}`);
-      source.addEventListener("open", () => setLive((last) => (last.connected ? last : { ...last, connected: true })));
+      // What stands in its way a stream says at its beginning: what an earlier one has said may be over.
+      source.addEventListener("open", () => setLive((last) => ({ ...last, fault: "", groups: { ...last.groups, fault: "" }, connected: true })));
       source.addEventListener("reset", anew);
       boxes.listen(source, soon, show);
       groups.listen(source, soon, show);

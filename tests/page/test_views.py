@@ -129,6 +129,43 @@ def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
         assert names() == ["sb1", "sb2"]
 
 
+# In place of the browser's own: what it says is the test's.
+STREAMS = """
+window.streams = [];
+window.EventSource = class extends EventTarget {
+  constructor() {
+    super();
+    this.readyState = 1;
+    document.documentElement.dataset.streams = window.streams.push(this);
+    setTimeout(() => this.dispatchEvent(new Event("open")));
+  }
+  close() {}
+  says(kind, data) { this.dispatchEvent(new MessageEvent(kind, { data: JSON.stringify(data) })); }
+  ends() { this.readyState = 2; this.dispatchEvent(new Event("error")); }
+};
+window.EventSource.CLOSED = 2;
+"""
+
+
+def test_a_trouble_that_is_over_when_a_new_stream_begins_is_said_no_more(client, enter):
+    with enter() as visit:
+        page = visit.page
+        page.add_init_script(STREAMS)
+        visit.open("/page/sandboxes", "text=Loading")
+        page.wait_for_selector("html[data-streams='1']")
+        for kind in ("", "group-"):
+            page.evaluate("(kind) => streams[0].says(kind + 'trouble', {error: 'the cluster does not answer'})", kind)
+        page.wait_for_selector(".fault:has-text('the cluster does not answer')")
+        page.evaluate("streams[0].ends()")
+        page.wait_for_selector("html[data-streams='2']")
+        page.evaluate("['', 'group-'].forEach((kind) => streams[1].says(kind + 'synced', {}))")
+        page.wait_for_selector("text=There are no sandboxes")
+        assert page.locator(".fault").count() == 0
+        page.click("nav a:has-text('Route groups')")
+        page.wait_for_selector("text=There are no route groups")
+        assert page.locator(".fault").count() == 0
+
+
 def test_what_was_revealed_of_one_unit_is_never_shown_as_anothers(world, host, enter):
     uid = uid_of(host, "sb1")
     provision, _ = host.reports[uid].units
