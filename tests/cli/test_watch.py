@@ -8,6 +8,7 @@ from cli.fake import Fake, serving
 from dayfly.cli import watch
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError
+from dayfly.control.reports import piece
 
 
 def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:
@@ -28,3 +29,23 @@ def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
         fake.say("GET", "sandboxes/demo/report", ours, _report("u-1", 2, ready=True))
         assert watch.until_ready(client, "demo", 10)["ready"]
         client.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+@pytest.mark.parametrize(("what", "shown"), [(b"", ["€" * 10, "it failed"]), (b"\xff", [])])
+def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(capsys, size: int, what: bytes, shown):
+    log = b"x" * size + ("€" * 2_000 + "\n" + "€" * 10 + "\nit failed\n").encode() + what
+    unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
+    report = {**_report("u", 1, ready=False), "reason": "ResourceFailed", "units": [unit]}
+    offset = len(log) - 4096
+    fake = Fake()
+    fake.say("GET", "sandboxes/demo/report", report)
+    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": len(log)}])
+    fake.say("GET", "sandboxes/demo/log", piece("db/make", 1, offset, log[offset:], sealed=True))
+    with serving(fake) as url:
+        client = Client(Address(url, "key"))
+        with pytest.raises(CliError, match="ResourceFailed"):
+            watch.until_ready(client, "demo", 10)
+        client.close()
+    said = [line.partition(" | ")[2] for line in capsys.readouterr().err.splitlines() if line.startswith("db/make | ")]
+    assert said[-2:] == shown

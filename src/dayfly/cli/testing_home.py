@@ -18,7 +18,7 @@ from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
-from dayfly.cli.watch import HOPELESS
+from dayfly.cli.watch import HOPELESS, last_lines
 from dayfly.client.home import Home
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents, names
@@ -214,7 +214,7 @@ class _Bench:
             answer = self._client.get("sandboxes", name, "log", **query)
         except ApiError:
             return ()
-        return tuple(answer["data"].splitlines()[-_TAIL_LINES:]) if answer["encoding"] == "utf-8" else ()
+        return tuple(last_lines(answer, _TAIL_LINES))
 
     def _lines(self) -> list[str]:
         return self._journal.read_text(errors="replace").splitlines()

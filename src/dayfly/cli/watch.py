@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -191,5 +192,19 @@ def _last_lines(client: Client, name: str, unit: Unit) -> list[str] | None:
     if not size:
         return None
     query = {"unit": unit["id"], "attempt": unit["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
-    answer = client.get(*subject.at(name), "log", **query)
-    return answer["data"].splitlines()[-_TAIL_LINES:] if answer["encoding"] == "utf-8" else []
+    return last_lines(client.get(*subject.at(name), "log", **query), _TAIL_LINES)
+
+
+def last_lines(piece: Any, most: int) -> list[str]:
+    """The last lines of a piece of a log, as a server answers it; none if that is no text.
+
+    It may begin within a character, of which the rest is left out: a server says of such a piece that it is binary.
+    """
+    if piece["encoding"] == "utf-8":
+        return list(piece["data"].splitlines()[-most:])
+    data = base64.b64decode(piece["data"])
+    begins = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    try:
+        return data[begins:].decode().splitlines()[-most:]
+    except UnicodeDecodeError:
+        return []
