@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Refused, get, part, words } from "./api";
 import { pause, useVisible } from "./live";
-import { logText } from "./text";
+import { lastPart, logPiece } from "./text";
 import type { LogPiece } from "./types";
 import { Fault } from "./ui";
 
@@ -24,8 +24,10 @@ export function Log({ at, unit, attempt }: Props): JSX.Element {
   const frame = useRef<HTMLPreElement>(null);
   const stays = useRef(false);
   const offset = useRef(0);
+  const held = useRef("");
   useEffect(() => {
     offset.current = 0;
+    held.current = "";
     stays.current = false;
     setText("");
     setCut(false);
@@ -43,12 +45,13 @@ export function Log({ at, unit, attempt }: Props): JSX.Element {
           if (stop.signal.aborted) return;
           offset.current = piece.next;
           const more = piece.encoding === "utf-8" ? piece.data : bytes(piece.data);
+          const [come, rest] = logPiece(held.current + more, piece.sealed);
+          held.current = rest;
           setFault("");
           setText((last) => {
-            const all = last + logText(more);
-            if (all.length <= MOST_CHARS) return all;
-            setCut(true);
-            return all.slice(all.indexOf("\n", all.length - MOST_CHARS) + 1);
+            const all = last + come;
+            if (all.length > MOST_CHARS) setCut(true);
+            return lastPart(all, MOST_CHARS);
           });
           setSaid(piece.sealed ? "Complete" : "Following");
           if (piece.sealed) return;

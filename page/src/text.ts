@@ -18,6 +18,21 @@ export function logText(text: string): string {
   return visible(text.replace(COLOURS, "").replace(/\r\n?/g, "\n"));
 }
 
+/** A piece of a log as it is shown, and its end that goes before the next piece: half of a line's end, or of a colour. */
+export function logPiece(text: string, last: boolean): [shown: string, rest: string] {
+  // eslint-disable-next-line no-control-regex
+  const rest = last ? "" : (/(?:\r|\u001b(?:\[[0-9;:]{0,32})?)$/.exec(text)?.[0] ?? "");
+  return [logText(text.slice(0, text.length - rest.length)), rest];
+}
+
+/** The last part of a text, from the beginning of a line on unless that is far: some logs are one line. */
+export function lastPart(text: string, most: number): string {
+  if (text.length <= most) return text;
+  const begin = text.length - most;
+  const line = text.indexOf("\n", begin) + 1;
+  return text.slice(line > 0 && line - begin < most / 10 ? line : begin);
+}
+
 /** A length of time in at most two units: 98 ms, 1.2 s, 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(ms: number): string {
   if (ms > 0 && ms < 1000) return `${Math.round(ms)} ms`;

@@ -6,7 +6,7 @@ import { parse, sorted, takes, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { drawn, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
-import { duration, logText, roughly, shellWord, visible } from "../src/text";
+import { duration, lastPart, logPiece, logText, roughly, shellWord, visible } from "../src/text";
 import type { Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
@@ -25,6 +25,26 @@ function sandbox(name: string, more: { labels?: Record<string, string>; tone?: s
 function move(seq: number, unit: string, attempt: number, name: string, reason = ""): Move {
   return { seq, at: seq * 1000, unit, attempt, move: name, reason, message: "" };
 }
+
+describe("a log that comes in pieces", () => {
+  const whole = "a\r\n\u001b[1;31mred\u001b[0m\r\nb\rc\r";
+
+  test("is shown alike wherever it is cut", () => {
+    for (let at = 0; at <= whole.length; at++) {
+      const [first, rest] = logPiece(whole.slice(0, at), false);
+      const [second] = logPiece(rest + whole.slice(at), true);
+      expect(first + second, `cut at ${at}`).toBe("a\nred\nb\nc\n");
+    }
+  });
+
+  test("keeps its end, by lines where they are short", () => {
+    const lines = "0123456\n".repeat(30);
+    expect(lastPart(lines, 240)).toBe(lines);
+    expect(lastPart(lines, 203)).toBe("0123456\n".repeat(25));
+    const long = "x".repeat(1000);
+    for (const text of [long, `${long}\n`, `a\n${long}\nb`]) expect(lastPart(text, 100)).toBe(text.slice(-100));
+  });
+});
 
 describe("text of others", () => {
   test("is shown with everything that deceives written out", () => {
