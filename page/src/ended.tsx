@@ -1,6 +1,6 @@
 /** Sandboxes that have ended: the newest by themselves, older ones when somebody asks. */
 import type { JSX } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { below, get, place as cluster, words } from "./api";
 import { useAsked, useNow, type Live } from "./live";
 import { go, href, withQuery, type Place } from "./router";
@@ -21,21 +21,22 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
   const now = useNow(10_000);
   const query = place.query.get("q") ?? "";
   const { found: newest, fault } = useAsked<Ended[]>(`${below("ended-sandboxes")}?limit=${FIRST}`, live.all.size, 15_000);
-  const [older, setOlder] = useState<Ended[]>([]);
-  const [last, setLast] = useState(FIRST);
+  const [all, setAll] = useState<Ended[]>([]);
+  const [last, setLast] = useState(0);
   const [refused, setRefused] = useState("");
-  const all = useMemo(() => [...new Map([...(newest ?? []), ...older].map((each) => [each.uid, each])).values()], [newest, older]);
+  // Before it is painted: nobody is to read that there is none.
+  useLayoutEffect(() => setAll((known) => joined(newest ?? [], known)), [newest]);
   const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter(({ name, cluster }) => terms.every((term) => `${name}\n${cluster}`.toLowerCase().includes(term)));
   // A full answer may not be all; a cluster's page has what it has.
-  const more = !cluster() && (older.length ? last === MORE : (newest ?? []).length === FIRST);
+  const more = !cluster() && (last && all.length > FIRST ? last === MORE : (newest ?? []).length === FIRST);
   const ask = async (): Promise<void> => {
     const oldest = all[all.length - 1];
     try {
       // Of several in the same millisecond some may be known; they are told again and known by their uid.
       const before = Date.parse(oldest?.endedAt ?? "") + 1;
       const next = await get<Ended[]>(`${below("ended-sandboxes")}?before=${before}&limit=${MORE}`);
-      setOlder([...older, ...next]);
+      setAll((known) => joined(known, next));
       setLast(next.length);
       setRefused("");
     } catch (why) {
@@ -75,6 +76,13 @@ export function EndedView({ live, place }: { live: Live; place: Place }): JSX.El
       )}
     </>
   );
+}
+
+/** The newer ones, and behind them of the older ones those that follow; none if what ended between them is not known. */
+export function joined(newer: readonly Ended[], older: readonly Ended[]): Ended[] {
+  const uids = new Set(newer.map((each) => each.uid));
+  const meets = !newer.length || older.some((each) => uids.has(each.uid));
+  return [...newer, ...(meets ? older.filter((each) => !uids.has(each.uid)) : [])];
 }
 
 function said(found: number, all: number, more: boolean): string {

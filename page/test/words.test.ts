@@ -2,12 +2,13 @@ import { describe, expect, test } from "vitest";
 import { fromHistory, place, rows, scale } from "../src/attempts";
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
+import { joined } from "../src/ended";
 import { parse, sorted, takes, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { drawn, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
 import { duration, lastPart, logPiece, logText, roughly, shellWord, visible } from "../src/text";
-import type { Group, Move, Sandbox, Unit } from "../src/types";
+import type { Ended, Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
   return {
@@ -25,6 +26,21 @@ function sandbox(name: string, more: { labels?: Record<string, string>; tone?: s
 function move(seq: number, unit: string, attempt: number, name: string, reason = ""): Move {
   return { seq, at: seq * 1000, unit, attempt, move: name, reason, message: "" };
 }
+
+describe("what has ended", () => {
+  const ended = (...names: string[]): Ended[] => names.map((name) => ({ uid: name, name }) as Ended);
+  const names = (found: Ended[]): string => found.map((each) => each.name).join(" ");
+
+  test("goes on where the newer ones end", () => {
+    expect(names(joined(ended("d", "c"), ended("c", "b", "a")))).toBe("d c b a");
+    expect(names(joined([], ended("b", "a")))).toBe("b a");
+    expect(names(joined(ended("b", "a"), []))).toBe("b a");
+  });
+
+  test("has no gap that nobody is told of", () => {
+    expect(names(joined(ended("d", "c"), ended("a")))).toBe("d c");
+  });
+});
 
 describe("a log that comes in pieces", () => {
   const whole = "a\r\n\u001b[1;31mred\u001b[0m\r\nb\rc\r";

@@ -67,9 +67,16 @@ def test_of_many_that_have_ended_older_ones_are_shown_on_request(client, enter):
         visit.page.click("button:has-text('Show older ones')")
         visit.page.wait_for_selector("text=450 in the last week")
         assert visit.page.locator("tbody tr").count() == 450
+        newer = [{**row, "uid": f"n{n}", "name": f"n{n}", "ended_at": now + 1 + n} for n in range(5)]
+        write = client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, newer))
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, write).result()
+        client.put("sandboxes/one", wishes.empty())  # at which it is asked again
+        visit.page.wait_for_selector("text=455 in the last week")
+        assert visit.page.locator("tbody tr").count() == 455
         assert visit.page.locator("button:has-text('Show older ones')").count() == 0
         visit.page.fill("#search", "b449")
-        visit.page.wait_for_selector("text=1 of 450 in the last week")
+        visit.page.wait_for_selector("text=1 of 455 in the last week")
 
 
 def test_a_plugin_is_a_graph_of_steps_which_say_what_they_do(world, enter):
