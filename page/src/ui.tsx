@@ -127,13 +127,16 @@ interface AskProps {
 export function Ask({ title, verb, danger, ready = true, onClose, act, children }: AskProps): JSX.Element {
   const [fault, setFault] = useState("");
   const [busy, setBusy] = useState(false);
+  // Whoever has closed it may look at another question when the answer comes.
+  const open = useRef(true);
+  useEffect(() => () => void (open.current = false), []);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     setBusy(true);
     setFault("");
     try {
       await act();
-      onClose();
+      if (open.current) onClose();
     } catch (refused) {
       setFault(words(refused));
       setBusy(false);

@@ -136,6 +136,27 @@ def test_columns_sort_both_ways_and_the_address_says_so(world, enter):
         assert names() == ["sb1", "sb2"]
 
 
+def test_an_answer_to_a_question_that_was_closed_closes_no_other(world, enter):
+    with enter() as visit:
+        page = visit.page
+        held = []
+        page.route(
+            "**/sandboxes/sb1",
+            lambda route: held.append(route) if route.request.method == "DELETE" else route.continue_(),
+        )
+        visit.open("/page/sandboxes/sb1", ".actions button:has-text('Extend')")
+        page.click(".actions button:has-text('Delete')")
+        page.click("dialog[open] button[type=submit]")
+        page.click("dialog[open] button:has-text('Cancel')")
+        page.click(".actions button:has-text('Extend')")
+        page.wait_for_selector("dialog[open]:has-text('live longer')")
+        (asked,) = held
+        with page.expect_response("**/sandboxes/sb1"):
+            asked.fulfill(json={})
+        page.evaluate("new Promise((done) => setTimeout(done, 100))")
+        assert page.locator("dialog[open]:has-text('live longer')").count() == 1
+
+
 # In place of the browser's own: what it says is the test's.
 STREAMS = """
 window.streams = [];
