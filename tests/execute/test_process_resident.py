@@ -83,6 +83,25 @@ async def test_one_that_cannot_begin_says_so(tmp_path):
         await Resident(str(tmp_path / "none"), {}).fork("/folder", "none")
 
 
+async def test_of_one_that_ends_as_soon_as_it_has_begun_nobody_wonders_whether_it_has_forked(tmp_path, monkeypatch):
+    """It has read nothing, so nothing was begun: whoever asked may be told so, and try it otherwise."""
+    resident = Resident("/bin/false", {})
+    begin = resident._begin
+
+    def begun(*channels):
+        child = begin(*channels)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        return child
+
+    monkeypatch.setattr(resident, "_begin", begun)
+    with pytest.raises(OSError, match="/bin/false") as told:
+        resident.hold("/folder", "user")
+    assert told.value.errno == errno.EPIPE
+    with pytest.raises(OSError, match="/bin/false"):
+        await resident.fork("/folder", "none")
+    assert resident.is_idle()
+
+
 async def test_one_that_is_stopped_ends_as_well(tmp_path):
     """It has nothing that it could lose, and nobody waits for it to go on."""
     path = tmp_path / "runner"

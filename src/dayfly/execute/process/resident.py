@@ -6,6 +6,7 @@ thread for it. The launchers are children of this process, so it alone reaps the
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -214,7 +215,11 @@ class Resident:
             self._send(packet, *along)
         except UnansweredError:
             # It has ended since the last time. What cannot be sent was not read.
-            self._send(packet, *along)
+            try:
+                self._send(packet, *along)
+            except UnansweredError as fault:
+                # Nor was this, so nobody need wonder whether it was forked.
+                raise OSError(errno.EPIPE, "ends as soon as it has begun", self._runner) from fault
 
     def _send(self, packet: bytes, *along: socket.socket) -> None:
         try:
