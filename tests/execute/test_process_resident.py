@@ -205,6 +205,29 @@ async def test_who_has_waited_too_long_is_ended_once_it_cannot_become_a_launcher
     assert not lives(child)
 
 
+async def test_who_waits_ahead_is_let_go_a_little_later_if_the_kernel_refuses_to_say_so(mute, child, monkeypatch):
+    """It holds a copy of this machine's mounts, and the next step may come in a week."""
+    looks, loop = [], asyncio.get_running_loop()
+    mute._ahead, mute._asked_at, sent = child, float("-inf"), []
+    mute._socket = SimpleNamespace(send=sent.append)
+
+    def refuse(_packet):
+        raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mute, "_send", refuse)
+        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds) or len(looks))
+        mute._grow_old()
+    assert (looks, list(mute._answers)) == ([pytest.approx(0.1)], [])
+    mute._grow_old()
+    assert (sent, list(mute._answers)) == ([b"let go"], [None])
+    mute._answers.clear()
+    mute._socket = mute._timer = None
+    mute._ahead = 0
+    os.kill(child, signal.SIGKILL)
+    reap(child)
+
+
 async def test_one_that_the_kernel_has_reaped_is_waited_for_no_more(mute, child):
     """As where whoever began us has children's ends ignored."""
     os.kill(child, signal.SIGKILL)

@@ -158,8 +158,14 @@ class Resident:
         if self._answers or loop.time() < due:
             self._timer = loop.call_later(max(due - loop.time(), _AHEAD_S / 10), self._grow_old)
         elif self._ahead:
-            with contextlib.suppress(UnansweredError):
+            try:
                 self._send(b"let go")
+            except UnansweredError:
+                pass  # with the resident runner everybody was let go
+            except OSError:
+                # As where the kernel has no memory for it now. Nobody else would look before the next step.
+                self._timer = loop.call_later(_AHEAD_S / 10, self._grow_old)
+            else:
                 self._answers.append(None)
 
     def _dismiss(self) -> None:
