@@ -110,6 +110,22 @@ async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
     assert not is_there(gate.pid)
 
 
+async def test_one_that_cannot_be_told_to_go_is_waited_for_and_the_step_begins_once(held, monkeypatch):
+    """As where the kernel has no memory for the word."""
+    fresh(monkeypatch)
+    gate = await claiming(held)
+    (one,) = holders(held).values()
+
+    def refuse():
+        raise OSError(105, "No buffer space available")
+
+    one.held.go = refuse
+    gate.open.set()
+    await held.ready()
+    assert (held.lines(), held.started) == (["1"], ["u.r.a.1"])
+    assert not is_there(gate.pid), "nor a child that nobody has waited for"
+
+
 async def test_one_that_does_not_end_in_time_is_fenced(held, monkeypatch):
     """Its folder cannot be swept, so the step is not begun beside it."""
     monkeypatch.setattr(holding, "HELD_MOST_S", 0)

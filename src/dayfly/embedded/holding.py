@@ -69,8 +69,10 @@ class Holding(Generic[K]):
         with held, contextlib.suppress(OSError):
             child = await held.child
             if self._loop.time() - at < HELD_MOST_S:
-                held.go()
-                return child
+                # One that cannot be told to go is dropped as well.
+                with contextlib.suppress(OSError):
+                    held.go()
+                    return child
             self._leaving.add(key, child, opened(child))
         return None
 
