@@ -23,6 +23,7 @@ from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"
+_MOST = 65_535
 # Asked again after a twentieth of the time that it has taken until then: so late at most it is heard that it answers.
 PROBE_S, PROBE_MOST_S, PROBES = 0.005, 1.0, 20
 STILL_THERE_S = 1.0
@@ -92,8 +93,9 @@ class Ports:
         """The fork's port; 0 if none was chosen."""
         name = _note(run, fork)
         port = self._ports.get(name) or self._place.noted(name)
-        if port:
-            self._ports[name] = port
+        if not 0 < port <= _MOST:
+            return 0  # nor is it what was noted: no port has that number
+        self._ports[name] = port
         return port
 
     def forget(self, run: str) -> None:
