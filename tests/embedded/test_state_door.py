@@ -196,7 +196,10 @@ class TestDoor:
 
     @pytest.mark.parametrize(
         ("noted", "runs", "opened"),
-        [("", ["u"], 0), ("0", ["u"], 0), ("no", ["u"], 0), ("65536", ["u"], 0), ("free", [], 0), ("free", ["u"], 1)],
+        [
+            *((noted, ["u"], 0) for noted in ("", "0", "no", "65536", "9" * 5000)),
+            *(("free", [], 0), ("free", ["u"], 1)),
+        ],
     )
     async def test_the_next_server_opens_it_where_a_step_may_know_it(self, door, tmp_path, noted, runs, opened):
         with _listen(0) as probe:
@@ -207,6 +210,12 @@ class TestDoor:
         door.resume()
         assert await self.begun() == opened
         assert not opened or self.served[0][1] == [port]
+
+    async def test_where_its_port_cannot_be_read_the_server_begins_all_the_same(self, door, tmp_path, caplog):
+        (tmp_path / "states" / "port").mkdir(parents=True)
+        door.resume()
+        assert "states cannot be served: [Errno 21] Is a directory" in caplog.text
+        assert await self.begun() == 0
 
     async def test_it_ends_as_well_where_it_could_not_serve(self, tmp_path):
         async def serve(_app, sockets, *, stop):

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 # Each body may be large, and is in memory whole.
 BODIES_AT_ONCE = 4
+_DIGITS = 5
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -55,11 +56,11 @@ class StateDoor:
 
     def resume(self) -> None:
         """Open it at once if steps may be running that know the address."""
-        if self._noted() and self._reader.uids():
-            try:
+        try:
+            if self._noted() and self._reader.uids():
                 self._open()
-            except (OSError, ValueError) as error:
-                log.warning("states cannot be served: %s", error)
+        except (OSError, ValueError) as error:
+            log.warning("states cannot be served: %s", error)
 
     def variables(self, who: access.Caller) -> dict[str, str]:
         """What an attempt is to have in its environment; opens the door if need be.
@@ -105,7 +106,8 @@ class StateDoor:
 
     def _noted(self) -> int:
         text = slurp(str(self._note)).decode(errors="replace").strip()
-        return int(text) if text.isdecimal() and int(text) < 1 << 16 else 0
+        # Of more digits than a port can have Python may refuse to make a number.
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS and int(text) < 1 << 16 else 0
 
 
 class _App:
