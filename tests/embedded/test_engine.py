@@ -272,6 +272,22 @@ class TestBeginning:
         bench.engine.take_over_kept()
         assert bench.done == [("taken over", "u")]
 
+    async def test_a_disk_that_keeps_no_note_of_a_port_keeps_no_server_from_its_beginning(self, bench, caplog):
+        class Full(KeptExecutor):
+            wished = None
+
+            def take_over(self, live):
+                bench.done.append(("asked", live.run.uid))
+                raise OSError(28, "No space left on device")
+
+        for uid in ("u", "v"):
+            bench.live(uid)
+        full = Full(None, None)
+        bench.engine.executors.find = lambda kind: full if kind == Kind.PREVIEW else None
+        bench.engine.take_over_kept()
+        assert bench.done == [("asked", "u"), ("asked", "v")]
+        assert "each preview of run u is taken over later: [Errno 28]" in caplog.text
+
     async def test_one_that_cannot_be_looked_at_now_keeps_nobody_waiting(self, bench, monkeypatch):
         alive = UnitRecord(attempt=1, state=State.CLAIMED, kind="exec")
         bench.live(a=alive, b=alive)

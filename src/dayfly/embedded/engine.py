@@ -98,7 +98,10 @@ class Engine:
             for kind in (Kind.ROUTE, Kind.PREVIEW):
                 executor = self.executors.find(kind)
                 if isinstance(executor, KeptExecutor):
-                    executor.take_over(live)
+                    try:
+                        executor.take_over(live)
+                    except OSError as error:
+                        log.warning("each %s of run %s is taken over later: %s", kind, live.run.uid, error)
 
     def _take_over(self, known: set[str]) -> None:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
