@@ -120,6 +120,21 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
     assert len(machine.values()) == 2
 
 
+async def test_a_cleanup_is_done_though_what_it_tells_finds_no_room(machine):
+    """Whoever reads it finds it absent, and the run ends."""
+    script = "head -c 524288 /dev/zero > /tmp/big"
+    steps = [doc.step(f"s{n}", script, outputs=[("big", "/tmp/big")]) for n in range(2)]
+    drop = doc.step("drop", f"echo yes > /tmp/gone; {log_line('dropped')}", outputs=[("gone", "/tmp/gone")])
+    last = doc.step("last", log_line("gone=$GONE absent=$DAYFLY_ABSENT_INPUTS"), inputs=["gone=drop.gone"])
+    await machine.host.offer(doc.offer(doc.resource("r", steps, [drop, last])))
+    await machine.ready()
+    await machine.delete()
+    await machine.gone(seconds=20)
+    assert machine.lines() == ["dropped", "gone= absent=gone"]
+    [message] = [each.message for each in machine.host.history("u") if (each.unit, each.move) == ("r/drop", "Record")]
+    assert "its 4 bytes of outputs would make 1048580 for the run" in message
+
+
 async def test_an_output_that_is_made_anew_counts_once(machine):
     script = 'head -c 400000 /dev/zero > /tmp/big; [ "$DAYFLY_ATTEMPT" = 3 ]'
     steps = [

@@ -1,8 +1,10 @@
 """What of a run's outputs goes into its ledger: text or bytes, and no more than fit."""
 
+import msgspec
 import pytest
 
-from dayfly.execute.outputs import RUN_OUTPUT_LIMIT, described, foreseen, within_limit
+from dayfly.execute import outputs as execute_outputs
+from dayfly.execute.outputs import RUN_OUTPUT_LIMIT, described, foreseen
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running, Sealed
 from dayfly.spec.run import OutputRecord, Result, Run, State, Target, UnitRecord
@@ -20,6 +22,10 @@ def end(*, outcome="succeeded", kind=Ended, **sizes):
     return kind(
         result=Result(outcome=outcome, reason="" if outcome == "succeeded" else "ExitCode", outputs=outputs(**sizes))
     )
+
+
+def within_limit(run, facts, *, cleans=()):
+    return execute_outputs.within_limit(run, facts, lambda name: name not in cleans)
 
 
 CLAIMED = UnitRecord(attempt=1, state=State.CLAIMED)
@@ -50,6 +56,24 @@ def test_all_of_them_together_have_a_limit(kind, more, fits):
         assert (
             f"its {RUN_OUTPUT_LIMIT - 999} bytes of outputs would make {RUN_OUTPUT_LIMIT + 1}" in found.result.message
         )
+
+
+@pytest.mark.parametrize("kind", [Ended, Sealed])
+@pytest.mark.parametrize(
+    ("outcome", "before", "said"),
+    [("succeeded", "", ""), ("succeeded", "input i has", "input i has; "), ("failed", "code 1", "code 1; ")],
+)
+def test_who_cleans_up_has_done_so_whatever_it_tells(kind, outcome, before, said):
+    """It would be tried again for ever, and could not tell less. What it has told is not kept."""
+    kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=RUN_OUTPUT_LIMIT))
+    fact = end(kind=kind, outcome=outcome, gone=4)
+    fact = kind(result=msgspec.structs.replace(fact.result, message=before))
+    ledger = run(k=kept, drop=CLAIMED)
+    found = within_limit(ledger, {("drop", 1): fact}, cleans=("drop",))
+    [result] = [each.result for each in found.values()]
+    message = f"{said}its 4 bytes of outputs would make {RUN_OUTPUT_LIMIT + 4} for the run; at most {RUN_OUTPUT_LIMIT}"
+    assert result == msgspec.structs.replace(fact.result, message=f"{message} fit, so they are not kept", outputs={})
+    assert within_limit(ledger, found, cleans=("drop",)) == found, "seen once more it is the same"
 
 
 def test_of_two_that_end_at_once_the_second_may_be_too_much():

@@ -1,6 +1,6 @@
 """What units tell, as it goes into the ledger: which of it is text, and how much of it a run may keep. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -27,8 +27,12 @@ def described(fact: F, values: Mapping[str, bytes]) -> F:
     return type(fact)(result=msgspec.structs.replace(fact.result, outputs=outputs))
 
 
-def within_limit(run: Run, facts: Mapping[AttemptKey, Fact]) -> dict[AttemptKey, Fact]:
-    """The same facts; but all outputs of a run together have a limit, and a result beyond it is a failure."""
+def within_limit(run: Run, facts: Mapping[AttemptKey, Fact], creates: Callable[[str], bool]) -> dict[AttemptKey, Fact]:
+    """The same facts; but all outputs of a run together have a limit.
+
+    Of a unit that creates a result beyond it is a failure. One that cleans up has done what counts, and would be tried
+    again for ever: its outputs are not kept, and whoever reads them finds them absent.
+    """
     found = dict(facts)
     if not any(isinstance(fact, (Ended, Sealed)) for fact in facts.values()):
         return found
@@ -42,7 +46,8 @@ def within_limit(run: Run, facts: Mapping[AttemptKey, Fact]) -> dict[AttemptKey,
         then = told if fact.result.outcome == "succeeded" else record.outputs | told
         total = kept - _size(record.outputs) + _size(then)
         if total > RUN_OUTPUT_LIMIT:
-            found[name, attempt] = type(fact)(result=_too_large(fact.result, total))
+            judge = _too_large if creates(name) else _untold
+            found[name, attempt] = type(fact)(result=judge(fact.result, total))
         else:
             kept = total
     return found
@@ -64,12 +69,19 @@ def _is_awaited(run: Run, name: str, attempt: int) -> bool:
 
 
 def _too_large(result: Result, total: int) -> Result:
-    message = (
-        f"its {_size(result.outputs)} bytes of outputs would make {total} for the run; at most {RUN_OUTPUT_LIMIT} fit"
-    )
     return msgspec.structs.replace(
-        result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=message, outputs={}
+        result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=_beyond(result, total), outputs={}
     )
+
+
+def _untold(result: Result, total: int) -> Result:
+    said = f"{_beyond(result, total)}, so they are not kept"
+    return msgspec.structs.replace(result, message=f"{result.message}; {said}" if result.message else said, outputs={})
+
+
+def _beyond(result: Result, total: int) -> str:
+    size = _size(result.outputs)
+    return f"its {size} bytes of outputs would make {total} for the run; at most {RUN_OUTPUT_LIMIT} fit"
 
 
 def _size(outputs: Mapping[str, OutputRecord]) -> int:

@@ -20,7 +20,7 @@ AGAIN_MS = 100
 
 def judged(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
     """What a host has seen as every host's scene has it: held to the whole run. `now` is unix milliseconds."""
-    return within_limit(run, in_doubt(plan, run, facts, now))
+    return within_limit(run, in_doubt(plan, run, facts, now), plan.creates)
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
