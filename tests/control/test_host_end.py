@@ -247,6 +247,28 @@ async def test_of_many_changes_of_a_run_at_once_one_is_told(heard: Heard) -> Non
     assert len(heard.said) == 3
 
 
+async def test_one_of_which_nothing_can_be_said_keeps_no_other_from_being_told(
+    heard: Heard, monkeypatch, caplog
+) -> None:
+    """Nor any change after it: that it has changed is said, and whoever asks hears that it cannot be told."""
+
+    def fails(uid: str) -> wire.Standing:
+        if uid == "bad":
+            raise ValueError("a defect")
+        return wire.Standing(uid=uid, seq=heard.host.version(uid))
+
+    monkeypatch.setattr(heard.host.end, "news", fails)
+    heard.said.clear()
+    for uids in (("u", "bad", "v"), ("w", "bad")):
+        for uid in uids:
+            heard.host.end.changed(uid)
+        await asyncio.sleep(0)
+        assert sorted(each.run.uid for each in heard.said) == sorted(uids)
+        heard.said.clear()
+    assert heard.host.end._count == 5
+    assert "how bad stands cannot be said" in caplog.text
+
+
 async def test_why_a_question_cannot_be_answered_is_said(heard: Heard) -> None:
     question = wire.AskStanding(session=1, number=9, uids=("u",))
     for fault, verdict, message in (
@@ -276,3 +298,25 @@ async def test_it_reminds_now_and_then(heard: Heard, monkeypatch) -> None:
     with pytest.raises(asyncio.CancelledError):
         await heard.host.end.run()
     assert (reminded, pauses) == ([1, 2], [host_end.REMIND_S] * 3)
+
+
+async def test_it_goes_on_to_remind_though_it_failed_once(heard: Heard, monkeypatch, caplog) -> None:
+    """As where a ledger cannot be read for a moment: without it a message that was lost is never missed."""
+    reminded, pauses = [], []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    def remind() -> None:
+        reminded.append(len(pauses))
+        if len(reminded) == 1:
+            raise OSError("disk I/O error")
+
+    monkeypatch.setattr(host_end, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(heard.host.end, "remind", remind)
+    with pytest.raises(asyncio.CancelledError):
+        await heard.host.end.run()
+    assert reminded == [1, 2]
+    assert "nobody could be reminded" in caplog.text

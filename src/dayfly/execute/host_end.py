@@ -236,7 +236,11 @@ class HostEnd(abc.ABC):
         """Remind, now and then, until cancelled."""
         while True:
             await asyncio.sleep(REMIND_S)
-            self.remind()
+            try:
+                self.remind()
+            except Exception:
+                # As where a ledger cannot be read for a moment. The next time it may, and nobody else would remind.
+                log.exception("nobody could be reminded of what was said")
 
     async def close(self) -> None:
         """Finish what was begun; nothing more is heard."""
@@ -244,9 +248,17 @@ class HostEnd(abc.ABC):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tell_changes(self) -> None:
-        while self._changed:
+        # Taken first: whatever becomes of these, the next change is told again.
+        changed, self._changed = self._changed, set()
+        for uid in changed:
+            try:
+                run = self.news(uid)
+            except Exception:
+                # One of which nothing can be said must not keep all others from being heard of.
+                log.exception("how %s stands cannot be said", uid)
+                run = HostEnd.news(self, uid)
             self._count += 1
-            self.say(wire.Stands(session=self._session, count=self._count, run=self.news(self._changed.pop())))
+            self.say(wire.Stands(session=self._session, count=self._count, run=run))
 
     def news(self, uid: str) -> wire.Standing:
         """What is said of a run that has changed: that it has. Who wants to know more asks, in this very process."""
