@@ -207,6 +207,26 @@ class TestTwoAttempts:
         assert await mine.write(b"{}", "a") == 403
         assert not store.blobs
 
+    @pytest.mark.parametrize("done", [False, True])
+    async def test_what_was_written_for_a_head_that_the_disk_refuses_goes_again(self, store, done):
+        """A Terraform that asks again and again would fill what is left. It stays if the head speaks of it all the same."""
+        mine, swap = Client(store), store.swap
+        await mine.lock("a")
+
+        async def refusing(*asked):
+            if done:
+                await swap(*asked)
+            raise OSError(122, "Disk quota exceeded")
+
+        store.swap = refusing
+        with pytest.raises(OSError, match="quota"):
+            await mine.write(b"{}", "a")
+        assert len(store.blobs) == done
+        store.swap = swap
+        assert await mine.write(b"{}", "a") == 200
+        assert await mine.read() == b"{}"
+        assert len(store.blobs) == 1
+
     async def test_the_end_of_the_run_is_the_end_of_all(self, store):
         mine = Client(store)
         store.run = None

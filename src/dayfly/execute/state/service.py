@@ -68,6 +68,7 @@ class Store(Protocol):
         """Put the head into the place of the one that was found; false if it has changed, or the run is over.
 
         Raises:
+            OSError: the disk refuses; `find` tells whether it was put there.
             UncertainError: nobody knows whether it was.
         """
 
@@ -181,13 +182,21 @@ class Service:
             return Answer(413, f"{error}\n".encode())
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
         # Should that be uncertain the chunks stay: a head that comes late may speak of them.
-        answer = await self._change(place, who, "POST", lambda found, _: head.write(found, who.holder, lock, version))
-        if not await self._is_kept(place, blob):
-            await self._store.drop(place, blob, len(chunks))
+        try:
+            answer = await self._change(
+                place, who, "POST", lambda found, _: head.write(found, who.holder, lock, version)
+            )
+        except OSError:
+            # As of a disk that is full. Whoever asks again has chunks of another name: each time these would stay.
+            await self._drop_unkept(place, blob, len(chunks))
+            raise
+        await self._drop_unkept(place, blob, len(chunks))
         return answer
 
-    async def _is_kept(self, place: Place, blob: str) -> bool:
-        return any(version.blob == blob for version in (await self._store.find(place)).head.versions)
+    async def _drop_unkept(self, place: Place, blob: str, count: int) -> None:
+        """Drop the chunks, unless the head that there is now speaks of them."""
+        if all(version.blob != blob for version in (await self._store.find(place)).head.versions):
+            await self._store.drop(place, blob, count)
 
     async def _change(self, place: Place, who: Caller, method: str, decide: Callable[[Head, Run], Step]) -> Answer:
         for _ in range(_TRIES):
