@@ -10,7 +10,7 @@ import pytest
 from control.fake_host import Encoded, FakeHost
 from dayfly.control import link as control
 from dayfly.control.bell import Bell
-from dayfly.control.link import HostFailedError, Link
+from dayfly.control.link import HostFailedError, Link, Links
 from dayfly.control.picture import Picture
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
@@ -359,6 +359,26 @@ async def test_a_report_that_a_host_sends_is_not_asked_for_and_its_clocks_go_on(
     found, stale = await link.look(["u"])
     assert found["u"].seq == 9
     assert stale == "it does not answer"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [(ValueError("a defect"), "the host's log has the details"), (RefusedError("what?"), "what?")]
+)
+async def test_a_host_that_fails_keeps_those_of_other_clusters_from_nobody(host, way, monkeypatch, fault, said):
+    """Who lists all sandboxes asks all of them at once."""
+    links, other = Links(), FakeHost()
+    links.add("org", {"good": Encoded(other.end), "bad": way})
+    for cluster, uid in (("good", "v"), ("bad", "u")):
+        await links.of("org", cluster).order(offer(uid))
+
+    def standing(self, uid):
+        raise fault
+
+    monkeypatch.setattr(host, "standing", standing.__get__(host))
+    looked = await links.look({("org", "good"): ["v"], ("org", "bad"): ["u"]})
+    assert looked["org", "good"][0]["v"].report.ready
+    assert looked["org", "good"][1] == ""
+    assert looked["org", "bad"] == ({}, said)
 
 
 async def test_what_a_host_cannot_do_is_told_from_what_it_cannot_do_now(host, way, monkeypatch):

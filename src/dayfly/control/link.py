@@ -267,6 +267,10 @@ class Link:
             answer = await self.ask(wire.AskStanding(uids=stale), wire.Standings, COURTESY_S)
         except HostUnavailableError as fault:
             return found, str(fault)
+        except (HostFailedError, RefusedError) as fault:
+            # A defect there, or a question that it does not know: those of other clusters are told all the same.
+            log.warning("a host does not say how its runs stand: %s", fault)
+            return found, str(fault)
         return found | {run.uid: run for run in answer.runs}, ""
 
     async def values(self, uid: str) -> tuple[wire.Value, ...]:
