@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +126,73 @@ def test_a_server_that_somebody_else_started_meanwhile_is_not_stopped(
         with_._stop_unless_used(home, client, 4)
         client.close()
     assert asked == stopped
+
+
+class TestSharing:
+    """Of two commands the first has started the server; the second has found it, and wished for nothing yet."""
+
+    @pytest.fixture
+    def stopped(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        found: list[int] = []
+        monkeypatch.setattr(with_, "_reach", lambda _home: (Client(Address("http://127.0.0.1:9", "key")), self.ours))
+        monkeypatch.setattr(with_, "_stop_unless_used", lambda _home, _client, ours: found.append(ours))
+        return found
+
+    def test_a_server_that_another_command_has_found_is_not_stopped(
+        self, home: Home, stopped: list[int], capsys: pytest.CaptureFixture[str]
+    ):
+        self.ours = 4
+        first = with_._running_server(home)
+        assert first.__enter__().ours
+        self.ours = None
+        with with_._running_server(home) as second:
+            assert not second.ours
+            first.__exit__(None, None, None)
+            assert stopped == []
+        assert "keeps running, because another command uses it; stop it with: dayfly down" in capsys.readouterr().err
+        self.ours = 5
+        with with_._running_server(home):
+            assert stopped == []
+        assert stopped == [5]
+
+    def test_who_comes_while_it_is_being_stopped_waits_for_that(self, home: Home, stopped: list[int]):
+        self.ours, came, found = 4, threading.Event(), []
+
+        def comes() -> None:
+            came.set()
+            with with_._running_server(home):
+                found.extend(stopped)
+
+        coming = threading.Thread(target=comes)
+
+        def stop(_home: Home, _client: Client, ours: int) -> None:
+            self.ours = None
+            coming.start()
+            assert came.wait(10)
+            coming.join(0.1)
+            stopped.append(ours)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(with_, "_stop_unless_used", stop)
+            with with_._running_server(home):
+                pass
+        coming.join(10)
+        assert found == stopped == [4]
+
+    def test_where_nothing_can_be_locked_a_command_goes_on(self, home: Home, stopped: list[int]):
+        def refuse(_descriptor: int, _how: int) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        self.ours = 4
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fcntl, "flock", refuse)
+            with with_._running_server(home):
+                pass
+        (home.path / "with.lock").unlink()
+        (home.path / "with.lock").mkdir()
+        with with_._running_server(home):
+            pass
+        assert stopped == [4, 4]
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "not found"), (409, "is being deleted")])

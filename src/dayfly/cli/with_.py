@@ -20,6 +20,7 @@ from dayfly.cli import applying, asking, borrowing, lock, options, outputs, secr
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.sharing import Sharing
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _STOP_S = 60
 _LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
 """Of a variable's name and value: with a longer one the kernel starts no program."""
 
+_KEPT = "The server that was started keeps running, because {why}; stop it with: dayfly down"
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
 _SIGNALLED = 128
@@ -326,12 +328,16 @@ class _Lease:
 @contextlib.contextmanager
 def _running_server(home: Home) -> Iterator[_Server]:
     """The home's server. One that is started for us is stopped after us, unless others use it by then."""
-    client, ours = _reach(home)
-    try:
-        yield _Server(client, ours is not None)
-    finally:
-        if ours is not None:
-            _stop_unless_used(home, client, ours)
+    with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
+        client, ours = _reach(home)
+        try:
+            yield _Server(client, ours is not None)
+        finally:
+            if ours is not None and sharing is not None:
+                if sharing.alone():
+                    _stop_unless_used(home, client, ours)
+                else:
+                    show.talk(_KEPT.format(why="another command uses it"))
 
 
 def _reach(home: Home) -> tuple[Client, int | None]:
@@ -360,9 +366,7 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
         if lock.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
-            show.talk(
-                "The server that was started keeps running, because it still has sandboxes; stop it with: dayfly down"
-            )
+            show.talk(_KEPT.format(why="it still has sandboxes"))
         else:
             server.stop(home, ours, _STOP_S)
     except CliError as fault:

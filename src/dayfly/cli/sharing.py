@@ -1,0 +1,70 @@
+"""Commands that use one server of this home at the same time: who has started it stops it only where no other does.
+
+Whether it has sandboxes does not tell: another command may have found the server, and not wished for anything yet.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from dayfly.client.errors import DayflyError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from dayfly.client.home import Home
+
+FILE = "with.lock"
+_POLL = 0.02
+
+
+class Sharing:
+    """Held while a server is used. The kernel lets go of it with our process, however that ends.
+
+    Where no lock can be had there is none: a command is not refused for that.
+    """
+
+    def __init__(self, home: Home, seconds: float) -> None:
+        """`seconds` is how long at most is waited for one that is just stopping its server."""
+        self._home = home
+        self._seconds = seconds
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        import fcntl
+
+        try:
+            self._home.make()
+            self._descriptor = os.open(self._home.path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            deadline = time.monotonic() + self._seconds
+            while not self._locked(fcntl.LOCK_SH) and time.monotonic() < deadline:
+                time.sleep(_POLL)
+        except (OSError, DayflyError):
+            self._let_go()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def alone(self) -> bool:
+        """Whether no other command uses it. If so, who comes now waits until we are done with it."""
+        import fcntl
+
+        return self._descriptor is None or self._locked(fcntl.LOCK_EX)
+
+    def _locked(self, how: int) -> bool:
+        import fcntl
+
+        assert self._descriptor is not None, "there is a file to be locked"
+        try:
+            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
