@@ -138,9 +138,7 @@ class TestSharing:
         monkeypatch.setattr(with_, "_stop_unless_used", lambda _home, _client, ours: found.append(ours))
         return found
 
-    def test_a_server_that_another_command_has_found_is_not_stopped(
-        self, home: Home, stopped: list[int], capsys: pytest.CaptureFixture[str]
-    ):
+    def test_a_server_that_another_command_has_found_is_stopped_by_that_one(self, home: Home, stopped: list[int]):
         self.ours = 4
         first = with_._running_server(home)
         assert first.__enter__().ours
@@ -149,11 +147,23 @@ class TestSharing:
             assert not second.ours
             first.__exit__(None, None, None)
             assert stopped == []
-        assert "keeps running, because another command uses it; stop it with: dayfly down" in capsys.readouterr().err
+        assert stopped == [4], "the last of them does what the first would have done"
+        with with_._running_server(home):
+            pass
+        assert stopped == [4], "what is kept is the user's"
         self.ours = 5
         with with_._running_server(home):
-            assert stopped == []
-        assert stopped == [5]
+            assert stopped == [4]
+        assert stopped == [4, 5]
+
+    @pytest.mark.parametrize("note", ["", "x", "9" * 5000, "-4"])
+    def test_a_note_that_is_none_stops_nobodys_server(self, home: Home, stopped: list[int], note: str):
+        home.make()
+        (home.path / "with.lock").write_text(note)
+        self.ours = None
+        with with_._running_server(home):
+            pass
+        assert stopped == [int(note[:16])] * note.isdigit()
 
     def test_who_comes_while_it_is_being_stopped_waits_for_that(self, home: Home, stopped: list[int]):
         self.ours, came, found = 4, threading.Event(), []

@@ -1,10 +1,11 @@
-"""Commands that use one server of this home at the same time: who has started it stops it only where no other does.
+"""Commands that use one server of this home at the same time: the last of them stops it, if one of them has started it.
 
 Whether it has sandboxes does not tell: another command may have found the server, and not wished for anything yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 FILE = "with.lock"
 _POLL = 0.02
+_LONGEST = 16
 
 
 class Sharing:
@@ -58,6 +60,19 @@ class Sharing:
         import fcntl
 
         return self._descriptor is None or self._locked(fcntl.LOCK_EX)
+
+    def note(self, server: int) -> None:
+        """Have the last who uses it stop the server of that process; 0: none is to be stopped."""
+        if self._descriptor is not None:
+            text = f"{server}\n" if server else ""
+            with contextlib.suppress(OSError):  # as of a disk that is full: then who has started it stops it, if alone
+                os.pwrite(self._descriptor, text.encode(), 0)
+                os.truncate(self._descriptor, len(text))
+
+    def noted(self) -> int:
+        """The process of the server that the last is to stop; 0 if none is."""
+        text = b"" if self._descriptor is None else os.pread(self._descriptor, _LONGEST, 0).strip()
+        return int(text) if text.isdigit() else 0
 
     def _locked(self, how: int) -> bool:
         import fcntl

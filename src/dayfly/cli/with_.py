@@ -39,7 +39,6 @@ _STOP_S = 60
 _LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
 """Of a variable's name and value: with a longer one the kernel starts no program."""
 
-_KEPT = "The server that was started keeps running, because {why}; stop it with: dayfly down"
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
 _SIGNALLED = 128
@@ -327,17 +326,18 @@ class _Lease:
 
 @contextlib.contextmanager
 def _running_server(home: Home) -> Iterator[_Server]:
-    """The home's server. One that is started for us is stopped after us, unless others use it by then."""
+    """The home's server. One that is started for a `with` is stopped after the last of those that use it then."""
     with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
         client, ours = _reach(home)
+        if sharing is not None and ours is not None:
+            sharing.note(ours)
         try:
             yield _Server(client, ours is not None)
         finally:
-            if ours is not None and sharing is not None:
-                if sharing.alone():
-                    _stop_unless_used(home, client, ours)
-                else:
-                    show.talk(_KEPT.format(why="another command uses it"))
+            if sharing is not None and sharing.alone() and (started := sharing.noted() or ours or 0):
+                # If it is kept it is the user's from now on.
+                sharing.note(0)
+                _stop_unless_used(home, client, started)
 
 
 def _reach(home: Home) -> tuple[Client, int | None]:
@@ -366,7 +366,9 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
         if lock.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
-            show.talk(_KEPT.format(why="it still has sandboxes"))
+            show.talk(
+                "The server that was started keeps running, because it still has sandboxes; stop it with: dayfly down"
+            )
         else:
             server.stop(home, ours, _STOP_S)
     except CliError as fault:
