@@ -238,8 +238,8 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
 
 def test_an_unforeseen_error_says_whose_fault_it_is_and_names_its_line_in_the_log(client, host, caplog):
     client.put("sandboxes/sb1", wishes.empty())
-    host.report = lambda uid: 1 / 0
-    answer = client.call("GET", "sandboxes/sb1")
+    host.history = lambda uid: 1 / 0
+    answer = client.call("GET", "sandboxes/sb1/history")
     assert answer.status == 500
     assert "internal error of Dayfly" in answer.error
     assert "division" not in answer.body.decode()
