@@ -1,0 +1,74 @@
+"""Ways beside the objects themselves, subresources above all: what the policies guard, they guard there too."""
+
+import copy
+
+import pytest
+
+from deploy.conftest import OPERATOR, WRITTEN, thing
+from deploy.test_access import CARRIERS, MAKERS, MERGE, TEAM, TENANT, people, refused
+
+__all__ = ["people"]
+
+pytestmark = WRITTEN
+
+WITH_STATUS = {
+    **{plural: CARRIERS[plural] for plural in ("pods", "services")},
+    **{plural: (path, body) for plural, (path, body, _) in MAKERS.items() if plural != "podtemplates"},
+}
+
+
+@pytest.mark.parametrize("plural", WITH_STATUS)
+def test_a_status_brings_no_key(installed, plural):
+    """With a status the API server takes metadata: whoever may write that would free what the operator holds."""
+    path, plain = WITH_STATUS[plural]
+    body = copy.deepcopy(plain)
+    body["metadata"]["name"] = "by-status"
+    assert installed.ask("POST", path, body, user=TENANT).status == 201
+    one = f"{path}/by-status"
+    for metadata, words in (
+        ({"finalizers": ["dayfly.dev/record"]}, "metadata.finalizers: those of dayfly.dev/"),
+        ({"labels": {"dayfly.dev/run": "r"}}, "metadata.labels: the prefix dayfly.dev/ is reserved"),
+    ):
+        answer = installed.ask("PATCH", f"{one}/status", {"metadata": metadata}, user=TENANT, kind=MERGE)
+        if plural == "deployments" and "labels" in metadata:  # of these the server keeps the labels as they were
+            assert "dayfly.dev/run" not in (answer.body["metadata"].get("labels") or {})
+        else:
+            refused(answer, words)
+    other = {"metadata": {"annotations": {"mine": "x"}}}
+    answer = installed.ask("PATCH", f"{one}/status", other, user=TENANT, kind=MERGE)
+    assert answer.status == 200, answer.message
+
+
+def test_a_pods_status_takes_no_key_away(installed):
+    """A pod's finalizer keeps the proof of what its step did."""
+    path, plain = CARRIERS["pods"]
+    body = copy.deepcopy(plain)
+    body["metadata"] = {
+        "name": "kept",
+        "finalizers": ["dayfly.dev/record"],
+        "labels": {"dayfly.dev/run": "r"},
+        "annotations": {"dayfly.dev/order": "x"},
+    }
+    assert installed.ask("POST", path, body, user=OPERATOR).status == 201
+    one = f"{path}/kept/status"
+    for field in ("finalizers", "labels", "annotations"):
+        answer = installed.ask("PATCH", one, {"metadata": {field: None}}, user=TENANT, kind=MERGE)
+        refused(answer, f"metadata.{field}: ")
+    said = {"status": {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}}
+    answer = installed.ask("PATCH", one, said, user=TENANT, kind=MERGE)
+    assert answer.status == 200, answer.message
+
+
+@pytest.mark.parametrize("path", [f"{TEAM}/pods/waits/binding", f"{TEAM}/bindings"])
+def test_a_binding_brings_no_order(installed, path):
+    """Its annotations become the pod's: another order would be carried out with the step's Secrets."""
+    pods, plain = CARRIERS["pods"]
+    body = copy.deepcopy(plain)
+    body["metadata"] = {"name": "waits", "annotations": {"dayfly.dev/order": "ours"}}
+    assert installed.ask("POST", pods, body, user=OPERATOR).status in (201, 409)
+    binding = thing("v1", "Binding", "waits", target={"apiVersion": "v1", "kind": "Node", "name": "n"})
+    other = copy.deepcopy(binding)
+    other["metadata"]["annotations"] = {"dayfly.dev/order": "theirs"}
+    refused(installed.ask("POST", path, other, user=TENANT), "on pods the prefix dayfly.dev/ is reserved")
+    bound = installed.ask("POST", f"{path}?dryRun=All", binding, user="system:kube-scheduler")
+    assert bound.status == 201, bound.message
