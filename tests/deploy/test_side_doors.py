@@ -6,11 +6,13 @@ import pytest
 
 from deploy.conftest import OPERATOR, WRITTEN, thing
 from deploy.test_access import CARRIERS, MAKERS, MERGE, TEAM, TENANT, people, refused
+from policy.apiserver import eventually
 
 __all__ = ["people"]
 
 pytestmark = WRITTEN
 
+RBAC = "rbac.authorization.k8s.io/v1"
 WITH_STATUS = {
     **{plural: CARRIERS[plural] for plural in ("pods", "services")},
     **{plural: (path, body) for plural, (path, body, _) in MAKERS.items() if plural != "podtemplates"},
@@ -72,3 +74,43 @@ def test_a_binding_brings_no_order(installed, path):
     refused(installed.ask("POST", path, other, user=TENANT), "on pods the prefix dayfly.dev/ is reserved")
     bound = installed.ask("POST", f"{path}?dryRun=All", binding, user="system:kube-scheduler")
     assert bound.status == 201, bound.message
+
+
+@pytest.fixture(scope="module")
+def ada(installed):
+    """May write namespaces and all that belongs to them, and may not grant."""
+    resources = ["namespaces", "namespaces/status", "namespaces/finalize"]
+    rules = [{"apiGroups": [""], "resources": resources, "verbs": ["*"]}]
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    installed.ask("POST", f"{roles}/clusterroles", thing(RBAC, "ClusterRole", "all-of-namespaces", rules=rules))
+    binding = {
+        **thing(RBAC, "ClusterRoleBinding", "all-of-namespaces"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-of-namespaces"},
+        "subjects": [{"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    installed.ask("POST", f"{roles}/clusterrolebindings", binding)
+    plain = {"metadata": {"labels": {"team": "a"}}}
+    eventually(lambda: installed.ask("PATCH", f"{TEAM}/status", plain, user="ada", kind=MERGE).status == 200)
+    return "ada"
+
+
+@pytest.mark.parametrize("part", ["status", "finalize"])
+def test_no_grant_along_with_a_namespaces(installed, ada, part):
+    whole = installed.ask("GET", TEAM).body
+    for field, key in (("labels", "forks"), ("annotations", "runners-from")):
+        body = copy.deepcopy(whole)
+        body["metadata"].setdefault(field, {})[f"dayfly.dev/{key}"] = "free"
+        refused(installed.ask("PUT", f"{TEAM}/{part}", body, user=ada), "which cluster administrators have")
+    assert installed.ask("PUT", f"{TEAM}/{part}?dryRun=All", whole, user=ada).status == 200
+
+
+@pytest.mark.parametrize("value", ["true", ""])
+def test_nobody_else_keeps_a_namespace_from_deletion(installed, ada, value):
+    """The label alone does, whatever its value."""
+    body = installed.ask("GET", TEAM).body
+    body["metadata"].setdefault("labels", {})["dayfly.dev/in-use"] = value
+    for path in (TEAM, f"{TEAM}/status"):
+        refused(installed.ask("PUT", path, body, user=ada), "dayfly.dev/in-use is set and removed by")
+    born = thing("v1", "Namespace", "born")
+    born["metadata"]["labels"] = {"dayfly.dev/in-use": value}
+    refused(installed.ask("POST", "/api/v1/namespaces", born, user=ada), "dayfly.dev/in-use is set and removed by")
