@@ -114,3 +114,17 @@ def test_nobody_else_keeps_a_namespace_from_deletion(installed, ada, value):
     born = thing("v1", "Namespace", "born")
     born["metadata"]["labels"] = {"dayfly.dev/in-use": value}
     refused(installed.ask("POST", "/api/v1/namespaces", born, user=ada), "dayfly.dev/in-use is set and removed by")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]},
+        {"finalizers": ["example.org/held"]},
+    ],
+    ids=["owner", "finalizer"],
+)
+def test_the_operator_has_no_namespace_collected_or_held(installed, change):
+    """An owner that is not there has the collector delete it, with all that is in it."""
+    answer = installed.ask("PATCH", TEAM, {"metadata": change}, user=OPERATOR, kind=MERGE)
+    refused(answer, "the Dayfly operator may change nothing about a namespace except its label")
