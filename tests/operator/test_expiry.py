@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from rig.scenes import at_work, gone, ready, wish
+from rig.world import World as Cluster
 
 from dayfly.operator.status.expiry import Expiry
 from dayfly.plan.world import Wish, World
@@ -33,3 +35,16 @@ def test_of_a_life_that_is_written_in_no_known_form_nothing_is_said(spec):
 @pytest.mark.parametrize("of", [None, world(Phase.CLOSED), world(at=0)], ids=["no run", "it ends", "for ever"])
 def test_what_does_not_end_by_itself_is_not_near_its_end(of):
     assert Expiry.of(of, HOUR, END) == Expiry()
+
+
+def test_a_life_beyond_all_calendars_is_told_as_far_as_a_time_can_be_written():
+    """A time to live of 32 bits of weeks may be written: its sandbox starts, says so, and goes when it is deleted."""
+
+    async def story(world: Cluster) -> None:
+        world.sandbox(wish() | {"ttl": {"duration": "4294967295w", "offsetFrom": "createdAt"}})
+        await world.until(lambda: ready(world), "ready")
+        assert world.status()["expiresAt"] == "9999-12-31T23:59:59Z"
+        world.delete()
+        await gone(world)
+
+    at_work(story)

@@ -27,6 +27,8 @@ from dayfly.spec.run import Result, UnitRecord
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
 SKEW_MS = 300_000
+# 9999-12-31T23:59:59Z. A time to live may end long after that: its number has 32 bits, and it may be of weeks.
+_LAST_SECOND_MS = 253_402_300_799_000
 # What the kubelet says of a container that it could not start.
 #
 # `ContainerStatusUnknown` is not among them, though it is also the end of every pod that is deleted before its
@@ -337,10 +339,10 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
 
 @functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
 def stamp(milliseconds: int) -> str:
-    """Unix milliseconds as RFC 3339; empty for 0."""
+    """Unix milliseconds as RFC 3339; empty for 0. What lies behind the last second that can be written so is that."""
     if not milliseconds:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(min(milliseconds, _LAST_SECOND_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def milliseconds(text: str | None) -> int:
