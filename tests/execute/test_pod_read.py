@@ -352,3 +352,17 @@ def test_a_pod_that_no_node_takes_says_since_when_and_the_schedulers_own_reason(
     assert fact_of(told(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
     fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
     assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [("content", b"no end"), ("content", b"\xff\0x"), ("output-in-log", b"\xff"), ("log-document", b"\xff")],
+    ids=lambda record: f"{record[0]}={record[1]!r}",
+)
+def test_a_message_that_no_runner_writes_is_an_end_all_the_same(record):
+    """A step can write it, with a nonce and a digest that fit: nobody may wait for its end for ever."""
+    words = [("nonce", b"n"), ("outcome", b"exited"), ("code", b"1"), record]
+    message = "dayfly-receipt 1 x\n" + base64.b64encode(encode("dayfly-receipt", words)).decode()
+    fact = seen(main=ended(message=message))
+    assert isinstance(fact, Ended)
+    assert fact.result.reason == "ExitCode"

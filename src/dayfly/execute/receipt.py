@@ -63,6 +63,12 @@ def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> 
     )
 
 
+def contents(records: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    """The outputs whose bytes the records carry, by name. What no runner writes is none, or one nobody asks for."""
+    parts = (value.partition(b"\0") for key, value in records if key == "content")
+    return {name.decode(errors="replace"): value for name, end, value in parts if end}
+
+
 def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     """Every process of it is gone and no receipt was left."""
     return Ended(

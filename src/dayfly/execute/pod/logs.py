@@ -10,6 +10,7 @@ import hashlib
 from datetime import datetime
 from typing import NamedTuple
 
+from dayfly.execute import receipt
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.log_times import STEP_MS, Entry, spread, within
 
@@ -139,8 +140,7 @@ class Splitter:
 
     def contents(self) -> dict[str, bytes]:
         """The outputs that the receipt carries."""
-        pairs = (value.split(b"\0", 1) for key, value in self.records or () if key == "content")
-        return {name.decode(): value for name, value in pairs}
+        return receipt.contents(self.records or ())
 
 
 def _unix_ms(stamp: bytes) -> int:

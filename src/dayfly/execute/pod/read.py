@@ -203,12 +203,11 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     if isinstance(fact, Ended) and not _all_ended(seen):
         fact = Sealed(result=fact.result)
     said = records or []
-    contents = (value.split(b"\0", 1) for key, value in said if key == "content")
     return Seen(
         fact=fact,
-        values={name.decode(): value for name, value in contents},
-        in_log=tuple(value.decode() for key, value in said if key == "output-in-log"),
-        log_digest=next((value.decode() for key, value in said if key == "log-document"), ""),
+        values=receipt.contents(said),
+        in_log=tuple(value.decode(errors="replace") for key, value in said if key == "output-in-log"),
+        log_digest=next((value.decode(errors="replace") for key, value in said if key == "log-document"), ""),
     )
 
 
