@@ -156,7 +156,16 @@ def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, num
 
 
 @pytest.mark.parametrize(
-    "output", ["", "o", f"o\0present\0x\0{DIGEST}", f"o\0present\0{'9' * 20}\0{DIGEST}", "o\0\0\0\0"]
+    "output",
+    [
+        "",
+        "o",
+        f"o\0present\0x\0{DIGEST}",
+        f"o\0present\0{'9' * 20}\0{DIGEST}",
+        "o\0\0\0\0",
+        *(f"{name}\0present\x001\0{DIGEST}" for name in ("", "a b", "../a", "log.tail", "a" * 64)),
+    ],
 )
 def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
+    """Nor has any output a name that no plugin may give it: no Secret would be taken with that for a key."""
     assert failure(output, outcome="exited", code="0") == (Reason.LOST, "its receipt is damaged")

@@ -8,6 +8,8 @@ from dayfly.execute.webhook.read import meaning
 from dayfly.plan.reasons import Reason
 from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
+from dayfly.spec import names
+from dayfly.spec.errors import SpecError
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
@@ -30,7 +32,7 @@ def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) 
     """
     try:
         return _understood(list(records), nonce=nonce, unit=unit)
-    except ValueError:
+    except (ValueError, SpecError):
         return lost("its receipt is damaged")
 
 
@@ -160,6 +162,8 @@ def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
 
 def _present(states: list[list[str]], unit: Unit) -> dict[str, OutputRecord]:
     sensitive = {output.name for output in unit.outputs if output.sensitive}
+    for name, *_ in states:
+        names.check("output", name)
     return {
         name: OutputRecord(digest=f"sha256:{digest}", size=_number(size), sensitive=name in sensitive)
         for name, state, size, digest in states
