@@ -279,7 +279,13 @@ class TestTenant:
         one = f"{path}/{made.body['metadata']['name']}"
         late = {"spec": {"ephemeralContainers": [HARMLESS["containers"][0] | {"name": "e"}]}}
         refused(installed.ask("PATCH", f"{one}/ephemeralcontainers", late, user=TENANT, kind=STRATEGIC), words)
-        for entrance in ("exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=1"):
+        for entrance in (
+            "exec?command=sh&stdout=true",
+            "attach?stdout=true",
+            "portforward?ports=1",
+            "proxy",
+            "proxy/x",
+        ):
             refused(installed.ask("POST", f"{one}/{entrance}", user=TENANT), words)
         image = {"spec": {"containers": [{"name": "main", "image": "evil"}]}}
         refused(installed.ask("PATCH", one, image, user=TENANT, kind=STRATEGIC), words)
