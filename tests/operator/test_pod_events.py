@@ -309,3 +309,22 @@ def test_it_is_asked_about_a_hair_after_its_moment(due, after):
     silence = Silence()
     silence.due = due
     assert PodEvents(None, lambda: STARTED).again_in(silence) == pytest.approx(after, abs=1e-6)
+
+
+@pytest.mark.parametrize("moment", ["0000-06-01T00:00:00Z", "0000-12-31T23:30:00Z"])
+def test_an_event_of_the_year_0_is_older_than_all_others(moment):
+    """The server takes one from whoever may write Events, and nothing may stand still over it."""
+    meta = ObjectMeta(name="e", uid="e", namespace="n")
+    of_0, ours = (
+        Event(metadata=meta, type="Warning", reason="R", note=note, deprecated_last_timestamp=at)
+        for note, at in (("theirs", moment), ("ours", "2026-01-01T00:00:00Z"))
+    )
+
+    async def story() -> None:
+        server = _Server()
+        server.items = (ours, of_0)
+        pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
+        end = NeverRan(reason="CannotStart", message="it did not start")
+        assert "ours" in (await PodEvents(server, lambda: STARTED).last_words(pod, end)).message
+
+    asyncio.run(story())

@@ -345,7 +345,10 @@ def stamp(milliseconds: int) -> str:
 
 
 def milliseconds(text: str | None) -> int:
-    """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none."""
-    if not text:
+    """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none.
+
+    The API server keeps times of the year 0, of which no Python has any: as all before the epoch they are 0.
+    """
+    if not text or text.startswith("0000-"):
         return 0
     return max(int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000), 0)
