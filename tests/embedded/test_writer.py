@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dayfly.embedded import ledger as ledgers
 from dayfly.embedded import writer
 from dayfly.embedded.ledger import LedgerError
 from dayfly.embedded.writer import MOST_AT_ONCE, Writer
@@ -21,7 +22,7 @@ class Ledger:
     def __init__(self, *, remains: bool = False) -> None:
         self.remains = remains
         self.groups = self.wiped = 0
-        self.fault: LedgerError | None = None
+        self.fault: Exception | None = None
 
     @contextlib.contextmanager
     def transaction(self, what):
@@ -78,6 +79,36 @@ async def test_of_a_disk_that_refuses_all_are_told_and_then_nobody():
     assert await made.run(lambda: 2) == 2
     assert made.trouble == ""
     await made.close()
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("a hook's own")])
+async def test_whatever_fails_all_are_told_and_the_next_are_written(fault):
+    ledger = Ledger()
+    made = Writer(ledger)
+    ledger.fault = fault
+    with pytest.raises(type(fault)):
+        await asyncio.wait_for(made.run(lambda: 1), 10)
+    assert repr(fault) in made.trouble
+    ledger.fault = None
+    assert await asyncio.wait_for(made.run(lambda: 2), 10) == 2
+    assert made.trouble == ""
+    await made.close()
+
+
+async def test_of_a_job_that_memory_ran_out_for_nothing_stays(tmp_path):
+    """SQLite says so in the middle of a change, too, and then half of it would be written."""
+    ledger = ledgers.Ledger(tmp_path / "ledger.db")
+    made = Writer(ledger)
+
+    def half():
+        ledger.begin_life(7)
+        raise MemoryError
+
+    with pytest.raises(LedgerError, match="no memory is left"):
+        await made.run(half)
+    assert await made.run(lambda: ledger.begin_life(0)) == 1, "nothing of it was written"
+    await made.close()
+    ledger.close()
 
 
 async def test_who_waits_no_more_keeps_nobody_from_an_answer():

@@ -169,8 +169,8 @@ class Ledger:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"the ledger cannot be written: {error}") from error
+        except (sqlite3.DatabaseError, MemoryError) as error:
+            raise LedgerError(f"the ledger cannot be written: {str(error) or 'no memory is left'}") from error
         self._hook(f"after {what}")
 
     def begin_life(self, least: int) -> int:

@@ -77,7 +77,7 @@ class Writer:
                 for job, _ in group:
                     try:
                         answers.append(job())
-                    except (LedgerError, sqlite3.DatabaseError):
+                    except (LedgerError, sqlite3.DatabaseError, MemoryError):
                         # It may have left half a change, or nothing of anybody's: the group has not been.
                         raise
                     except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
@@ -86,6 +86,9 @@ class Writer:
         except LedgerError as error:
             answers = [error] * len(group)
             self.trouble = str(error)
+        except Exception as error:  # noqa: BLE001 - of nobody in the group; a thread that ended would answer nobody
+            answers = [error] * len(group)
+            self.trouble = f"the ledger could not be written: {error!r}"
         self._loop.call_soon_threadsafe(_answer, [future for _, future in group], answers)
 
 
