@@ -269,6 +269,44 @@ async def test_one_of_which_nothing_can_be_said_keeps_no_other_from_being_told(
     assert "how bad stands cannot be said" in caplog.text
 
 
+async def test_one_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(
+    heard: Heard, monkeypatch, caplog
+) -> None:
+    await heard.told(offer(2, birth=True))
+    standing = heard.host.standing
+
+    def spoiled(uid: str) -> wire.Standing | None:
+        if uid == "bad":
+            raise msgspec.ValidationError("a spoiled row")
+        return standing(uid)
+
+    monkeypatch.setattr(heard.host, "standing", spoiled)
+    (answer,) = await heard.told(wire.AskStanding(session=1, number=9, uids=("bad", "u", "unknown")))
+    bad, good = answer.runs
+    assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Hindered")
+    assert "the host's log has the details" in bad.report.message
+    assert (good.uid, good.report.uid) == ("u", "u")
+    assert "a spoiled row" in caplog.text
+
+
+async def test_an_end_that_cannot_be_read_keeps_no_other_from_being_reminded_of(
+    heard: Heard, monkeypatch, caplog
+) -> None:
+    def spoiled(uid: str) -> wire.Standing:
+        if uid == "bad":
+            raise msgspec.ValidationError("a spoiled row")
+        return wire.Standing(uid=uid, seq=1)
+
+    monkeypatch.setattr(heard.host, "unacknowledged", lambda: ["bad", "u"])
+    monkeypatch.setattr(heard.host, "standing", spoiled)
+    heard.said.clear()
+    heard.host.end.remind()
+    ended, pulse = heard.said
+    assert ended.run.uid == "u"
+    assert isinstance(pulse, wire.Pulse)
+    assert "a spoiled row" in caplog.text
+
+
 async def test_why_a_question_cannot_be_answered_is_said(heard: Heard) -> None:
     question = wire.AskStanding(session=1, number=9, uids=("u",))
     for fault, verdict, message in (

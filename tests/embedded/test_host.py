@@ -1,6 +1,7 @@
 """The host as its link finds it: what it promises whoever asks, whatever its runs are at."""
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -319,3 +320,26 @@ async def test_at_the_end_what_is_being_removed_is_waited_for(machine, monkeypat
     monkeypatch.setattr(attempts, "close", lambda: (done.append("closed"), close()))
     await machine.down()
     assert done == ["waited", "closed"]
+
+
+async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, caplog):
+    """Its row was damaged, or a newer Dayfly has written it."""
+    step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    for uid in ("bad", "good"):
+        await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", step)]), uid=uid))
+        await machine.state("r/a", "running", uid)
+    await machine.down()
+    with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as db, db:
+        (whole,) = db.execute("SELECT ledger FROM run WHERE uid = 'bad'").fetchone()
+        db.execute("UPDATE run SET ledger = CAST('{' AS BLOB) WHERE uid = 'bad'")
+    before = {folder.name for folder in machine.folders()}
+    await machine.up()
+    assert before <= {folder.name for folder in machine.folders()}, "what it had at work is left as it is"
+    assert "run bad cannot be taken over" in caplog.text
+    machine.journal.with_name("journal.go").touch()
+    await machine.ready("good")
+    await machine.down()
+    with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as db, db:
+        db.execute("UPDATE run SET ledger = ? WHERE uid = 'bad'", (whole,))
+    await machine.up()
+    await machine.ready("bad")

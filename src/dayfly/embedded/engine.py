@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 import msgspec
@@ -94,31 +94,40 @@ class Engine:
 
     def take_over_kept(self) -> None:
         """Have what is kept and is no process taken over, of all runs, before any of them takes a turn."""
-        for live in filter(None, map(self.runs.look, self.reader.uids())):
-            for kind in (Kind.ROUTE, Kind.PREVIEW):
-                executor = self.executors.find(kind)
-                if isinstance(executor, KeptExecutor):
-                    try:
-                        executor.take_over(live)
-                    except OSError as error:
-                        log.warning("each %s of run %s is taken over later: %s", kind, live.run.uid, error)
+        for uid in self.reader.uids():
+            with _said(uid):
+                if (live := self.runs.look(uid)) is not None:
+                    self._take_over_kept_of(live)
+
+    def _take_over_kept_of(self, live: Live) -> None:
+        for kind in (Kind.ROUTE, Kind.PREVIEW):
+            executor = self.executors.find(kind)
+            if isinstance(executor, KeptExecutor):
+                try:
+                    executor.take_over(live)
+                except OSError as error:
+                    log.warning("each %s of run %s is taken over later: %s", kind, live.run.uid, error)
 
     def _take_over(self, known: set[str]) -> None:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
         killed had recorded and not yet removed.
         """
         for key in (Key(*found) for found in folders(self.attempts.place)):
-            live = self.runs.look(key.run)
-            if live is None or not _is_in_flight(live, key):
-                self.attempts.tidy(key)
-                continue
-            executor = self.executors.find(live.kind(key.unit))
-            try:
-                if isinstance(executor, AttemptExecutor):
-                    executor.adopt(live, key.unit)
-            except OSError as error:
-                log.warning("%s is adopted later: %s", key, error)
+            with _said(key.run):
+                self._take_over_attempt(key)
         self.ports.keep_only(known)
+
+    def _take_over_attempt(self, key: Key) -> None:
+        live = self.runs.look(key.run)
+        if live is None or not _is_in_flight(live, key):
+            self.attempts.tidy(key)
+            return
+        executor = self.executors.find(live.kind(key.unit))
+        try:
+            if isinstance(executor, AttemptExecutor):
+                executor.adopt(live, key.unit)
+        except OSError as error:
+            log.warning("%s is adopted later: %s", key, error)
 
     async def stop(self) -> None:
         """Take no more turns, and finish those begun: whatever they start is watched. What runs goes on."""
@@ -363,6 +372,15 @@ def _values(scene: Scene, moves: tuple[Move, ...]) -> Values:
         if isinstance(move, Record) and move.result.outputs
         for name, value in scene.outputs.get((move.unit, move.attempt), {}).items()
     }
+
+
+@contextlib.contextmanager
+def _said(uid: str) -> Iterator[None]:
+    """A run that cannot be read must not keep the server from its beginning; its turns say the same, ever again."""
+    try:
+        yield
+    except Exception:
+        log.exception("run %s cannot be taken over", uid)
 
 
 def _is_in_flight(live: Live, key: Key) -> bool:

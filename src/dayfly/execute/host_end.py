@@ -12,7 +12,10 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dayfly.execute import log_pieces
+from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 
 if TYPE_CHECKING:
@@ -194,8 +197,22 @@ class HostEnd(abc.ABC):
                 self._host.admit(documents, forks)
                 return wire.Reply(session=session, number=number, verdict=Verdict.TAKEN)
             case wire.AskStanding(uids=uids):
-                runs = tuple(run for uid in uids if (run := self._host.standing(uid)) is not None)
+                runs = tuple(run for uid in uids if (run := self._standing(uid)) is not None)
                 return wire.Standings(session=session, number=number, runs=runs)
+
+    def _standing(self, uid: str) -> wire.Standing | None:
+        """How a run stands. One whose ledger cannot be understood, say, keeps nobody from hearing of the others."""
+        try:
+            return self._host.standing(uid)
+        except (HostUnavailableError, RefusedError):
+            raise
+        except Exception:
+            log.exception("how %s stands cannot be said", uid)
+            said = "how it stands cannot be said; the host's log has the details"
+            unread = Report(
+                uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.HINDERED, message=said, done=0, total=0, units=()
+            )
+            return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
 
     # --- what the host does -------------------------------------------------------------------------------------------
 
@@ -224,7 +241,13 @@ class HostEnd(abc.ABC):
         if not self._session:
             return
         for uid in self._host.unacknowledged():
-            self._say_end(uid)
+            try:
+                self._say_end(uid)
+            except HostUnavailableError:
+                raise
+            except Exception:
+                # One of which nothing can be said must not keep the ends of all others from being heard of.
+                log.exception("the end of %s cannot be said", uid)
         self.pulse()
 
     def pulse(self) -> None:
