@@ -65,6 +65,20 @@ def test_the_newest_sandbox_of_a_name_is_shown(home: Cli):
     refused(home("state", "show", "box", "other"), 3, "no state of box/other is kept; see: dayfly state list")
 
 
+def test_a_head_that_is_damaged_is_said_and_hides_no_other(home: Cli):
+    path = states.folder(home.home) / NEW.run / NEW.resource / "head"
+    path.write_bytes(path.read_bytes()[:40])
+    said = f"the head of a state is not what was written ({path})"
+    done = home("state", "list")
+    assert [line.split()[2] for line in done.out.splitlines()] == ["VERSION", "1"]
+    assert done.code == 1
+    assert said in done.err
+    assert home("state", "show", "box", "stack").out == "older"
+    unknown = home("state", "show", "box", "other")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert said in unknown.err
+
+
 def test_what_was_altered_or_has_lost_its_key_is_said(home: Cli):
     path = states._chunk(home.home, NEW, "b1", 0)
     path.write_bytes(path.read_bytes()[:-1] + b"x")

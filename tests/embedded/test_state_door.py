@@ -16,7 +16,7 @@ from dayfly.embedded import state_door, states
 from dayfly.embedded.state_door import BODIES_AT_ONCE, StateDoor, _App, _body, _listen
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
-from dayfly.execute.state.head import Answer, Head, Holder, Version
+from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import MAX_BODY, digest
 from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
 from dayfly.spec.run import Phase
@@ -262,6 +262,16 @@ class TestFiles:
         seen = await files.find(PLACE)
         self.known.clear()
         assert not await files.swap(PLACE, seen, Head()), "its run is over"
+
+    @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]"])
+    async def test_of_a_head_that_is_damaged_where_it_lies_is_said(self, files, tmp_path, data):
+        """Nobody begins anew over it, though a head that is empty could be taken for none."""
+        assert await files.swap(PLACE, await files.find(PLACE), Head(versions=(VERSION,)))
+        path = tmp_path / "states" / "u" / "db" / "head"
+        path.write_bytes(data)
+        with pytest.raises(DamagedError, match=str(path)):
+            await files.find(PLACE)
+        assert isinstance(states.heads(tmp_path)[PLACE], DamagedError)
 
     async def test_the_ledger_is_the_runs(self, files):
         assert await files.ledger("u") == "the run"

@@ -65,6 +65,16 @@ class TestOneAttempt:
         assert (status, said[-1:]) == (500, b"\n")
         assert b"version 1" in said
 
+    async def test_a_head_that_is_damaged_is_said_and_written_over_by_nobody(self, store, monkeypatch):
+        async def find(_place):
+            return service.Found(head.decode(b"{", "there"))
+
+        mine = Client(store)
+        monkeypatch.setattr(store, "find", find)
+        for status, said in (await mine.lock("a"), await mine.ask("GET")):
+            assert status == 500
+            assert b"the head of a state is not what was written (there)" in said
+
     async def test_a_deleted_state_is_none(self, store):
         mine = Client(store)
         await mine.lock("a")

@@ -212,7 +212,7 @@ EQUIVALENT: dict[str, str] = {
         f"operator/states/state_secrets.py {where}: secret.data or {{}} -> (secret.data)": (
             "one that somebody has emptied cannot be read: by which error nobody asks"
         )
-        for where in ("chunks", "head_of")
+        for where in ("chunks",)
     },
     "operator/states/state_server.py _serve: context.minimum_version = ssl.TLSVersion.TLSv1_2 -> pass": (
         "this Python does so unasked; its OpenSSL may be told to do otherwise"

@@ -19,11 +19,11 @@ from rig.world import KINDS
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import SecretKey
 from dayfly.execute.state import access, seal
-from dayfly.execute.state.head import Head
+from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import Place
 from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
-from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, anything
+from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, anything
 from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.states import authority, bounded_server, state_secrets, state_server
@@ -227,6 +227,12 @@ class TestKeeping:
         ((place, head),) = (await state_secrets.heads(server.kube, SYSTEM)).items()
         chunks = await state_secrets.chunks(server.kube, SYSTEM, place, head.newest)
         assert (head.sandbox, head.namespace, seal.unseal(KEYS, place, head.newest, chunks)) == ("box", "team", b"kept")
+
+    @pytest.mark.parametrize("data", [None, {}, {"head": b"{"}])
+    def test_of_a_head_that_is_damaged_its_secret_is_said(self, data):
+        metadata = AnnotatedMeta(name="s", namespace=SYSTEM)
+        with pytest.raises(DamagedError, match=f"Secret {SYSTEM}/s"):
+            state_secrets.head_of(Secret(metadata=metadata, data=data))
 
 
 class TestToken:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dayfly.cli.cluster import Cluster
     from dayfly.cli.port import Host
     from dayfly.execute.state.access import Keys
-    from dayfly.execute.state.head import Head, Version
+    from dayfly.execute.state.head import DamagedError, Head, Version
     from dayfly.execute.state.service import Place
 
 _SYSTEM = "dayfly-system"
@@ -28,8 +28,8 @@ _HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
 class Kept(Protocol):
     """The states of a home or a cluster."""
 
-    def heads(self) -> Mapping[Place, Head]:
-        """All that there are, also those of sandboxes that were abandoned."""
+    def heads(self) -> Mapping[Place, Head | DamagedError]:
+        """All that there are, also those of sandboxes that were abandoned; why one cannot be read, in its place."""
 
     def keys(self) -> Keys:
         """What they were sealed with."""
@@ -52,13 +52,17 @@ def command() -> None:
 @options.within
 def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
     """List the versions that are kept of all states, or of those of SANDBOX; the last one of each is the newest."""
-    rows = []
-    for head in kept(context, namespace).heads().values():
+    rows, every = [], kept(context, namespace).heads()
+    for head in _whole(every).values():
         if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
             rows += [_row(head, version) for version in head.versions]
+    if rows:
+        show.table(_HEADER, rows)
+    # Whose a damaged one is cannot be known, so it may be of those that are asked for.
+    if damaged := _damaged(every):
+        raise CliError(Exit.FAILED, damaged)
     if not rows:
         raise CliError(Exit.NOT_FOUND, f"no state is kept{f' for {sandbox}' if sandbox else ''}")
-    show.table(_HEADER, rows)
 
 
 @command.command("show")
@@ -71,11 +75,14 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
     from dayfly.execute.state.seal import SpoiledError, unseal
 
     states = kept(context, namespace)
+    every = states.heads()
     named = {
         place: head
-        for place, head in states.heads().items()
+        for place, head in _whole(every).items()
         if (head.sandbox, head.resource) == (sandbox, resource) and namespace in (None, head.namespace)
     }
+    if not named and (damaged := _damaged(every)):
+        raise CliError(Exit.FAILED, damaged)
     if not named:
         raise CliError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is kept", "see: dayfly state list")
     # A sandbox of that name that was abandoned may have left another one.
@@ -97,9 +104,17 @@ def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
     Raises:
         CliError: that may not be looked at.
     """
-    every = states.heads().values()
+    every = _whole(states.heads()).values()
     mine = [head for head in every if head.sandbox == sandbox and namespace in (None, head.namespace) and head.newest]
     return sorted(head.resource for head in mine)
+
+
+def _whole(found: Mapping[Place, Head | DamagedError]) -> dict[Place, Head]:
+    return {place: head for place, head in found.items() if not isinstance(head, Exception)}
+
+
+def _damaged(found: Mapping[Place, Head | DamagedError]) -> str:
+    return "; ".join(str(head) for head in found.values() if isinstance(head, Exception))
 
 
 def kept(context: str | None, namespace: str | None = None) -> Kept:
@@ -129,7 +144,7 @@ class _OfHome:
         home.check()
         self._home = home.path
 
-    def heads(self) -> Mapping[Place, Head]:
+    def heads(self) -> Mapping[Place, Head | DamagedError]:
         from dayfly.embedded import states
 
         return states.heads(self._home)
@@ -152,7 +167,7 @@ class _OfCluster:
     def __init__(self, cluster: Any) -> None:
         self._cluster: Cluster = cluster
 
-    def heads(self) -> Mapping[Place, Head]:
+    def heads(self) -> Mapping[Place, Head | DamagedError]:
         from dayfly.operator.states import state_secrets
 
         return self._cluster.ask(lambda client: state_secrets.heads(client, _SYSTEM))

@@ -16,12 +16,11 @@ import msgspec
 from dayfly.embedded.ledger import Ledger
 from dayfly.execute.process.files import make, private, slurp
 from dayfly.execute.state.access import KEY_BYTES, Keys
-from dayfly.execute.state.head import Head, Version
+from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.seal import digest
 from dayfly.execute.state.service import Found, FullError, Place
 from dayfly.spec.run import Phase, Run
 
-_head = msgspec.json.Decoder(Head).decode
 # So much of the disk is left to others.
 _LEAST_FREE = 64 << 20
 
@@ -48,12 +47,16 @@ def keys(home: Path, *, make_them: bool = True) -> Keys:
     return Keys.of(known)
 
 
-def heads(home: Path) -> dict[Place, Head]:
-    """All states of a home, also of runs that were abandoned."""
-    found = {}
+def heads(home: Path) -> dict[Place, Head | DamagedError]:
+    """All states of a home, also of runs that were abandoned; why one cannot be read, in its place."""
+    found: dict[Place, Head | DamagedError] = {}
     for path in sorted(folder(home).glob("*/*/head")):
+        place = Place(path.parent.parent.name, path.parent.name)
         with contextlib.suppress(FileNotFoundError):
-            found[Place(path.parent.parent.name, path.parent.name)] = _head(path.read_bytes())
+            try:
+                found[place] = decode(path.read_bytes(), str(path))
+            except DamagedError as error:
+                found[place] = error
     return found
 
 
@@ -76,8 +79,12 @@ class StateFiles:
         self._swapping = asyncio.Lock()
 
     async def find(self, place: Place) -> Found:
-        data = slurp(str(_at(self._home, place) / "head"))
-        return Found(_head(data), digest(data)) if data else Found(Head())
+        path = _at(self._home, place) / "head"
+        data = slurp(str(path))
+        # What is there and empty was never written so: who began anew over it would lose what there is.
+        if not data and not path.exists():
+            return Found(Head())
+        return Found(decode(data, str(path)), digest(data))
 
     async def ledger(self, run: str) -> Run | None:
         stored = self._reader.load(run)

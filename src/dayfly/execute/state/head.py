@@ -73,6 +73,22 @@ class Head(Struct, frozen=True, kw_only=True):
         return sum(version.stored for version in self.versions)
 
 
+class DamagedError(Exception):
+    """A head is not what was written; the text says which."""
+
+
+def decode(data: bytes, where: str) -> Head:
+    """A head as it was encoded; `where` is where it lies, for people.
+
+    Raises:
+        DamagedError: it is none.
+    """
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedError(f"the head of a state is not what was written ({where}): {error}") from None
+
+
 class Answer(msgspec.Struct, frozen=True):
     """A status, and either a body of bytes or a sentence for people."""
 
@@ -89,6 +105,7 @@ class Step(msgspec.Struct, frozen=True):
     dropped: tuple[Version, ...] = ()
 
 
+_decode = msgspec.json.Decoder(Head).decode
 OK: Final = Answer(200)
 NONE: Final = Answer(404, b"no state has been written yet\n")
 

@@ -59,7 +59,11 @@ class Store(Protocol):
     """Where a host keeps states."""
 
     async def find(self, place: Place) -> Found:
-        """The head as it is now; an empty one if there is none."""
+        """The head as it is now; an empty one if there is none.
+
+        Raises:
+            DamagedError: what lies there is none.
+        """
 
     async def ledger(self, run: str) -> Run | None:
         """The run's ledger as it is now, asked for after the head; None if it is not there any more."""
@@ -120,6 +124,9 @@ class Service:
             return await self._handled(Place(who.run, who.resource), who, method, lock, body)
         except UncertainError:
             return BUSY  # asked again, it finds what was written
+        except head.DamagedError as error:
+            log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
+            return Answer(500, f"{error}\n".encode())
 
     async def _handled(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
         if method == "GET":

@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
-from dayfly.execute.state.head import Head, Version
+from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.service import Found, FullError, Place, UncertainError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -27,7 +27,6 @@ MOST_STATES, MOST_BYTES = 100, 64 << 20
 """Of the sandboxes of one namespace."""
 
 _HEAD = "head"
-_decode = msgspec.json.Decoder(Head).decode
 
 
 class StateSecrets:
@@ -125,12 +124,17 @@ class StateSecrets:
         return secret_of(run, Key(self._namespace, name), TYPE, data, labels)
 
 
-async def heads(client: Client, namespace: str) -> dict[Place, Head]:
-    """All states of a cluster, also of runs that were abandoned."""
-    found = {}
+async def heads(client: Client, namespace: str) -> dict[Place, Head | DamagedError]:
+    """All states of a cluster, also of runs that were abandoned; why one cannot be read, under its Secret's name."""
+    found: dict[Place, Head | DamagedError] = {}
     for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
-        head = head_of(each)
-        found[Place((each.metadata.labels or {}).get(names.RUN_LABEL, ""), head.resource)] = head
+        run = (each.metadata.labels or {}).get(names.RUN_LABEL, "")
+        try:
+            head = head_of(each)
+        except DamagedError as error:
+            found[Place(run, each.metadata.name)] = error
+        else:
+            found[Place(run, head.resource)] = head
     return found
 
 
@@ -145,8 +149,13 @@ async def chunks(client: Client, namespace: str, place: Place, version: Version)
 
 
 def head_of(secret: Secret) -> Head:
-    """The head that lies in a Secret."""
-    return _decode((secret.data or {})[_HEAD])
+    """The head that lies in a Secret.
+
+    Raises:
+        DamagedError: there is none in it.
+    """
+    data = (secret.data or {}).get(_HEAD, b"")
+    return decode(data, f"Secret {secret.metadata.namespace}/{secret.metadata.name}")
 
 
 def head_name(place: Place) -> str:
