@@ -402,6 +402,15 @@ class TestClock:
         assert bench.gap is not None
         assert bench.done == []
 
+    async def test_what_the_disk_refused_as_the_server_began_is_done_before_a_turn(self, bench):
+        bench.engine.owes_leases, bench.fault = True, LedgerError("full")
+        with pytest.raises(LedgerError):
+            await bench.engine._heed_clock()
+        bench.fault = None
+        await bench.engine._heed_clock()
+        await bench.engine._heed_clock()
+        assert bench.done == [("extended", NOW + LEASE_GRACE_MS), "refresh all"]
+
     async def test_before_each_turn_it_is_looked_at(self, bench, monkeypatch):
         fails(monkeypatch, None)
         bench.gap = Gap(5, 0, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from dayfly.embedded.clock import now_ms
 from dayfly.spec.wire import HostUnavailableError
 from embedded import documents as doc
 from embedded.machine import Machine, until
@@ -43,12 +44,13 @@ async def machine(disk, tmp_path, runner):
 
 
 @contextlib.contextmanager
-def filled(folder: Path):
-    """No byte more fits into the folder's file system."""
+def filled(folder: Path, but: int = 0):
+    """No byte more fits into the folder's file system, or only so many."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
             pass
+    os.truncate(filler, filler.stat().st_size - but)
     try:
         yield
     finally:
@@ -98,6 +100,26 @@ async def test_a_server_that_ends_on_a_full_home_carries_on_with_room(machine, d
     await machine.ready()
     assert machine.values() == {"r/a.v": b"v"}
     assert machine.lines() == ["+"]
+
+
+async def test_a_server_begins_on_a_full_home_and_ends_nothing_for_its_lease(machine, disk):
+    """Nobody could renew it while there was no server, and it cannot be written that it lasts a while longer."""
+    disk(machine.home, "4m")
+    await machine.up()
+    await machine.host.offer(doc.offer(step(), lease_until=now_ms() + 600))
+    await machine.ready()
+    await machine.down()
+    await asyncio.sleep(0.7)
+    # The ledger can be read: what is told of its pages fits, and none that is written.
+    with filled(machine.home, but=36 * 1024):
+        await machine.up()
+        assert machine.host._engine.owes_leases
+        await asyncio.sleep(0.5)
+        assert machine.report().closed is None
+    await until(lambda: machine.host._engine.reader.load("u").wish.lease_until > now_ms() + 1_000, "a longer lease")
+    await machine.ready()
+    assert machine.lines() == [], "its delete step has not begun"
+    await machine.finish()
 
 
 async def test_a_step_that_can_have_no_log_is_not_started_and_says_why(machine, disk):

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sqlite3
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,9 +107,27 @@ def test_leases_are_renewed_that_nobody_could_renew(tmp_path, lease, left):
         wish=host.Wish(lease_until=lease),
     )
     ledger.birth(stored)
-    beginning.renew_leases(ledger, 100)
+    assert beginning.renew_leases(ledger, 100)
     assert ledger.load("u").wish.lease_until == left
     ledger.close()
+
+
+def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
+    opened = beginning.open_ledgers(tmp_path, None, 10, 100)
+    assert not opened.owes_leases
+    wish = host.Wish(lease_until=50)
+    run = Run(uid="u", target=doc.TARGET, plan="")
+    opened.ledger.birth(Stored(run=run, name="box", documents=(), forks=(), wish=wish))
+
+    def full(_ledger, _until):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Ledger, "extend_leases", full)
+    again = beginning.open_ledgers(tmp_path, None, 10, 100)
+    assert again.owes_leases
+    for each in (opened, again):
+        each.ledger.close()
+        each.reader.close()
 
 
 async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):

@@ -47,7 +47,18 @@ def test_a_memory_that_was_cut_short_names_no_folder(home, tmp_path, monkeypatch
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]
 
 
-@pytest.mark.parametrize("number", range(3))
+def test_what_stands_there_is_not_written_again(home, monkeypatch):
+    """So that a server begins on a disk on which nothing can be written."""
+    before = process.open_place(home)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert process.open_place(home) == before
+
+
+@pytest.mark.parametrize("number", range(2))
 def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatch, number):
     before = process.open_place(home)
     replaced = []
@@ -59,7 +70,8 @@ def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatc
         rename(draft, path)
 
     rename = os.replace
-    Path(before.work, "epoch").unlink()
+    for name in ("epoch", "home"):
+        Path(before.work, name).unlink()
     monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
         process.open_place(home)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError
 
@@ -52,23 +53,40 @@ def _flocked(descriptor: int, how: int) -> bool:
     return True
 
 
-def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> tuple[Ledger, Ledger, int]:
-    """The ledger of a home, to write and to read, and its life's number; leases hold for `grace_ms` more at least.
+class Opened(NamedTuple):
+    """The ledger of a home, to write and to read, and its life's number; `owes_leases` if they wait to be renewed."""
+
+    ledger: Ledger
+    reader: Ledger
+    life: int
+    owes_leases: bool
+
+
+def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> Opened:
+    """Open the ledger of a home; leases hold for `grace_ms` more at least.
 
     Raises:
         LedgerError: it cannot be used.
     """
     ledger = Ledger(home / "ledger.db", hook=hook)
-    renew_leases(ledger, now + grace_ms)
+    owes_leases = not renew_leases(ledger, now + grace_ms)
     life = begin_life(ledger, now)
-    return ledger, Ledger(home / "ledger.db"), life
+    return Opened(ledger, Ledger(home / "ledger.db"), life, owes_leases)
 
 
-def renew_leases(ledger: Ledger, until: int) -> None:
-    """Let no lease end before that moment: nobody could renew one while there was no server."""
+def renew_leases(ledger: Ledger, until: int) -> bool:
+    """Let no lease end before that moment: nobody could renew one while there was no server. False if the disk refused:
+    no run may be judged by its lease before it has been done.
+    """
     if ledger.lapsing(until):
-        with ledger.transaction("leases"):
-            ledger.extend_leases(until)
+        try:
+            with ledger.transaction("leases"):
+                ledger.extend_leases(until)
+        except LedgerError as error:
+            # A server that did not begin could not even say how its runs stand.
+            log.warning("leases wait to begin anew: %s", error)
+            return False
+    return True
 
 
 def begin_life(ledger: Ledger, now: int) -> int:

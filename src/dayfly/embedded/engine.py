@@ -68,6 +68,8 @@ class Engine:
         self.ports = ports
         self.on_change: Callable[[str], None] = _nobody
         self.on_end: Callable[[str], None] = _nobody
+        # Whether they could not be renewed as the server began.
+        self.owes_leases = False
         self._queue: WorkQueue[str] = WorkQueue()
         # Those that wait for a free place, in the order in which they came, and those that this host objects to.
         self._deletes: dict[str, None] = {}
@@ -246,23 +248,26 @@ class Engine:
                 log.exception("the clock could not be looked at")
 
     async def _heed_clock(self) -> None:
-        """If the machine has slept, or this process was stopped: let leases begin anew before a turn judges them, and
-        set the alarms anew. A time to live goes on meanwhile.
+        """If the machine has slept, or this process was stopped or has just begun on a full disk: let leases begin anew
+        before a turn judges them, and set the alarms anew. A time to live goes on meanwhile.
 
         Raises:
             LedgerError: the disk refused; it is still to be heeded.
         """
-        if self._gaps.seen() is None:
+        if self._gaps.seen() is None and not self.owes_leases:
             return
         async with self._waking:
             gap = self._gaps.seen()
-            if gap is None:
+            if gap is None and not self.owes_leases:
                 return
             until = now_ms() + LEASE_GRACE_MS
-            if gap.ms > 0 and self.reader.lapsing(until):
+            lasted = self.owes_leases or (gap is not None and gap.ms > 0)
+            if lasted and self.reader.lapsing(until):
                 await self.writer.run(lambda: self.ledger.extend_leases(until))
                 self.runs.refresh_all()
-            self._gaps.heed(gap)
+            self.owes_leases = False
+            if gap is not None:
+                self._gaps.heed(gap)
             self._alarms.set_anew()
 
     def _feed(self) -> None:

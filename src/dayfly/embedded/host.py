@@ -129,7 +129,7 @@ class EmbeddedHost:
             LedgerError: the ledger cannot be used.
         """
         lock = take(home)
-        ledger, reader, life = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
+        ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_place(home)
         await asyncio.to_thread(sweep_places)
         environment = dict(environment)
@@ -148,7 +148,7 @@ class EmbeddedHost:
         )
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
         wheel = Engine(ledger, reader, writer, attempts, runs, scenes, executors, ports)
-        attempts.news = routing.news = wheel.news
+        attempts.news, routing.news, wheel.owes_leases = wheel.news, wheel.news, owes_leases
         made = cls(home, lock, ledger, writer, wheel, baselines, states, routing, life)
         if tracer is not None:
             Traces(wheel, tracer, made.report, made.history)

@@ -78,8 +78,8 @@ def open_place(home: Path) -> Place:
     if not epoch:
         epoch = secrets.token_hex(8)
         put(f"{work}/epoch", epoch)
-    put(f"{work}/home", str(home.resolve()))
-    put(f"{home}/place", work)
+    _note(f"{work}/home", str(home.resolve()))
+    _note(f"{home}/place", work)
     for name in ("logs", "steps"):
         (home / name).mkdir(mode=0o700, exist_ok=True)
     return Place(work, f"{home}/logs", boot, f"{boot} {epoch}", f"{home}/steps")
@@ -111,6 +111,12 @@ def _sweep_place(path: str) -> None:
     attempts = [folder.path for folder in os.scandir(path) if folder.is_dir()]
     if home and not Path(home).is_dir() and not any(locked(f"{each}/lock") for each in attempts):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _note(path: str, text: str) -> None:
+    # What stands there already needs no room: on a full disk the next server is to begin as well.
+    if slurp(path) != os.fsencode(text):
+        put(path, text)
 
 
 def _choose(home: Path) -> str:
