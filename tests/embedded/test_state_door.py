@@ -20,6 +20,7 @@ from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Versio
 from dayfly.execute.state.seal import MAX_BODY, digest
 from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
 from dayfly.spec.run import Phase
+from embedded.machine import until
 
 PLACE = Place("u", "db")
 WHO = access.caller("u", "db", "db/make", 1)
@@ -224,6 +225,43 @@ class TestDoor:
 
         door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
         door.variables(WHO)
+        await door.close()
+
+    @pytest.mark.parametrize("fault", [OSError("no"), None])
+    async def test_it_is_opened_again_where_nobody_serves_it_any_more(self, tmp_path, monkeypatch, caplog, fault):
+        """Terraform asks again, at the address that it was told."""
+        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+        served = []
+
+        async def serve(_app, sockets, *, stop):
+            served.append(sockets[0].getsockname()[1])
+            if len(served) < 3:
+                if fault:
+                    raise fault
+                return
+            await stop.wait()
+
+        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door.variables(WHO)
+        await until(lambda: len(served) == 3)
+        assert len(set(served)) == 1
+        assert caplog.text.count("states are not served for") == 2
+        await door.close()
+        assert len(served) == 3
+
+    async def test_where_it_cannot_be_opened_again_that_is_said_until_it_can(self, tmp_path, monkeypatch, caplog):
+        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+
+        async def serve(_app, _sockets, *, stop):
+            raise OSError("no")
+
+        def none(_port):
+            raise OSError("no port is left")
+
+        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door.variables(WHO)
+        monkeypatch.setattr(state_door, "_listen", none)
+        await until(lambda: caplog.text.count("no port is left") > 1)
         await door.close()
 
     async def test_a_key_that_is_damaged_opens_nothing(self, door, tmp_path, caplog):

@@ -5,6 +5,7 @@ outlives its server asks again, at the same address.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 # Each body may be large, and is in memory whole.
 BODIES_AT_ONCE = 4
 _DIGITS = 5
+AGAIN_S = 1.0
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -92,13 +94,37 @@ class StateDoor:
             return self._keys
         known = states.keys(self._home)
         sock = _listen(self._noted())
+        self._tell(sock)
+        app = _App(Service(known, self._files, now_ms))
+        self._task = asyncio.create_task(self._keep_open(app, sock), name="states")
+        self._keys = known
+        return known
+
+    def _tell(self, sock: socket.socket) -> None:
         port = sock.getsockname()[1]
         put(str(self._note), str(port))
         self._url = f"http://{HOST}:{port}"
-        app = _App(Service(known, self._files, now_ms))
-        self._task = asyncio.create_task(self._serve(app, [sock], stop=self._stop), name="states")
-        self._keys = known
-        return known
+
+    async def _keep_open(self, app: "_App", sock: socket.socket) -> None:
+        """Serve until the end. Steps that run know the address: if nobody serves there any more, it is opened again."""
+        again: socket.socket | None = sock
+        while True:
+            try:
+                if again is None:
+                    again = _listen(self._noted())
+                    self._tell(again)
+                await self._serve(app, [again], stop=self._stop)
+                said = "whoever served them has ended"
+            except Exception as error:  # noqa: BLE001 - whichever it is, it is said, and steps wait for an answer
+                said = repr(error)
+            if again is not None:
+                again.close()
+                again = None
+            if self._stop.is_set():
+                return
+            log.error("states are not served for %g s: %s", AGAIN_S, said)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), AGAIN_S)
 
     @property
     def _note(self) -> Path:
