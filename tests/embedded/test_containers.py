@@ -176,6 +176,17 @@ async def test_a_step_runs_in_its_image_with_its_environment(machine):
     assert machine.log("r/z") == values["r/a.out"] + b"\n"
 
 
+@pytest.mark.parametrize("name", ["a:b", 'a,"b c'])
+async def test_a_home_may_have_any_name(machine, tmp_path, name):
+    await machine.down()
+    machine.home = tmp_path / name
+    await machine.up()
+    await machine.host.offer(doc.offer(doc.resource("r", [step("a", "echo said")])))
+    await machine.ready()
+    assert machine.log("r/a") == b"said\n"
+    await machine.finish()
+
+
 async def test_steps_that_use_one_path_run_at_once(machine):
     wait = f"while [ ! -e {file_of(machine)}.go ]; do sleep 0.05; done"
     steps = [step(f"s{n}", f"printf {n} > /x; {wait}", outputs=[("x", "/x")]) for n in range(2)]

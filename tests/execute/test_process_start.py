@@ -8,7 +8,7 @@ import pytest
 from dayfly.execute.process import monitors
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Containers, Processes
+from dayfly.execute.process.start import Containers, Processes, _bound
 from dayfly.spec.lifecycle import Exec, Unit
 
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1"))
@@ -47,15 +47,27 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
     assert called == [
         *("run", "--rm", "--name", "dayfly-run.db.make.2", "--user", user),
         *("--network=host", "--pid=host", "--entrypoint", runner),
-        *("--volume", f"/runner:{runner}:ro"),
-        *("--volume", f"{folder.path}:{folder.path}"),
-        *("--volume", f"{folder.logs}:{folder.logs}"),
-        *("--volume", f"{folder.begins}:{folder.begins}"),
+        *("--mount", f"type=bind,src=/runner,dst={runner},readonly=true"),
+        *("--mount", f"type=bind,src={folder.path},dst={folder.path}"),
+        *("--mount", f"type=bind,src={folder.logs},dst={folder.logs}"),
+        *("--mount", f"type=bind,src={folder.begins},dst={folder.begins}"),
         *("x:1", "host", folder.path),
     ]
     assert folder.complaint() == "err"
     assert int((tmp_path / "session").read_text()) == child, "our terminal's signals are not for it"
     assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("/a:b c", "type=bind,src=/a:b c,dst=/a:b c"),
+        ("/a,b", 'type=bind,"src=/a,b","dst=/a,b"'),
+        ('/a"b', 'type=bind,"src=/a""b","dst=/a""b"'),
+    ],
+)
+def test_a_path_is_mounted_whatever_is_in_it(path, written):
+    assert _bound(path) == written
 
 
 async def test_of_receipts_that_come_before_an_end_either_way_tells(tmp_path):

@@ -12,6 +12,7 @@ from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
 _RUNNER = "/dayfly/runner"
+_SPECIAL = {*',"\r\n'}
 _OURS = ("DAYFLY_", "SIGNADOT_")
 
 
@@ -136,10 +137,10 @@ class Containers:
         command = [
             *(self._engine, "run", "--rm", "--name", _name(folder), "--user", user),
             *("--network=host", "--pid=host", "--entrypoint", _RUNNER),
-            *("--volume", f"{self._runner}:{_RUNNER}:ro"),
-            *("--volume", f"{folder.path}:{folder.path}"),
-            *("--volume", f"{folder.logs}:{folder.logs}"),
-            *("--volume", f"{folder.begins}:{folder.begins}"),
+            *("--mount", _bound(self._runner, _RUNNER, "readonly=true")),
+            *("--mount", _bound(folder.path)),
+            *("--mount", _bound(folder.logs)),
+            *("--mount", _bound(folder.begins)),
             *(image, "host", folder.path),
         ]
         said = (os.POSIX_SPAWN_OPEN, 1, folder.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -175,6 +176,16 @@ class Containers:
 
     def close(self) -> None:
         self._processes.close()
+
+
+def _bound(path: str, at: str = "", *more: str) -> str:
+    """A mount of that path. With `--volume` none that has a colon could be named; here a comma needs quotes."""
+    fields = ("type=bind", f"src={path}", f"dst={at or path}", *more)
+    return ",".join(_quoted(field) if _SPECIAL & {*field} else field for field in fields)
+
+
+def _quoted(field: str) -> str:
+    return '"' + field.replace('"', '""') + '"'
 
 
 def _name(folder: Folder) -> str:
