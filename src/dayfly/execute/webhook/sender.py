@@ -139,8 +139,8 @@ class Sender:
         limits = self._order["limits"]
         ca = (self._written.get("tls") or {}).get("ca", "")
         left = max(self._left(), 0.001)
-        answer_s = min(limits["answer"], left)
-        return Way(request.origin, self._order["allowed"], ca, min(limits["connect"], answer_s), answer_s, left)
+        connect_s, answer_s = min(limits["connect"], left), min(limits["answer"], left)
+        return Way(request.origin, self._order["allowed"], ca, connect_s, answer_s, left)
 
     def _is_success(self, answer: Answer) -> bool:
         """Whether it is one that is expected; one that has begun a job is, wherever it is written."""
