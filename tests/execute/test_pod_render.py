@@ -180,6 +180,31 @@ def test_what_an_overlay_leaves_empty_takes_away_nothing_of_ours(overlay):
     assert found == plain
 
 
+@pytest.mark.parametrize("overlay", [{"metadata": None}, {"spec": None}])
+def test_what_a_stored_document_leaves_empty_does_so_neither(overlay):
+    """One that was not made of a plugin: nobody has read its template before."""
+    plain, found = (
+        made(Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1", pod_template=each)), inputs={})
+        for each in (None, overlay)
+    )
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("overlay", "said"),
+    [
+        ({"metadata": "x"}, "metadata is no map"),
+        ({"spec": [1]}, "spec is no map"),
+        ({"metadata": {"labels": "x"}}, "metadata.labels is no map"),
+        ({"spec": {"containers": [{"image": "y:1"}]}}, "needs name"),
+    ],
+)
+def test_a_template_that_is_none_is_refused(overlay, said):
+    exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
+    with pytest.raises(CannotRenderError, match=said):
+        made(Unit(name="seed", kind="exec", exec=exec_), inputs={})
+
+
 def test_its_order():
     nonce_of = nonce("u", "db/seed", 2)
     assert order(made()) == [

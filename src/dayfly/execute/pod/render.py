@@ -20,7 +20,7 @@ from dayfly.execute.order import (
 )
 from dayfly.execute.pod import names
 from dayfly.execute.state.access import PASSWORD
-from dayfly.kube.strategic import merge
+from dayfly.kube.strategic import MergeError, merge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.frames import encode
 from dayfly.spec.identity import nonce
@@ -87,7 +87,7 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     """The manifest, the plugin's overlay merged in; it has still to pass `policy`.
 
     Raises:
-        CannotRenderError: the order is too large.
+        CannotRenderError: the order is too large, or the overlay is no pod template.
     """
     order, files = _order(unit, attempt)
     if len(order) > ORDER_LIMIT:
@@ -97,7 +97,10 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
             "move large constants into the image",
         )
     base = _template(unit, attempt, files)
-    merged = merge(base, _overlay(unit), "io.k8s.api.core.v1.PodTemplateSpec")
+    try:
+        merged = merge(base, _overlay(unit), "io.k8s.api.core.v1.PodTemplateSpec")
+    except MergeError as error:
+        raise CannotRenderError(Reason.POD_REFUSED, f"the pod template cannot be laid over the pod: {error}") from None
     merged["metadata"] |= _metadata(attempt, order, merged.get("metadata") or {})
     if attempt.cleaning:
         merged["spec"]["priorityClassName"] = names.CLEANUP_CLASS
@@ -106,7 +109,15 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
 
 def _overlay(unit: Unit) -> dict[str, Any]:
     assert unit.exec is not None, "only exec units become pods"
-    return dict(unit.exec.pod_template or {})
+    # Of a document that no plugin was compiled to, nobody has looked at it before.
+    template = {field: value for field, value in (unit.exec.pod_template or {}).items() if value is not None}
+    metadata = template.get("metadata", {})
+    maps = {"metadata": metadata, "spec": template.get("spec", {})}
+    if isinstance(metadata, dict):
+        maps |= {f"metadata.{field}": metadata.get(field) or {} for field in ("labels", "annotations")}
+    if wrong := [field for field, value in maps.items() if not isinstance(value, dict)]:
+        raise CannotRenderError(Reason.POD_REFUSED, f"the pod template's {wrong[0]} is no map")
+    return template
 
 
 def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict[str, Any]:
