@@ -200,6 +200,20 @@ async def test_of_a_run_that_is_over_nothing_is_kept(heard: Heard) -> None:
     assert not heard.host.end._newest
 
 
+async def test_of_a_run_that_is_over_no_failure_is_kept(heard: Heard, monkeypatch) -> None:
+    """As of an offer that always failed: whoever deletes its sandbox ends it before it began."""
+
+    def fails(*_):
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(heard.host, "admit", fails)
+        assert (await heard.told(offer(2, birth=True)))[0].verdict is Verdict.FAILED
+    assert heard.host.end._failing == {("Offer", "u")}
+    (said,) = await heard.told(stop(3))
+    assert heard.host.end._failing == set(), said
+
+
 async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []

@@ -255,6 +255,13 @@ class TestOwn:
         cache.drop(Key("", "box"))
         assert not runs.is_own(Change(Key("", "box"), made, after))
 
+    async def test_of_one_that_is_gone_no_commit_is_kept(self, runs, client):
+        made = await runs.birth(BODY)
+        await client.delete(RUNS, "box")
+        assert not await runs.commit(made, self.PLAN, (self.CLOSE,))
+        assert not await runs.commit(made, self.PLAN, (self.CLOSE,))
+        assert runs._committed == {}
+
     async def test_what_we_forget_has_no_commits(self, runs, cache):
         made, after = await self.committed(runs, cache)
         runs.forget("box")

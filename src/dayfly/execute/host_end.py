@@ -47,7 +47,8 @@ class HostEnd(abc.ABC):
         # Of orders that replace what was there: the highest number that was carried out, by what they are about.
         self._newest: dict[tuple[str, str], int] = {}
         self._changed: set[str] = set()
-        self._failing: set[str] = set()
+        # Orders that failed: by their kind and the run they are about.
+        self._failing: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what the control plane does ----------------------------------------------------------------------------------
@@ -113,6 +114,7 @@ class HostEnd(abc.ABC):
             del self._newest[key]
         uid = "" if isinstance(order, wire.Baseline) else order.uid
         if verdict is Verdict.OVER:
+            self._forget_failures(uid)
             self._say_end(uid, order.number if order.session == self._session else 0)
         else:
             self.reply(order, verdict, said, seq=self._host.version(uid) if uid else 0)
@@ -123,7 +125,7 @@ class HostEnd(abc.ABC):
 
     async def _tried(self, order: wire.Order) -> tuple[Verdict, str]:
         """What comes of an order. Nothing is awaited before the host has it, so they keep their turns."""
-        subject = f"{type(order).__name__} {getattr(order, 'uid', '')}"
+        subject = type(order).__name__, getattr(order, "uid", "")
         try:
             verdict = await self.ordered(order)
         except HostUnavailableError as fault:
@@ -133,7 +135,7 @@ class HostEnd(abc.ABC):
         except Exception:
             # It will come again; it is said once.
             if subject not in self._failing:
-                log.exception("%s failed", subject)
+                log.exception("%s %s failed", *subject)
             self._failing.add(subject)
             return Verdict.FAILED, "the host's log has the details"
         self._failing.discard(subject)
@@ -227,10 +229,15 @@ class HostEnd(abc.ABC):
     def ended(self, uid: str) -> None:
         """The run is over, durably."""
         self._changed.discard(uid)
+        self._forget_failures(uid)
         for replaced in ("offer", "lease"):  # whatever comes late is told that it is over
             self._newest.pop((replaced, uid), None)
         if self._session:
             self._say_end(uid)
+
+    def _forget_failures(self, uid: str) -> None:
+        """Of a run that is over no order will be carried out any more, so none could show that it fails no longer."""
+        self._failing = {each for each in self._failing if each[1] != uid}
 
     def forgets(self) -> None:
         """Ended runs are about to be forgotten: a birth that was sent before cannot be told from theirs any more."""

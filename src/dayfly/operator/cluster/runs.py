@@ -125,6 +125,8 @@ class Runs:
         # Before it is sent: the watch may be faster than the answer.
         self._committed.setdefault(run.metadata.name, {})[after.seq] = after
         if not await self.replace(run, moved):
+            if self.get(run.metadata.name) is None:  # nobody will tell of its end again
+                self._committed.pop(run.metadata.name, None)
             return False
         self.written(moved, moves)
         return True
