@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dayfly.cli import lock
-from dayfly.client import Client
+from dayfly.client import Client, DayflyError, Exit
 from dayfly.client.home import Home
+from dayfly.embedded.beginning import take
+from dayfly.pytest_plugin import keeper
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "examples" / "sqlite-notes"
@@ -200,6 +203,40 @@ def test_it(dayfly_resource):
     process.send_signal(number)
     process.communicate(timeout=60)
     suite.settle()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_server_that_does_not_answer_for_long_is_stopped_all_the_same(tmp_path, monkeypatch, runs):
+    """As one whose machine is overloaded; what is gone needs nobody that waits for it."""
+    home = Home.of(tmp_path / "home")
+    home.path.mkdir(mode=0o700)
+    (home.path / "users").touch(mode=0o600)
+    looks, stopped = [], []
+
+    class Away:
+        def __init__(self, **_):
+            looks.append(1)
+            if len(looks) < 3:
+                raise DayflyError(Exit.NO_SERVER, "it does not answer")
+            self.sandboxes = SimpleNamespace(list=tuple)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setenv("DAYFLY_HOME", str(home.path))
+    monkeypatch.setattr(keeper, "_LOOK_S", 0.001)
+    monkeypatch.setattr(keeper, "Client", Away)
+    monkeypatch.setattr(keeper.subprocess, "run", lambda command, **_: stopped.append(command[-1]))
+    held = take(home.path)
+    if not runs:
+        os.close(held)
+    keeper.main()
+    assert (len(looks), stopped) == ((3, ["down"]) if runs else (1, []))
+    if runs:
+        os.close(held)
 
 
 @pytest.mark.rotates(3)

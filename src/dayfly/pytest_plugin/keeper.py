@@ -32,12 +32,29 @@ def main() -> None:
             with Client(home=home.path) as client:
                 left = client.sandboxes.list()
         except DayflyError:
-            return  # it is stopped already, or nobody can speak with it
-        if not left:
+            if not _is_held(home):
+                return  # it is stopped already
+            left = None  # it is, and does not answer now: whoever went away could never stop it
+        if left is not None and not left:
             # Whoever begins to use it now waits for our lock, and starts another.
             subprocess.run([sys.executable, "-m", "dayfly", "down"], check=False)
             return
         fcntl.flock(users, fcntl.LOCK_UN)
+
+
+def _is_held(home: Home) -> bool:
+    """Whether a server has the home, by the kernel's lock, whether or not it answers."""
+    try:
+        descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 if __name__ == "__main__":
