@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.command import refused, until
+from dayfly.cli import testing_home
 from testing.planted import CLEAN, MAKE, PLANTED, plugin
 
 if TYPE_CHECKING:
@@ -82,3 +86,14 @@ def test_a_census_that_fails_is_told_as_one(cli: Cli):
     done = play(cli, plugin(look="echo broken >&2; exit 4"), {}, "--only", "nothing else")
     assert done.code == 1
     assert "the census look ends with exit code 4: broken" in done.out
+
+
+def test_a_census_that_takes_too_long_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(testing_home, "_CENSUS_S", 0.5)
+    script = tmp_path / "census"
+    script.write_text(f"#!/bin/sh\nsleep 300 & echo $! > {tmp_path}/child\nwait\n")
+    script.chmod(0o700)
+    with pytest.raises(subprocess.TimeoutExpired):
+        testing_home._run_to_its_end(script, {**os.environ})
+    child = int((tmp_path / "child").read_text())
+    until(lambda: not Path(f"/proc/{child}").exists() or "\nState:\tZ" in Path(f"/proc/{child}/status").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -71,6 +72,27 @@ def bench(
                 client.close()
                 if (pid := lock.process(home)) is not None:
                     server.stop(home, pid, _STOP_S)
+
+
+def _run_to_its_end(script: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run it where it lies. Of what it has started nothing lives on either, should it take too long.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it took too long.
+    """
+    with subprocess.Popen(
+        [script], cwd=script.parent, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=_CENSUS_S)
+        except BaseException:
+            # Its own end first frees the number of its group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess([script], process.returncode, out, err)
 
 
 def _writer(journal: Path) -> Callable[[str], None]:
@@ -245,10 +267,7 @@ class _Bench:
             script.write_text(step.script or "")
             script.chmod(0o700)
             try:
-                ended = subprocess.run(
-                    [script], cwd=place, env={**os.environ, **built_in, **inputs}, stdin=subprocess.DEVNULL,
-                    capture_output=True, text=True, errors="replace", timeout=_CENSUS_S, check=False,
-                )  # fmt: skip
+                ended = _run_to_its_end(script, {**os.environ, **built_in, **inputs})
             except (OSError, subprocess.TimeoutExpired) as fault:
                 raise BlindError(f"the census {step.name} cannot be run: {fault}") from None
         if ended.returncode:
