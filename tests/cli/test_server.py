@@ -67,6 +67,22 @@ def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monke
     assert ended.value.code == 1
 
 
+@pytest.mark.parametrize("deaf", [False, True])
+def test_one_that_does_not_answer_in_time_is_ended(cli: Cli, monkeypatch: pytest.MonkeyPatch, *, deaf: bool):
+    """Nobody would stop it: whoever started it has been told that it failed."""
+    mute = cli.folder / "mute"
+    mute.write_text(
+        f"#!/bin/sh\n{'trap : TERM' if deaf else ''}\necho $$ > {cli.folder}/pid\nwhile :; do sleep 0.1; done"
+    )
+    mute.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(mute))
+    monkeypatch.setattr(server, "_ANSWERS_WITHIN", 1)
+    monkeypatch.setattr(server, "_ENDS_WITHIN", 0.5)
+    with pytest.raises(CliError, match="does not answer after 1 s"):
+        server.start(Home(cli.home), [])
+    assert not _alive(int((cli.folder / "pid").read_text()))
+
+
 def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     """`down` beside `up --detach` or `with`, which would have returned 0 and not run its command."""
     stopped = cli.folder / "stopped"

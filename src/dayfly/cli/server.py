@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dayfly.client.home import Home
 
 _ANSWERS_WITHIN = 60
+_ENDS_WITHIN = 10
 _POLL = 0.02
 _SAID = "dayfly: "
 
@@ -64,7 +65,18 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
             return client
         time.sleep(_POLL)
+    _give_up(child)
     raise CliError(Exit.TIMED_OUT, f"the server does not answer after {_ANSWERS_WITHIN} s", f"see {home.log}")
+
+
+def _give_up(child: subprocess.Popen[bytes]) -> None:
+    """End a server that was started and does not answer: nobody would ever stop it. What it runs is adopted later."""
+    child.terminate()
+    try:
+        child.wait(_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _environment(home: Home) -> dict[str, str]:
