@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from dayfly.cli.exits import CliError, Exit
 
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
+_MISREAD_IN_SINGLE_QUOTES = re.compile(r"\\\\|\\\Z")
+_EXPANDED = re.compile(r"[$`]")
 _ESCAPED_IN_DOUBLE_QUOTES = re.compile(r'(["\\$`])')
 
 
@@ -43,17 +45,18 @@ def variables(found: list[Any]) -> list[Variable]:
 
 
 def dotenv(variable: Variable) -> str:
-    """One line (or more, if the value has more) that `sh`, docker and dotenv readers understand alike.
+    """One line (or more, if the value has more) from which `sh` reads the value, and other readers nearly any.
 
-    Plain words stand as they are: `docker run --env-file` takes quotes for a part of the value. Anything else is
-    in single quotes, where nothing is special, or in double ones if it holds a single quote itself.
+    Plain words stand as they are: `docker run --env-file` takes quotes for a part of the value. Anything else is in
+    single quotes, or in double ones if it holds a single quote itself. Dotenv readers take two backslashes in single
+    quotes for one, and know no backslash before `$` in double ones: where a value has both, `sh` comes first.
     """
     value = variable.value
     if value is None:
         return f"# {variable.name} is binary ({variable.size} bytes); take it from: dayfly env SANDBOX -o json"
     if _SAFE.fullmatch(value):
         return f"{variable.name}={value}"
-    if "'" not in value:
+    if "'" not in value and (_EXPANDED.search(value) or not _MISREAD_IN_SINGLE_QUOTES.search(value)):
         return f"{variable.name}='{value}'"
     return f'{variable.name}="{_ESCAPED_IN_DOUBLE_QUOTES.sub(_backslash, value)}"'
 
