@@ -66,14 +66,18 @@ static void execute_service(char **arguments) {
         execve(arguments[0], arguments, environ);
         return;
     }
-    errno = ENOENT;
+    int seen = ENOENT;
     while (rest != NULL && *rest != '\0') {
         size_t length = strcspn(rest, ":");
         int needed = snprintf(path, sizeof path, "%.*s/%s", (int)length, rest, arguments[0]);
+        errno = ENOENT;
         if (needed > 0 && (size_t)needed < sizeof path) execve(path, arguments, environ);
-        if (errno != ENOENT && errno != ENOTDIR) return;
+        /* What may not be entered or executed there hides nothing behind it, as for a shell; it is said if nothing is. */
+        if (errno == EACCES) seen = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR) return;
         rest += length + (rest[length] == ':');
     }
+    errno = seen;
 }
 
 /* By the kernel's own call: the C library keeps signals 32 and 33 to itself and refuses to touch them, yet a server

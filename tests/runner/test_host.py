@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.spec import frames
+from runner import attempts
 from runner.attempts import order, patience, wait_until
 
 
@@ -79,6 +80,25 @@ def test_a_service_runs_from_its_arguments(attempt, isolation):
     one = attempt()
     receipt = one.run(arg=["sh", "-c", 'echo "$1"; exit 4', "sh", "two words"], isolation=isolation)
     assert (receipt.outcome, receipt.code, one.log) == ("exited", 4, "two words\n")
+
+
+def test_a_service_is_looked_for_in_each_folder_of_its_path(attempt, place, isolation, monkeypatch):
+    """As a shell does it, also behind one that may not be entered or holds something else of that name."""
+    for folder, mode in (("closed", 0o000), ("other", 0o755)):
+        (place / folder).mkdir(mode=0o755)
+        (place / folder / "said").write_text("no program")
+        (place / folder).chmod(mode)
+    (place / "bin").mkdir(mode=0o755)
+    (place / "bin" / "said").write_text("#!/bin/sh\necho here\n")
+    (place / "bin" / "said").chmod(0o755)
+    monkeypatch.setattr(attempts, "PATH", ":".join(f"{place}/{name}" for name in ("none", "closed", "other", "bin")))
+    one = attempt()
+    receipt = one.run(arg=["said"], isolation=isolation)
+    assert (receipt.outcome, one.log) == ("exited", "here\n"), receipt.detail
+    monkeypatch.setattr(attempts, "PATH", f"{place}/other:{place}/none")
+    receipt = attempt().run(arg=["said"], isolation=isolation)
+    assert receipt.outcome == "not-executable"
+    assert "Permission denied" in receipt.detail
 
 
 def test_a_second_call_finds_the_receipt_and_runs_nothing(attempt, place):
