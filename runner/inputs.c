@@ -81,6 +81,8 @@ static int create(const struct input *input) {
     int result = fchmod(fd, 0400) < 0 || write_all(fd, input->bytes, input->length) < 0 ? -1 : 0;
     int error = errno;
     close(fd);
+    /* Nobody else would know that it is ours: half a secret would stay, in the way of the next attempt. */
+    if (result < 0) unlink(input->path);
     errno = error;
     return result;
 }

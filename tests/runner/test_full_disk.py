@@ -46,6 +46,22 @@ def test_an_output_without_room_is_refused_and_named(small, isolation, place):
     assert not list(small.dir.glob("out.*"))
 
 
+def test_an_input_without_room_leaves_nothing_of_its_secret_behind(runner, tmp_path):
+    """Without isolation it lies among the host's files: half of one would also be in the next attempt's way."""
+    tiny, folder = tmp_path / "tiny", tmp_path / "attempt"
+    for each in (tiny, folder):
+        each.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tiny", str(tiny)], check=True)
+    try:
+        small = Attempt(runner, folder)
+        receipt = small.run("#!/bin/sh\n", isolation="none", file=[f"{tiny}/in/secret\0{'s' * 65536}"])
+        assert receipt.outcome == "refused"
+        assert "No space left" in receipt.detail
+        assert list(tiny.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", str(tiny)], check=True)
+
+
 @pytest.mark.parametrize("room", [0, 4096, 8192, 12288])
 def test_a_step_that_cannot_be_prepared_does_not_run(small, isolation, place, room):
     small.write(f"#!/bin/sh\necho x >> {place}/effects\n#" + "x" * 12000 + "\n", isolation=isolation)
