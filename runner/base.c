@@ -57,6 +57,19 @@ int write_all(int fd, const void *bytes, size_t length) {
     return 0;
 }
 
+int take_room(int fd, size_t size) {
+    static const char nothing[4096];
+    if (posix_fallocate(fd, 0, (off_t)size) == 0) return 0;
+    /* There is none, or the file system cannot tell (NFS, 9p, ramfs): it gives room to what is written. */
+    for (size_t at = 0; at < size;) {
+        ssize_t written = pwrite(fd, nothing, size - at < sizeof nothing ? size - at : sizeof nothing, (off_t)at);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return -1;
+        at += (size_t)written;
+    }
+    return 0;
+}
+
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length) {
     enum { AFRESH = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
     int fd = openat(dir, name, AFRESH, mode);

@@ -32,6 +32,9 @@ int64_t now_ms(void);
 /* Writes all bytes or returns -1 with errno set. Interrupted and short writes are continued. */
 int write_all(int fd, const void *bytes, size_t length);
 
+/* Takes room on the disk for the first SIZE bytes of a file, whose content counts for nothing. Returns 0, or -1 with errno. */
+int take_room(int fd, size_t size);
+
 /* Creates NAME in DIR afresh (a left-over of that name is removed first) with exactly MODE and these bytes. */
 int write_file(int dir, const char *name, unsigned mode, const void *bytes, size_t length);
 

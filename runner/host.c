@@ -104,9 +104,9 @@ static int open_receipt(struct host *host) {
 
 /* Takes the space for the receipt now: a step that fills the disk must not cost us its own report. */
 static int reserve_receipt(struct host *host, struct fault *fault) {
-    off_t size = (off_t)(4096 + 256 * host->order.output_count);
-    int error = open_receipt(host) < 0 ? errno : posix_fallocate(host->draft, 0, size);
-    if (error != 0) return fail(fault, "There is no room for the receipt: %s.", strerror(error));
+    if (open_receipt(host) < 0 || take_room(host->draft, 4096 + 256 * host->order.output_count) < 0) {
+        return fail(fault, "There is no room for the receipt: %s.", strerror(errno));
+    }
     return 0;
 }
 

@@ -62,6 +62,19 @@ def test_an_input_without_room_leaves_nothing_of_its_secret_behind(runner, tmp_p
         subprocess.run(["umount", "--lazy", str(tiny)], check=True)
 
 
+def test_a_file_system_that_gives_no_room_ahead_serves_as_well(runner, tmp_path, isolation):
+    """As NFS, 9p or ramfs: the portable program's C library does not write there instead, as glibc does."""
+    folder = tmp_path / "ram"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "-o", "mode=700", "ram", str(folder)], check=True)
+    try:
+        small = Attempt(runner, folder)
+        receipt = small.run("#!/bin/sh\necho said\n", isolation=isolation)
+        assert (receipt.outcome, receipt.detail, small.log) == ("exited", "", "said\n")
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 @pytest.mark.parametrize("room", [0, 4096, 8192, 12288])
 def test_a_step_that_cannot_be_prepared_does_not_run(small, isolation, place, room):
     small.write(f"#!/bin/sh\necho x >> {place}/effects\n#" + "x" * 12000 + "\n", isolation=isolation)
