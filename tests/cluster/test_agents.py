@@ -77,9 +77,15 @@ def baseline(operator: Installed) -> Iterator[str]:
         operator.own.kubectl("delete", "deployment", name, "-n", TEAM)
 
 
+def published(operator: Installed) -> list[str]:
+    every = operator.items("/apis/dayfly.dev/v1alpha1/resourceplugins")
+    return sorted(each["metadata"]["name"] for each in every)
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(600, func_only=True)
 def test_a_sandbox_applied_at_the_server_runs_here_and_leaves_nothing(operator, server, journal, wishes):
+    others = published(operator)  # of the stories before this one
     plugin = wishes.plugin()
     spec = {key: value for key, value in plugin["spec"].items() if key != "name"}
     server.must("PUT", "resource-plugins/words", {"name": "words", "spec": spec})
@@ -95,7 +101,7 @@ def test_a_sandbox_applied_at_the_server_runs_here_and_leaves_nothing(operator, 
         # Before the operator has dialled for the first time.
         server.must("PUT", "sandboxes/shop", {"spec": wish})
         eventually(lambda: server.must("GET", "sandboxes/shop")["status"]["ready"], "the sandbox is ready")
-        assert not operator.items("/apis/dayfly.dev/v1alpha1/resourceplugins")
+        assert published(operator) == others, "a plugin of the control plane is none of the cluster's"
         [found] = operator.items(f"/apis/dayfly.dev/v1alpha1/namespaces/{TEAM}/sandboxes")
         assert found["status"]["servedFor"] == "acme/shop"
         forks = operator.items(f"/apis/apps/v1/namespaces/{TEAM}/deployments?labelSelector=dayfly.dev/run")
