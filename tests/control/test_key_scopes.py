@@ -24,6 +24,7 @@ from dayfly.control.keys import Who
 from dayfly.control.routes import ROUTES, reach
 from dayfly.control.scopes import WHOLE, Reach
 from dayfly.control.store import Store
+from dayfly.control.tables import ended_route_groups
 from dayfly.spec.errors import SpecError
 
 SCOPES = {
@@ -94,6 +95,7 @@ class Scoped(World):
 
 
 MATCH = {"match": {"label": {"key": "feature", "value": "*"}}}
+LOCAL = {"spec": {"cluster": "local", **MATCH}}
 BODIES = {
     "PUT /orgs/{org}/sandboxes/{name}": wishes.empty(),
     "PUT /orgs/{org}/sandboxes/{name}/lease": {"seconds": 5},
@@ -231,6 +233,42 @@ def test_a_key_of_some_clusters_wishes_for_none_beside_them(client):
     client.put("routegroups/everywhere", {"spec": MATCH})
     assert near.get("routegroups") == [], "one of all clusters is of none of them"
     assert near.call("GET", "routegroups/everywhere").status == 404
+
+
+def test_a_group_of_all_clusters_is_of_none_of_them_after_its_end_either(client, host):
+    """Its run has a place in one of them; what is left of it is still as little theirs as it was."""
+    near = scoped(client, "cluster:local")
+    client.put("routegroups/everywhere", {"spec": MATCH})
+    near.put("routegroups/own", LOCAL)
+    for name in ("everywhere", "own"):
+        client.delete(f"routegroups/{name}")
+        host.finish(next(uid for uid, offer in host.offers.items() if offer.name == name))
+        assert client.call("GET", f"routegroups/{name}").status == 404
+    for path in ("report", "history", "attempts", "why"):
+        assert client.call("GET", f"routegroups/everywhere/{path}").status == 200
+        assert near.call("GET", f"routegroups/own/{path}").status == 200
+        assert near.call("GET", f"routegroups/everywhere/{path}").status == 404
+    assert near.call("DELETE", "routegroups/own").status == 200, "as before, if the answer was lost"
+    assert near.call("DELETE", "routegroups/everywhere").status == 404
+
+
+def test_what_needs_somebody_of_a_group_of_all_clusters_is_none_of_a_key_of_one(client):
+    near = scoped(client, "cluster:local")
+    for name, wish in (("everywhere", {"spec": MATCH}), ("own", LOCAL)):
+        client.put(f"routegroups/{name}", wish)
+        assert client.call("POST", f"routegroups/{name}/abandon", {"reason": "it is gone"}).status == 200
+        assert client.call("GET", f"routegroups/{name}").status == 404
+    assert {each["group"] for each in client.get("attention")} == {"everywhere", "own"}
+    assert [each["group"] for each in near.get("attention")] == ["own"]
+
+
+def test_of_what_an_older_server_left_of_a_group_a_key_of_one_cluster_is_told_nothing(client):
+    """That did not note whether it was of all of them."""
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 2**50, "name": "g", "uid": "u"}
+    asyncio.run(client.store.of("local").write(lambda rows: rows.insert(ended_route_groups, row)))
+    assert client.call("GET", "routegroups/g/report").status == 200
+    assert scoped(client, "cluster:local").call("GET", "routegroups/g/report").status == 404
+    assert scoped(client, "name:g").call("GET", "routegroups/g/report").status == 200
 
 
 def test_a_group_tells_a_key_of_those_of_its_sandboxes_alone_that_are_in_its_scope(client):

@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from dayfly import compile as compiler
-from dayfly.control import attention, audit, auth, records, shelves
+from dayfly.control import attention, audit, auth, records, shelves, traces
 from dayfly.control.attention import Box, Concern, Quiet
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
@@ -89,7 +89,9 @@ class Overview:
         )
         living = [each for each in living if scope.takes(each)]
         await self._learn(org, over)
-        over = [(name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(row.cluster)]
+        over = [
+            (name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(traces.where(row))
+        ]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
         crowd, groups = await self._groups.standings.look(org)

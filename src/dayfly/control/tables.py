@@ -221,6 +221,8 @@ ended_route_groups = Table(
     Column("ended_at", BigInteger, nullable=False),
     # Whether its cleanup was given up; nothing where nobody knew, as older servers did not.
     Column("given_up", Boolean),
+    # Whether its wish was for the cluster of its run alone; nothing where an older server has archived it.
+    Column("of_one", Boolean),
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
     Index("ended_route_groups_by_end", "org", "ended_at"),
     Index("ended_route_groups_given_up", "org", "given_up", "ended_at"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+    from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
 
@@ -26,6 +27,8 @@ class Ended(Protocol):
     @property
     def cluster(self) -> str: ...
     @property
+    def where(self) -> str: ...
+    @property
     def created_at(self) -> int: ...
 
 
@@ -36,13 +39,10 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     routing_key: str
     cluster: str
+    where: str
+    """As in the records."""
     created_at: int
     ended_at: int
-
-    @property
-    def where(self) -> str:
-        """As in `Record`."""
-        return self.cluster
 
 
 def find(rows: Rows, ended: sa.Table, name: str, uid: str) -> Trace | None:
@@ -51,7 +51,24 @@ def find(rows: Rows, ended: sa.Table, name: str, uid: str) -> Trace | None:
     if uid:
         last = last.where(ended.c.uid == uid)
     row = rows.execute(last.order_by(ended.c.ended_at.desc()).limit(1)).one_or_none()
-    return None if row is None else Trace(**{field: getattr(row, field) for field in Trace.__struct_fields__})
+    if row is None:
+        return None
+    return Trace(
+        uid=row.uid,
+        name=row.name,
+        routing_key=row.routing_key,
+        cluster=row.cluster,
+        where=where(row),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+    )
+
+
+def where(row: Row[Any]) -> str:
+    """Whose it was, as in the records. Of a group of which nobody knows it counts as of all clusters: no key whose
+    scope has one of them may have seen it.
+    """
+    return row.cluster if getattr(row, "of_one", True) else ""
 
 
 def leave(rows: Rows, living: sa.Table, ended: sa.Table, record: Ended, now: int, *, given_up: bool | None) -> None:
@@ -66,5 +83,7 @@ def leave(rows: Rows, living: sa.Table, ended: sa.Table, record: Ended, now: int
             "ended_at": now,
             "given_up": given_up,
         }
+        if "of_one" in ended.c:  # a sandbox always is
+            row["of_one"] = record.where == record.cluster
         rows.insert(ended, row)
     rows.execute(rows.delete(ended).where(ended.c.ended_at < now - KEEP_MS))

@@ -5,4 +5,4 @@ puts an older one in its place (`store.migrate`).
 """
 
 # Newest last. A database at another revision was made by a newer Dayfly.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
