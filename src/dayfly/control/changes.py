@@ -6,17 +6,18 @@ What a stream says, and to whom who comes back, is the `Feed`'s matter; here it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.responses import StreamingResponse
 
 from dayfly.control import auth, records
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import serve
 from dayfly.control.feed import GROUP, Feed
 from dayfly.control.group_changes import GroupChanges
+from dayfly.control.listeners import Listened, Listeners
 from dayfly.control.store import MARK_S, StoreError
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class Changes:
         self._closing = closing
         self._news = store.news
         self._streams: dict[str, Stream] = {}
+        self._listeners = Listeners(MOST_STREAMS)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -194,15 +196,23 @@ class Changes:
         return await self._open(request, f"{GROUP}{name}")
 
     async def _open(self, request: Request, name: str, record: Record | None = None) -> Any:
-        org, scope = auth.caller(request).org, auth.caller(request).scope
-        if sum(stream.listeners for stream in self._streams.values()) >= MOST_STREAMS:
-            raise ApiError(503, f"{MOST_STREAMS} listen to changes already; ask again later", {"Retry-After": "10"})
-        stream = self._streams.setdefault(org, Stream(self._store, self._links, self._sandboxes, self._groups, org))
-        await (stream.look_at(record) if record is not None else stream.look())
-        last = request.headers.get("last-event-id", "")
-        # Of a head there is no body that could go on.
-        said = self._events(stream, last, name, scope) if request.method == "GET" else ()
-        return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        who = auth.caller(request)
+        place = self._listeners.take(who.org, who.key_id)
+        if place is None:
+            text = "your key listens to changes as often as it may while others do: ask again later"
+            raise ApiError(503, text, {"Retry-After": "10"})
+        with contextlib.ExitStack() as held:  # from before the look on: many at once are many
+            held.callback(place.leave)
+            ours = Stream(self._store, self._links, self._sandboxes, self._groups, who.org)
+            stream = self._streams.setdefault(who.org, ours)
+            await (stream.look_at(record) if record is not None else stream.look())
+            last = request.headers.get("last-event-id", "")
+            # Of a head there is no body that could go on.
+            said = self._events(stream, last, name, who.scope) if request.method == "GET" else ()
+            answer = Listened(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            answer.place = place
+            held.pop_all()
+        return answer
 
     async def _events(self, stream: Stream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
         stream.listeners += 1

@@ -1,4 +1,4 @@
-"""Which route groups that have ended were of one cluster: keys of that cluster alone may look at what is left of them."""
+"""Which route groups that have ended were of one cluster: a key of that cluster may look at what is left of them."""
 
 import sqlalchemy as sa
 from alembic import op
