@@ -46,7 +46,7 @@ export interface Live extends Kind<Sandbox> {
 }
 
 /** What a stream has said of a kind; events of groups have words of their own. */
-class Heard<T extends Living> {
+export class Heard<T extends Living> {
   private all = new Map<string, T>();
   /** What has come since it was begun anew; null once that is all. */
   private fresh: Map<string, T> | null = new Map();
@@ -56,6 +56,11 @@ class Heard<T extends Living> {
     private readonly prefix: "" | "group-",
     private readonly blame: (error: string) => void,
   ) {}
+
+  /** Whether what came since it was begun anew is not all yet. */
+  get unfinished(): boolean {
+    return this.fresh !== null;
+  }
 
   /** Whatever is not said again is gone. */
   begin(): void {
@@ -90,6 +95,26 @@ class Heard<T extends Living> {
   }
 }
 
+/** Keeps what a stream says; the browser may open it several times. */
+export function listen(
+  source: EventSource,
+  { boxes, groups }: { boxes: Heard<Sandbox>; groups: Heard<Group> },
+  tell: { soon: () => void; show: () => void; opened: () => void },
+): void {
+  const anew = (): void => {
+    boxes.begin();
+    groups.begin();
+  };
+  source.addEventListener("open", () => {
+    // One that broke off before all had come is told everything once more, and not that it is: it has heard no id yet.
+    if (boxes.unfinished || groups.unfinished) anew();
+    tell.opened();
+  });
+  source.addEventListener("reset", anew);
+  boxes.listen(source, tell.soon, tell.show);
+  groups.listen(source, tell.soon, tell.show);
+}
+
 /** All sandboxes and route groups of the organisation by server-sent events. */
 export function useLive(): Live {
   const none = { synced: false, fault: "" };
@@ -119,18 +144,13 @@ export function useLive(): Live {
     const soon = (): void => {
       if (!timer) timer = window.setTimeout(show, GATHER_MS);
     };
-    const anew = (): void => {
+    // What stands in its way a stream says at its beginning: what an earlier one has said may be over.
+    const opened = (): void => setLive((last) => ({ ...last, fault: "", groups: { ...last.groups, fault: "" }, connected: true }));
+    const open = (): void => {
       boxes.begin();
       groups.begin();
-    };
-    const open = (): void => {
-      anew();
       source = new EventSource(`/api/v2${below("changes")}`);
-      // What stands in its way a stream says at its beginning: what an earlier one has said may be over.
-      source.addEventListener("open", () => setLive((last) => ({ ...last, fault: "", groups: { ...last.groups, fault: "" }, connected: true })));
-      source.addEventListener("reset", anew);
-      boxes.listen(source, soon, show);
-      groups.listen(source, soon, show);
+      listen(source, heard.current, { soon, show, opened });
       source.addEventListener("error", () => {
         setLive((last) => (last.connected ? { ...last, connected: false } : last));
         if (source.readyState === EventSource.CLOSED) {

@@ -1,0 +1,46 @@
+import { describe, expect, test } from "vitest";
+import { Heard, listen } from "../src/live";
+import type { Group, Sandbox } from "../src/types";
+
+/** A stream of which the test says what comes, and when the browser opens it again. */
+class Stream extends EventTarget {
+  say(kind: string, data: object = {}): void {
+    this.dispatchEvent(new MessageEvent(kind, { data: JSON.stringify(data) }));
+  }
+}
+
+function heard(): { stream: Stream; there: () => string[] } {
+  const nothing = (): void => undefined;
+  const boxes = new Heard<Sandbox>("", nothing);
+  const groups = new Heard<Group>("group-", nothing);
+  const stream = new Stream();
+  listen(stream as unknown as EventSource, { boxes, groups }, { soon: nothing, show: nothing, opened: nothing });
+  return { stream, there: () => [...(boxes.take() ?? []), ...(groups.take() ?? [])].map(([name]) => name) };
+}
+
+describe("a stream that breaks off and is opened again", () => {
+  test("before all had come: what is not said again is gone", () => {
+    const { stream, there } = heard();
+    stream.say("open");
+    stream.say("changed", { name: "ghost" });
+    stream.say("group-changed", { name: "ghosts" });
+    stream.say("group-synced");
+    stream.say("open");
+    stream.say("changed", { name: "box" });
+    stream.say("group-changed", { name: "group" });
+    stream.say("group-synced");
+    stream.say("synced");
+    expect(there()).toEqual(["box", "group"]);
+  });
+
+  test("after that: it goes on with what there was", () => {
+    const { stream, there } = heard();
+    stream.say("open");
+    stream.say("changed", { name: "box" });
+    stream.say("group-synced");
+    stream.say("synced");
+    stream.say("open");
+    stream.say("changed", { name: "another" });
+    expect(there()).toEqual(["box", "another"]);
+  });
+});
