@@ -59,7 +59,7 @@ export function takes(terms: Terms, sandbox: Living): boolean {
   if (terms.is.length && !terms.is.includes(toneOf(sandbox))) return false;
   if (terms.on.some((name) => !cluster.toLowerCase().includes(name))) return false;
   if (terms.has.some((name) => !matched(sandbox).some((each) => each.toLowerCase().includes(name)))) return false;
-  if (terms.labels.some(([key, value]) => !(key in labels) || (value !== "" && labels[key] !== value))) return false;
+  if (terms.labels.some(([key, value]) => !Object.hasOwn(labels, key) || (value !== "" && labels[key] !== value))) return false;
   if (!terms.words.length) return true;
   const pairs = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
   const text = [sandbox.name, sandbox.status.reason, cluster, description, match ? matchText(match) : "", ...pairs].join("\n").toLowerCase();

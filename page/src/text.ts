@@ -35,7 +35,7 @@ export function lastPart(text: string, most: number): string {
 
 /** A length of time in at most two units: 98 ms, 1.2 s, 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(ms: number): string {
-  if (ms > 0 && ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms > 0 && ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms > 0 && ms < 9950) return `${(Math.round(ms / 100) / 10).toFixed(1)} s`;
   const seconds = Math.max(0, Math.round(ms / 1000));
   const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, seconds % 60];

@@ -78,6 +78,7 @@ describe("text of others", () => {
 
 test("durations have two units at most", () => {
   expect([98, 1234, 45_000, 200_000, 7_500_000, 273_600_000].map(duration)).toEqual(["98 ms", "1.2 s", "45 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"]);
+  expect([999.4, 999.6, 1000, 9949, 9951].map(duration)).toEqual(["999 ms", "1.0 s", "1.0 s", "9.9 s", "10 s"]);
   expect([5_000, 100_000, 5_000_000, 90_000_000, 900_000_000].map(roughly)).toEqual(["5 s", "1 min", "83 min", "25 h", "10 d"]);
 });
 
@@ -142,6 +143,10 @@ describe("a filter", () => {
     expect(found("on:far")).toEqual(["a"]);
     expect(found("team=x is:failed")).toEqual([]);
     expect(found("TEAM=")).toEqual([]);
+  });
+  test("knows no labels but those that are there", () => {
+    expect(found("constructor=")).toEqual([]);
+    expect(found("toString=")).toEqual([]);
   });
   test("is sorted as asked, of equals by name", () => {
     expect(sorted(all, "name").map((each) => each.name)).toEqual(["a", "b", "c"]);
