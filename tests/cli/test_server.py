@@ -155,6 +155,20 @@ def test_baselines_are_declared_at_the_start(cli: Cli):
         assert cli("down").code == 0
 
 
+def test_baselines_from_standard_input_are_declared_by_a_server_that_is_detached(cli: Cli):
+    """It has no standard input of its own, and another folder."""
+    web, box = (f"kind: Deployment\nname: {name}\ncommand: [sleep, '300']\n" for name in ("web", "box"))
+    for name, text in (("web.yaml", web), ("box.yaml", box)):
+        cli.write(name, text)
+    done = cli("up", "--detach", "--port", "0", "--baseline", "-", "--baseline", "box.yaml", stdin=web)
+    assert done.code == 0, done.err
+    try:
+        said = cli("apply", "-f", "web.yaml", "-f", "box.yaml").err
+        assert [f'Unchanged: baseline "default/{name}"' in said for name in ("web", "box")] == [True, True]
+    finally:
+        assert cli("down").code == 0
+
+
 def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cli):
     staging = cli.write(
         "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"

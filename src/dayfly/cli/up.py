@@ -111,13 +111,18 @@ def command(
     containers = _containers(engine)
     _check_free(home)
     if detach:
-        files = [word for name in baselines for word in ("--baseline", str(Path(name).absolute()))]
+        from dayfly.client.files import STANDARD_INPUT
+
+        named = [name for name in baselines if name != STANDARD_INPUT]
+        files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
         files += [f"--cluster={name}" for name in clusters]
         files += [f"--allow-webhook={each}" for each in sorted(servers)]
         files += [f"--events-to={events_to}"] if events_to else []
         files += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
         files += ["--routing"] if routing else []
         client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
+        if named != list(baselines):  # what came by our standard input nobody can read again
+            _declare(client.address, declared)
         show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
         return
     from dayfly.execute import tracing
