@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 
 import msgspec
@@ -196,6 +197,16 @@ class TestWhatItSays:
             monkeypatch.setattr("time.time_ns", lambda: (1_767_225_600 + 3_300) * 10**9)
             [concern] = [each for each in served.get("attention") if each["kind"] == "expiring"]
             assert f"`dayfly sandbox extend box --for 2h{FLAGS}`" in concern["next"]
+
+    def test_who_asks_for_the_head_of_its_stream_is_answered_and_goes_on(self):
+        with serving(still()) as served:
+            served.sign_in()
+            connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=5)
+            for method, path in (("HEAD", "changes"), ("GET", "sandboxes/box")):
+                connection.request(method, f"/api/v2/orgs/cluster/{path}", headers={"Cookie": served.cookie})
+                answer = connection.getresponse()
+                assert (answer.status, answer.read() == b"") == (200, method == "HEAD")
+            connection.close()
 
     def test_all_namespaces_tell_boxes_of_one_name_apart(self, stage):
         asked = stage(FAILING, failing)

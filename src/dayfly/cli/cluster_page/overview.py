@@ -58,7 +58,9 @@ class Overview:
         ]
 
     async def changes(self, request: Request) -> StreamingResponse:
-        said = self._side.watched.stream(request.headers.get("last-event-id", ""), self._side.closing)
+        last = request.headers.get("last-event-id", "")
+        # Of a head there is no body that could go on.
+        said = self._side.watched.stream(last, self._side.closing) if request.method == "GET" else ()
         return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def attention(self, _request: Request) -> Any:
