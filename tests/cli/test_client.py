@@ -54,6 +54,12 @@ def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
     refused(cli("sandbox", "list"), 1, "the server answered 500 without giving a reason")
 
 
+@pytest.mark.parametrize("body", [[], "ok", 7, None])
+def test_something_else_that_speaks_json_is_at_the_address(cli: Cli, fake: Fake, body: object):
+    fake.take = lambda *_: (200, body)
+    refused(cli("status"), 6, "is not Dayfly: it answers 200 with other JSON")
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>moved</html>", {}])
 def test_who_is_led_elsewhere_has_done_nothing_there(cli: Cli, fake: Fake, body: object):
     """As by a proxy that wants https: its empty answer is neither an empty list nor a key that is revoked."""

@@ -105,8 +105,15 @@ class Client:
         return self.request("DELETE", self._below(path), query)
 
     def health(self) -> Any:
-        """`{version, ok}`; needs no key."""
-        return self.request("GET", "/api/v2/meta/health", {})
+        """`{version, ok}`; needs no key.
+
+        Raises:
+            CliError: as `request`.
+        """
+        found = self.request("GET", "/api/v2/meta/health", {})
+        if not isinstance(found, dict):  # whatever answers every address alike
+            raise self._connection.silent("is not Dayfly: it answers 200 with other JSON")
+        return found
 
     def request(self, method: str, path: str, query: dict[str, object], body: Any = None) -> Any:
         """One exchange.
