@@ -315,6 +315,19 @@ def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
     wait_for(lambda: client.get("clusters/far/tokens") == [])
 
 
+def test_a_token_is_good_also_where_nobody_can_note_that_it_was_used(client, monkeypatch):
+    """An agent asks with it what may begin, for which the store is read alone."""
+
+    def full(*_):
+        raise StoreError("the disk is full")
+
+    client.put("clusters/far", None)
+    made = client.call("POST", "clusters/far/tokens", {}).json
+    monkeypatch.setattr(tokens, "_note", full)
+    assert whose(client, made["token"]) == ("local", "far", made["id"])
+    assert client.get("clusters/far/tokens")[0]["status"] == {}
+
+
 async def test_a_token_is_of_one_organisation_and_touches_no_other_by_another_name(place):
     """All organisations' rows have a name of their own, which is none that a token may bear."""
     store = Store.open(place)

@@ -5,6 +5,7 @@ A token is `ORG@ID.SECRET`, kept as a digest like a user's key. It opens nothing
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.control import auth
 from dayfly.control.exchange import rfc3339
+from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.tables import cluster_tokens, clusters
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
     """Whose a token is now, and note that it has connected from there; None for one that is unknown or revoked.
 
     Raises:
-        StoreError: the store cannot be read or written.
+        StoreError: the store cannot be read.
     """
     org, _, rest = token.rpartition("@")
     id_, _, secret = rest.partition(".")
@@ -49,7 +51,9 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
         return None
     now = _now()
     if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
-        await shelf.write(lambda rows: _note(rows, id_, now, ip))
+        # As of a key: a disk that is full takes no note. That the cluster has come its first session notes as well.
+        with contextlib.suppress(StoreError, ConflictError):
+            await shelf.write(lambda rows: _note(rows, id_, now, ip))
     return ClusterCaller(row.org, row.cluster, row.id)
 
 
