@@ -187,6 +187,15 @@ async def test_of_two_that_begin_at_once_one_is_told_to_look_again(replica):
     assert answers[1][2]["dayfly-agent-session"] == "2"
 
 
+@pytest.mark.parametrize("more", [{"cluster_uid": "u" * 65}, {"version": "1\0"}, {"namespaces": {ORG: "a\0"}}])
+async def test_what_no_cluster_says_of_itself_is_refused_before_it_is_written(replica, more):
+    """PostgreSQL would not take it, and the host be told that the store cannot be used."""
+    opening = Opening(**{"cluster_uid": "u-east", **more})
+    status, answer, _ = await replica.ask("east", "POST", "session", opening)
+    assert (status, "error" in answer) == (400, True)
+    assert (await replica.open())["session"] == 1
+
+
 async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, store):
     """What lay ready then is void; the host goes on from where it stood."""
     await replica.open()

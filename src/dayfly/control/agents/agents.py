@@ -47,6 +47,8 @@ LOOK_S = 0.5
 LONELY_S = 5.0
 MAX_BODY_BYTES = 8 << 20
 MOST_RUNS = 20_000
+# Of the column; UUIDs have 36.
+LONGEST_UID = 64
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +239,9 @@ class Agents:
     async def open(self, request: Request) -> Any:
         who = await self._who(request)
         asks = await _body(request, Opening)
+        said = (asks.cluster_uid, asks.version, asks.namespaces.get(who.org, ""))
+        if len(asks.cluster_uid) > LONGEST_UID or "\0" in "".join(said):
+            raise ApiError(400, f"a cluster's UID has at most {LONGEST_UID} characters, and no word a NUL")
         if len(asks.runs) > MOST_RUNS:
             asks = msgspec.structs.replace(asks, runs=asks.runs[:MOST_RUNS])
         found = await self._ask(who, lambda rows: mailbox.open_session(rows, who.cluster, asks, self._now()))
