@@ -93,6 +93,29 @@ def test_a_line_without_an_end_is_one_at_the_end_of_its_log():
     assert not lines.waits
 
 
+def test_a_line_as_long_as_its_log_is_put_together_once():
+    """And not anew with each piece, which takes minutes of a log of many megabytes."""
+
+    class Counted(bytes):
+        copied = 0
+
+        def __add__(self, other):
+            Counted.copied += len(self)
+            return Counted(bytes(self) + bytes(other))
+
+        def __radd__(self, other):
+            return Counted(other) + self
+
+        def __getitem__(self, index):
+            return Counted(super().__getitem__(index))
+
+    lines, piece = Lines(), Counted(b"x" * 1_000)
+    for at in range(1_000):
+        assert list(lines.feed(at * 1_000, piece, [(at * 1_000, 5 + at)])) == []
+    assert [(ms, len(line)) for ms, line in lines.feed(1_000_000, b"\n", [])] == [(5, 1_000_000)]
+    assert Counted.copied == 0
+
+
 def test_of_too_many_entries_the_nearest_to_each_other_become_one():
     entries = [(number * 50, 1_000 + number * 15) for number in range(1_000)]
     few = log_times.spread(entries, 100)

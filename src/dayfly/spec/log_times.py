@@ -102,7 +102,8 @@ class Lines:
     """Cuts a log that comes in pieces into lines, each with its time (0: not known)."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        # In pieces as they came: a line may be as long as its log.
+        self._rest: list[bytes] = []
         self._ms = 0
         self._last: Entry | None = None
 
@@ -120,14 +121,14 @@ class Lines:
                 self._ms = time_of(told, offset + at)
             end = data.find(b"\n", at)
             if end < 0:
-                self._rest += data[at:]
+                self._rest.append(data[at:])
                 break
-            yield self._ms, self._rest + data[at:end]
-            self._rest, at = b"", end + 1
+            yield self._ms, b"".join([*self._rest, data[at:end]])
+            self._rest, at = [], end + 1
         self._last = told[-1] if told else None
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """Nothing more comes: a line that has no end is one."""
         if self._rest:
-            yield self._ms, self._rest
-            self._rest = b""
+            yield self._ms, b"".join(self._rest)
+            self._rest = []
