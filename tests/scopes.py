@@ -24,7 +24,7 @@ TOGETHER = (
         "tests/deploy/test_install.py",
         "tests/deploy/test_nesting.py",
     ),
-    ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py"),
+    ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py", "tests/deploy/test_side_doors.py"),
 )
 # What took longest in whole runs, more than a minute by the clock each, begins first: who is alone with it at the end would
 # keep everybody waiting.
