@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -142,8 +143,15 @@ def test_who_takes_nothing_of_an_answer_does_not_have_us_keep_it(client, monkeyp
     """A thousand of them would be a thousand long lists in memory, for as long as they like."""
     size = stored(client)
     monkeypatch.setattr(connections, "TAKES_S", 0.2)
+    lost, gone = connections.BoundedHttp.connection_lost, threading.Event()
+
+    def noted(self, exc):
+        lost(self, exc)
+        gone.set()
+
     with asked(client.port) as connection:
-        time.sleep(1)
+        monkeypatch.setattr(connections.BoundedHttp, "connection_lost", noted)
+        assert gone.wait(20)
         assert taken(connection) < size // 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import sqlite3
@@ -128,7 +129,9 @@ def test_a_key_expires_and_its_use_is_noted_at_most_once_a_minute(client, monkey
     assert made.client.call("GET", "sandboxes").status == 401
 
 
-def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, monkeypatch):
+@contextlib.contextmanager
+def waiting(client, made, monkeypatch):
+    """A request with that key that waits for news of a sandbox; whether the key is good is looked at all the time."""
     waits, changed = threading.Event(), Picture.changed
 
     def noted(self, uid, version, seconds):
@@ -137,11 +140,16 @@ def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, m
 
     monkeypatch.setattr(Picture, "changed", noted)
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
-    made = key(client, "viewer")
     client.put("sandboxes/sb1", wishes.empty())
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
         assert waits.wait(20)
+        yield asked
+
+
+def test_a_revoked_key_opens_nothing_and_what_waits_with_it_is_cut_off(client, monkeypatch):
+    made = key(client, "viewer")
+    with waiting(client, made, monkeypatch) as asked:
         began = time.monotonic()
         client.delete(f"keys/{made.id}")
         assert asked.result().status == 401
@@ -163,22 +171,12 @@ def test_a_key_reads_also_where_its_last_use_cannot_be_written_down(client, monk
 
 def test_what_waits_while_the_store_is_away_is_told_so_and_not_that_its_key_is_none(client, monkeypatch):
     """Whoever hears 503 comes again; whoever hears 401 looks for another key."""
-    waits, changed = threading.Event(), Picture.changed
-
-    def noted(self, uid, version, seconds):
-        waits.set()
-        return changed(self, uid, version, seconds)
 
     async def away(_self, _key):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Picture, "changed", noted)
-    monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     made = key(client, "viewer")
-    client.put("sandboxes/sb1", wishes.empty())
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
-        assert waits.wait(20)
+    with waiting(client, made, monkeypatch) as asked:
         monkeypatch.setattr(keys.StoredKeys, "caller", away)
         answer = asked.result()
     assert (answer.status, "the disk is full" in answer.error) == (503, True)

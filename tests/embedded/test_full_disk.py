@@ -102,19 +102,24 @@ async def test_a_server_that_ends_on_a_full_home_carries_on_with_room(machine, d
     assert machine.lines() == ["+"]
 
 
-async def test_a_server_begins_on_a_full_home_and_ends_nothing_for_its_lease(machine, disk):
+async def test_a_server_begins_on_a_full_home_and_ends_nothing_for_its_lease(machine, disk, monkeypatch):
     """Nobody could renew it while there was no server, and it cannot be written that it lasts a while longer."""
     disk(machine.home, "4m")
     await machine.up()
-    await machine.host.offer(doc.offer(step(), lease_until=now_ms() + 600))
+    lapses = now_ms() + 600
+    await machine.host.offer(doc.offer(step(), lease_until=lapses))
     await machine.ready()
     await machine.down()
-    await asyncio.sleep(0.7)
+    await until(lambda: now_ms() > lapses, "the lease to lapse")
     # The ledger can be read: what is told of its pages fits, and none that is written.
     with filled(machine.home, but=36 * 1024):
         await machine.up()
-        assert machine.host._engine.owes_leases
-        await asyncio.sleep(0.5)
+        engine, tried = machine.host._engine, []
+        assert engine.owes_leases
+        retry = engine._retry
+        monkeypatch.setattr(engine, "_retry", lambda uid, seconds: tried.append(uid) or retry(uid, 0.05))
+        engine.wake("u")
+        await until(lambda: len(tried) > 2, "turns that cannot be taken")
         assert machine.report().closed is None
     await until(lambda: machine.host._engine.reader.load("u").wish.lease_until > now_ms() + 1_000, "a longer lease")
     await machine.ready()

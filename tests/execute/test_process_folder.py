@@ -223,7 +223,7 @@ def test_that_a_process_could_not_be_looked_at_is_said_and_not_that_it_holds_not
     listed = os.listdir
 
     def refuse(path):
-        if path == f"/proc/{os.getppid()}/fd":
+        if str(path) == f"/proc/{os.getppid()}/fd":
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         return listed(path)
 

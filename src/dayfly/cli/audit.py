@@ -10,6 +10,7 @@ import click
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import numbers
 
 if TYPE_CHECKING:
     from dayfly.control.chain import Entry, Head
@@ -78,12 +79,12 @@ def _head(text: str) -> Head:
     from dayfly.control import chain
 
     number, colon, digest = text.partition(":")
-    is_number = number.isascii() and number.isdigit() and len(number) < 19  # as far as the server counts
-    if not (colon and is_number and len(digest) == len(chain.BEGINNING)):
+    counted = numbers.whole(number, numbers.MOST)
+    if not (colon and len(digest) == len(chain.BEGINNING)) or counted is None:
         raise CliError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
         )
-    return chain.Head(int(number), digest)
+    return chain.Head(counted, digest)
 
 
 def _time(at: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli.exits import CliError, Exit
+from dayfly.spec import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +26,9 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
-        if not (number.isascii() and number.isdigit() and len(number) < 8):
+        if (count := numbers.whole(number, 9_999_999)) is None:
             self.fail(f"{value!r} is not a duration: write a whole number and s, m, h or d, like 90s", param, ctx)
-        return float(int(number) * _UNITS[unit])
+        return float(count * _UNITS[unit])
 
 
 def _later(name: str) -> Callable[..., Any]:
@@ -166,7 +167,6 @@ def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     for each in given:
         host, colon, port = each.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536
-        if not (colon and host and is_port) or (not bracketed and set(host) & set(":/@[]*? ")):
+        if not (colon and host and numbers.port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
             raise CliError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)

@@ -20,6 +20,7 @@ from dayfly.cli import options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.client.home import Home
+from dayfly.spec import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,10 +196,11 @@ def _opened(database: str | None) -> Iterator[Store]:
 
 
 def _address(listen: str) -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
+    host, colon, written = listen.rpartition(":")
+    port = numbers.whole(written, numbers.MOST_PORT)
+    if not (colon and host) or port is None:
         raise CliError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dayfly.client.errors import DayflyError
+from dayfly.spec.numbers import whole
 
 if TYPE_CHECKING:
     from typing import Self
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FILE = "with.lock"
 _POLL = 0.02
-_LONGEST = 16
+_LONGEST, _MOST = 16, (1 << 22) - 1  # as many processes as Linux knows
 
 
 class Sharing:
@@ -56,10 +57,16 @@ class Sharing:
             self._descriptor = None
 
     def alone(self) -> bool:
-        """Whether no other command uses it. If so, who comes now waits until we are done with it."""
+        """Whether no other command uses it. If so, who comes now waits until we are done with it.
+
+        We use it no more in either case: of several that ask at once the last one is alone.
+        """
         import fcntl
 
-        return self._descriptor is None or self._locked(fcntl.LOCK_EX)
+        if self._descriptor is None:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return self._locked(fcntl.LOCK_EX)
 
     def note(self, server: int) -> None:
         """Have the last who uses it stop the server of that process; 0: none is to be stopped."""
@@ -71,8 +78,8 @@ class Sharing:
 
     def noted(self) -> int:
         """The process of the server that the last is to stop; 0 if none is."""
-        text = b"" if self._descriptor is None else os.pread(self._descriptor, _LONGEST, 0).strip()
-        return int(text) if text.isdigit() else 0
+        text = b"" if self._descriptor is None else os.pread(self._descriptor, _LONGEST, 0)
+        return whole(text.decode(errors="replace").strip(), _MOST) or 0
 
     def _locked(self, how: int) -> bool:
         import fcntl

@@ -111,19 +111,13 @@ def command(
     containers = _containers(engine)
     _check_free(home)
     if detach:
-        from dayfly.client.files import STANDARD_INPUT
-
-        named = [name for name in baselines if name != STANDARD_INPUT]
-        files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
-        files += [f"--cluster={name}" for name in clusters]
-        files += [f"--allow-webhook={each}" for each in sorted(servers)]
-        files += [f"--events-to={events_to}"] if events_to else []
-        files += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
-        files += ["--routing"] if routing else []
-        client = server.start(home, ["--port", str(port), "--parallel", str(parallel), "--engine", engine, *files])
-        if named != list(baselines):  # what came by our standard input nobody can read again
-            _declare(client.address, declared)
-        show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
+        words = ["--port", str(port), "--parallel", str(parallel), "--engine", engine]
+        words += [f"--cluster={name}" for name in clusters]
+        words += [f"--allow-webhook={each}" for each in sorted(servers)]
+        words += [f"--events-to={events_to}"] if events_to else []
+        words += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
+        words += ["--routing"] if routing else []
+        _detach(home, words, baselines, declared)
         return
     from dayfly.execute import tracing
 
@@ -145,6 +139,18 @@ def command(
     advice = "choose another with --port N, or any free one with --port 0"
     with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(wish, sock))
+
+
+def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[Wished]) -> None:
+    """Start it with these words as a process of its own, which declares what is in files as well."""
+    from dayfly.client.files import STANDARD_INPUT
+
+    named = [name for name in baselines if name != STANDARD_INPUT]
+    files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
+    client = server.start(home, [*words, *files])
+    if len(named) < len(baselines):  # what came by our standard input nobody can read again
+        _declare(client.address, declared)
+    show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
 
 
 def _check_free(home: Home) -> None:

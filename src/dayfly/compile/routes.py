@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dayfly.spec import lifecycle, routing
+from dayfly.spec import lifecycle, numbers, routing
 from dayfly.spec.endpoints import split_target
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Unit
@@ -71,12 +71,12 @@ def _local_port(mappings: Any, keys: Path) -> int:
     """Where the only mapping that has a meaning here leads: a baseline of one machine has one port."""
     if not isinstance(mappings, list) or len(mappings) != 1 or not isinstance(mappings[0], dict):
         raise SpecError("has one mapping here: a baseline of this machine has one port", keys)
-    host, _, port = str(mappings[0].get("toLocal", "")).rpartition(":")
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
-    if host not in _THIS_MACHINE or not is_port:
+    host, _, written = str(mappings[0].get("toLocal", "")).rpartition(":")
+    port = numbers.port(written)
+    if host not in _THIS_MACHINE or port is None:
         problem = "is where the workload listens on this machine: write localhost:<port>"
         raise SpecError(problem, (*keys, 0, "toLocal"))
-    return int(port)
+    return port
 
 
 def _keys(of: Baseline, key: str, others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from dayfly.control.store import StoreError
 from dayfly.page import files
 from dayfly.spec import labels
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.numbers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -339,9 +340,9 @@ def whole_number(request: Request, name: str, default: int) -> int:
     value = request.query_params.get(name, "")
     if not value:
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+    if (number := whole(value, 10**18 - 1)) is None:
         raise ApiError(400, f"query parameter {name}: {value[:60]!r} is not a whole number")
-    return int(value)
+    return number
 
 
 def page(request: Request, found: list[T]) -> list[T]:

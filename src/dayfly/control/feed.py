@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dayfly.spec import names
+from dayfly.spec.numbers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,16 +73,12 @@ class Feed:
 
     def since(self, last: str) -> list[Event] | None:
         """What came after the event of that id; None if nobody knows."""
-        id_, _, number = last.partition("-")
-        if id_ == self.id and number == str(self.number):
-            return []
-        # Longer than ours it is none of them, and may be longer than Python counts.
-        if id_ != self.id or not (number.isascii() and number.isdigit()) or len(number) > len(str(self.number)):
-            return None
-        if int(number) > self.number:
+        id_, _, written = last.partition("-")
+        number = whole(written, self.number)
+        if id_ != self.id or number is None:
             return None
         oldest = self.events[0].number if self.events else self.number + 1
-        return [event for event in self.events if event.number > int(number)] if int(number) >= oldest - 1 else None
+        return [event for event in self.events if event.number > number] if number >= oldest - 1 else None
 
     def everything(self, name: str = "", *, again: bool, now: Mapping[str, bytes] | None = None) -> bytes:
         """All as it stands, or one alone, and that this is all; of those that `now` has alone.

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from dayfly.execute.process.run import opens
+from dayfly.execute.process.processes import opens
 from dayfly.execute.route.envoy import HOST
 
 ANSWER_S = 2.0

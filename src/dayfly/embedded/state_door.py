@@ -23,13 +23,13 @@ from dayfly.execute.state import access
 from dayfly.execute.state.head import Answer
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK, Service
+from dayfly.spec.numbers import port
 from dayfly.spec.run import Run
 
 log = logging.getLogger(__name__)
 
 # Each body may be large, and is in memory whole.
 BODIES_AT_ONCE = 4
-_DIGITS = 5
 AGAIN_S = 1.0
 
 Message = MutableMapping[str, Any]
@@ -131,9 +131,7 @@ class StateDoor:
         return states.folder(self._home) / "port"
 
     def _noted(self) -> int:
-        text = slurp(str(self._note)).decode(errors="replace").strip()
-        # Of more digits than a port can have Python may refuse to make a number.
-        return int(text) if text.isdecimal() and len(text) <= _DIGITS and int(text) < 1 << 16 else 0
+        return port(slurp(str(self._note)).decode(errors="replace").strip()) or 0
 
 
 class _App:

@@ -12,6 +12,7 @@ from dayfly.spec import names
 from dayfly.spec.errors import SpecError
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
+from dayfly.spec.numbers import MOST, whole
 from dayfly.spec.run import OutputRecord, Result
 
 
@@ -84,9 +85,9 @@ def _number(text: str | None) -> int:
     Raises:
         ValueError: it is not one of those.
     """
-    number = int(text or 0)
-    if not 0 <= number < 1 << 63:
-        raise ValueError(number)
+    number = whole(text or "0", MOST)
+    if number is None:
+        raise ValueError(text)
     return number
 
 

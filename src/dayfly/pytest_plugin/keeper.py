@@ -14,6 +14,7 @@ import time
 
 from dayfly.client import Client, DayflyError
 from dayfly.client.home import Home
+from dayfly.execute.process.files import locked
 
 _LOOK_S = 0.5
 
@@ -30,31 +31,16 @@ def main() -> None:
             continue
         try:
             with Client(home=home.path) as client:
-                left = client.sandboxes.list()
+                has_ended = not client.sandboxes.list()
         except DayflyError:
-            if not _is_held(home):
+            if not locked(str(home.path / "lock")):
                 return  # it is stopped already
-            left = None  # it is, and does not answer now: whoever went away could never stop it
-        if left is not None and not left:
+            has_ended = False  # it does not answer now: whoever went away could never stop it
+        if has_ended:
             # Whoever begins to use it now waits for our lock, and starts another.
             subprocess.run([sys.executable, "-m", "dayfly", "down"], check=False)
             return
         fcntl.flock(users, fcntl.LOCK_UN)
-
-
-def _is_held(home: Home) -> bool:
-    """Whether a server has the home, by the kernel's lock, whether or not it answers."""
-    try:
-        descriptor = os.open(home.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.numbers import whole
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
+_MOST = 999_999_999
 LONGEST_DURATION_MS = 7 * 24 * 3_600_000
 
 
@@ -15,9 +17,10 @@ def milliseconds(duration: str, keys: Path = ()) -> int:
         SpecError: another form or out of bounds.
     """
     number, unit = duration[:-1], duration[-1:]
-    if unit not in _UNITS or not (number.isascii() and number.isdigit()) or len(number) > 9:
+    count = whole(number, _MOST)
+    if unit not in _UNITS or count is None:
         raise SpecError(f"{quote(duration)} is not a duration: write a whole number and s, m or h, like 10s", keys)
-    value = int(number) * _UNITS[unit]
+    value = count * _UNITS[unit]
     if not 0 < value <= LONGEST_DURATION_MS:
         raise SpecError(f"{quote(duration)} is out of bounds: a duration is more than 0 and at most 168h", keys)
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dayfly.spec import numbers
 from dayfly.spec.errors import Path, SpecError, quote
 
 SCHEMES = ("http", "https", "grpc", "tcp")
@@ -14,12 +15,12 @@ def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
         SpecError: another form.
     """
     scheme, colon, rest = target.partition("://")
-    host, _, port = rest.rpartition(":")
+    host, _, written = rest.rpartition(":")
     good = colon and scheme in SCHEMES and host and not set(host) & set("/ @?#:")
-    if not good or not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16):
+    if not good or (port := numbers.port(written)) is None:
         problem = f"{quote(target)} is not a target: write <scheme>://<host>:<port> with {', '.join(SCHEMES)}"
         raise SpecError(problem, keys)
-    return scheme, host, int(port)
+    return scheme, host, port
 
 
 def check_port(port: int, keys: Path = ()) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from dayfly.spec import jsonpath, names, webhook
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
+from dayfly.spec.numbers import whole
 from dayfly.spec.object_kinds import TOKEN_SECRETS, why_refused
 from dayfly.spec.webhook import Comparison
 
@@ -269,9 +270,8 @@ def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
 def _member(value: Any, part: str) -> Any:
     if isinstance(value, dict):
         return value.get(part)
-    if isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 5 and int(part) < len(value):
-        return value[int(part)]
-    return None
+    at = whole(part, len(value) - 1) if isinstance(value, list) and value else None
+    return None if at is None else value[at]
 
 
 def check_verdict(verdict: Verdict, keys: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
+from dayfly.spec.numbers import whole
 from dayfly.spec.plugin import PluginSpec, Runner, Step
 from dayfly.spec.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
 
@@ -184,9 +185,9 @@ def ttl_seconds(duration: str, keys: Path = ()) -> int:
         SpecError: another form.
     """
     number, unit = duration[:-1], duration[-1:]
-    good = unit in _TTL_UNITS and number.isascii() and number.isdigit() and len(number) <= 10
-    if not good or int(number) >= 1 << 32:
+    count = whole(number, (1 << 32) - 1)
+    if unit not in _TTL_UNITS or count is None:
         raise SpecError(
             f"{quote(duration)} is not a time to live: write a whole number and m, h, d or w, like 8h", keys
         )
-    return int(number) * _TTL_UNITS[unit]
+    return count * _TTL_UNITS[unit]

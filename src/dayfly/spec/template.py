@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.spec import text
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.numbers import whole
 from dayfly.spec.text import Document
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _ENCODINGS = ("raw", "yaml", "binary")
 
 _USERS_OWN_MAPS = ("labels", "params")
 """Mappings whose keys are the user's words, so a `port` in them is no port of ours and stays a string."""
+_LARGEST_PORT = 9_999_999_999
+"""As large as a number may be written; whether it is a port is for who reads the document."""
 _HOOKS: Path = ("spec", "hooks")
 _RESOURCES: Path = ("spec", "resources")
 
@@ -89,9 +92,9 @@ def integer_ports(document: Document) -> Document:
             free = _is_users_own(keys)
             return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, str) and keys and keys[-1] == "port":
-            if not (value.isascii() and value.isdigit() and len(value) <= 10):
+            if (port := whole(value, _LARGEST_PORT)) is None:
                 raise document.error(f"port is not int: {quote(value)}", keys)
-            return int(value)
+            return port
         return value
 
     data = convert(document.data, ())

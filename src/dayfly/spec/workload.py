@@ -12,6 +12,7 @@ from dayfly.spec import names, text
 from dayfly.spec.endpoints import check_port
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
+from dayfly.spec.numbers import whole
 
 ROUTED_PORT = "dayfly.dev/routed-port"
 """The annotation of a Deployment that says on which port of this machine its requests are taken in."""
@@ -85,8 +86,8 @@ def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pat
         "workdir": container.get("workingDir", ""),
     }
     if (routed := _within(metadata, ("annotations",), ("metadata",)).get(ROUTED_PORT)) is not None:
-        is_number = isinstance(routed, str) and routed.isascii() and routed.isdigit() and len(routed) <= 5
-        short["routedPort"] = int(routed) if is_number else routed
+        number = whole(routed, 99_999) if isinstance(routed, str) else None
+        short["routedPort"] = routed if number is None else number
     if ports := _list(container, "ports"):
         short["port"] = ports[0].get("containerPort") if isinstance(ports[0], dict) else ports[0]
     places: dict[str, Path] = {

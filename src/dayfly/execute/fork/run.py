@@ -9,6 +9,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import PODS, HasMeta, Resource, anything
+from dayfly.spec.numbers import whole
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -16,7 +17,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 SERVICES = Resource("", "v1", "services", "Service", Service)
 REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
-_DIGITS = 10
+_MOST = (1 << 31) - 1  # replicas, as the server counts them
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
 
 
@@ -91,8 +92,7 @@ class Forks:
         Here and below: false if the server saw another object, or another version, than we do. Then look again.
         """
         noted = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
-        # Anybody may have edited it; the server's numbers have ten digits at most.
-        replicas = max(int(noted), 1) if noted.isdecimal() and len(noted) <= _DIGITS else 1
+        replicas = whole(noted, _MOST) or 1  # anybody may have edited it
         meta = seen.metadata
         return await _done(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 

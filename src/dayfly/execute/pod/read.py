@@ -23,6 +23,7 @@ from dayfly.plan.words import never_began, no_record, out_of_memory, start_deadl
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Unit
+from dayfly.spec.numbers import MOST, whole
 from dayfly.spec.run import Result, UnitRecord
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
@@ -147,7 +148,7 @@ def began(seen: Pod) -> bool:
 def recalled(seen: Pod) -> int:
     """Since when it is asked to say that its step never began, in unix milliseconds; 0 if it is not."""
     said = (seen.metadata.labels or {}).get(names.RECALLED_LABEL, "")
-    return int(said) if said.isdecimal() else 0
+    return whole(said, MOST) or 0
 
 
 def gated(seen: Pod) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.execute.process.files import locked, put, slurp
+from dayfly.spec.numbers import MOST, whole
 
 _SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
-_DIGITS = 18
 
 
 class Place(NamedTuple):
@@ -43,8 +43,7 @@ class Place(NamedTuple):
 
     def noted(self, name: str) -> int:
         """What `note` kept; 0 if nothing, or not what it wrote: as the end of a machine may leave it."""
-        text = slurp(f"{self.work}/{name}")
-        return int(text) if text.isdigit() and len(text) <= _DIGITS else 0
+        return whole(slurp(f"{self.work}/{name}").decode(errors="replace"), MOST) or 0
 
     def keep(self) -> None:
         """Make the work folder anew if it is gone: systemd takes away what a user has in memory when they log out.

@@ -11,6 +11,7 @@ import signal
 
 from dayfly.execute.process.files import locked, make, private, remove_tree, slurp
 from dayfly.execute.process.place import Place
+from dayfly.execute.process.processes import opens, standing
 from dayfly.execute.process.times import Noted, entry_now
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
@@ -199,7 +200,7 @@ class Folder:
         marker = self._marker()
         if len(marker) < _BEGAN + 1 or marker[3] != self._place.boot:
             return False
-        state, began = _process(marker[2])
+        state, began = standing(marker[2])
         return state not in ("", "Z", "X") and began == marker[_BEGAN]
 
     def _marker(self) -> list[str]:
@@ -372,27 +373,6 @@ def kept_logs(newest: int) -> range:
 def forget(place: Place, run: str) -> None:
     """Remove the logs of a run."""
     shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
-
-
-def opens(process: str, file: os.stat_result) -> bool:
-    """Whether a process, by its number, has a file open."""
-    # By identity: in a container or a namespace of its own the same file has another name.
-    return any(_is_same(f"/proc/{process}/fd/{name}", file) for name in os.listdir(f"/proc/{process}/fd"))
-
-
-def _is_same(path: str, file: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), file)
-    except OSError:
-        return False
-
-
-def _process(pid: str) -> tuple[str, str]:
-    """State and beginning of a process, in the kernel's words; empty if there is none."""
-    with contextlib.suppress(OSError, IndexError):
-        fields = slurp(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
-        return fields[0], fields[19]
-    return "", ""
 
 
 def _make_all(*paths: str) -> None:

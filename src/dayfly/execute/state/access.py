@@ -13,10 +13,12 @@ import msgspec
 
 from dayfly.execute.state.head import Holder
 from dayfly.spec.lifecycle import Exec, Unit, unit_id
+from dayfly.spec.numbers import whole
 
 KEY_BYTES: Final = 32
 PASSWORD: Final = "TF_HTTP_PASSWORD"  # noqa: S105 - the variable's name
 # A server that is started anew answers within seconds; until then Terraform asks again, for about five minutes.
+_MOST_ATTEMPTS: Final = 999_999_999
 _RETRIES: Final = {"TF_HTTP_RETRY_MAX": "60", "TF_HTTP_RETRY_WAIT_MIN": "1", "TF_HTTP_RETRY_WAIT_MAX": "5"}
 
 
@@ -93,8 +95,9 @@ def identify(keys: Keys, path: str, username: str, password: str) -> Caller | No
     """Who asks, by the address, the name and the password; None if it is nobody whom we know."""
     parts = path.split("/")
     step, _, attempt = username.rpartition(".")
-    if len(parts) != 4 or parts[:2] != ["", "state"] or not attempt.isdecimal() or len(attempt) > 9:
+    number = whole(attempt, _MOST_ATTEMPTS)
+    if len(parts) != 4 or parts[:2] != ["", "state"] or number is None:
         return None
-    who = caller(parts[2], parts[3], unit_id(parts[3], step), int(attempt))
+    who = caller(parts[2], parts[3], unit_id(parts[3], step), number)
     known = token(keys, who).encode()
     return who if hmac.compare_digest(known, password.encode()) else None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
+from dayfly.spec.numbers import MOST, whole
 
 NAME = "dayfly-agent"
 
@@ -46,7 +47,7 @@ class Cursor:
             data.get(name, b"").decode(errors="replace") for name in ("session", "number", "digest")
         )
         self._meta = found.metadata if found else None
-        self.seen = Seen(_whole(session), _whole(number), digest)
+        self.seen = Seen(whole(session, MOST) or 0, whole(number, MOST) or 0, digest)
 
     async def save(self, seen: Seen) -> None:
         """Durable when it returns.
@@ -67,7 +68,3 @@ class Cursor:
             very = {"uid": self._meta.uid, "resourceVersion": self._meta.resource_version}
             made = await self._client.patch(SECRETS, {"metadata": very, "data": coded}, NAME, self._namespace)
         self._meta, self.seen = made.metadata, seen
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 19 else 0

@@ -35,6 +35,7 @@ from dayfly.spec.mailbox import (
     Session,
     chained,
 )
+from dayfly.spec.numbers import MOST, whole
 
 WAIT_S = 25
 PATIENCE_S = 40.0
@@ -43,8 +44,6 @@ REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
-# So many has no number of a session.
-_DIGITS = 19
 # What cannot be read, be it for its depth alone: a control plane that is somebody else's by now must not end us.
 _MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -310,7 +309,7 @@ class Dial:
                 raise RefusedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise OverError(int(there) if there.isdecimal() and len(there) < _DIGITS else 0)
+                raise OverError(whole(there, MOST) or 0)
             case status if status == FROZEN_STATUS:
                 raise FrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")

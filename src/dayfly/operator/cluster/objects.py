@@ -16,6 +16,7 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
 from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.numbers import whole
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
@@ -44,6 +45,7 @@ SERVED_FINALIZER = f"{GROUP}/served"
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
+_MOST_ATTEMPTS = 999_999_999
 
 
 def check_depth(spec: dict[str, Any]) -> None:
@@ -58,8 +60,9 @@ def check_depth(spec: dict[str, Any]) -> None:
 
 def retries(annotation: str) -> dict[str, int]:
     """What the annotation of that name says; what is no unit with an attempt is passed over."""
-    found = (entry.rpartition("=") for entry in annotation.split())
-    return {unit: int(number) for unit, _, number in found if unit and number.isdecimal() and len(number) < 10}
+    parts = (entry.rpartition("=") for entry in annotation.split())
+    found = ((unit, whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
+    return {unit: number for unit, number in found if unit and number is not None}
 
 
 class RunObject(Slim, frozen=True, omit_defaults=False):

@@ -23,6 +23,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting
 from dayfly.spec import lifecycle
+from dayfly.spec.numbers import whole
 from dayfly.spec.run import ALIVE, UnitRecord
 
 # On a namespace of sandboxes: how many of their steps run at once. Only whoever may grant writes it.
@@ -32,6 +33,7 @@ STEPS = 20
 # So many steps of a namespace may wait for their images before none is begun there any more.
 IMAGES = 20
 BELIEVED_MS = 30_000
+_LARGEST = 999_999_999
 _WAITS = Reason.WAITING_FOR_SLOT
 
 
@@ -272,8 +274,8 @@ class _Bounds:
             return
         seen = await self._client.find(NAMESPACES, namespace)
         said = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
-        bound = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else self._usual
-        self._known[namespace] = self._now() + BELIEVED_MS, bound
+        bound = whole(said, _LARGEST)
+        self._known[namespace] = self._now() + BELIEVED_MS, self._usual if bound is None else bound
 
     def keep(self, namespaces: Collection[str]) -> None:
         """Those of others are asked for again when they matter."""

@@ -1,0 +1,26 @@
+"""Whole numbers out of text that anybody may have written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayfly.spec.numbers import MOST_PORT, port, whole
+
+
+@given(st.integers(0, 1 << 70), st.integers(0, 1 << 64))
+def test_what_is_written_is_read_as_far_as_it_may_go(number, most):
+    assert whole(str(number), most) == (number if number <= most else None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "+1", "1.0", " 1", "1 ", "0x1", "1_0", "²", "\N{ARABIC-INDIC DIGIT ONE}", "1" * 5_000, "x"]
+)
+def test_what_is_none(text):
+    assert whole(text, 1 << 63) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", None), ("1", 1), (str(MOST_PORT), MOST_PORT), ("65536", None), ("080", 80)]
+)
+def test_ports(text, number):
+    assert port(text) == number
