@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from dayfly.embedded import state_door, states
+from dayfly.embedded.clock import now_ms
 from dayfly.embedded.state_door import BODIES_AT_ONCE, StateDoor, _App, _body, _listen
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import MAX_BODY, digest
 from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
+from dayfly.execute.state.service import Service as StateService
 from dayfly.spec.run import Phase
 from embedded.machine import until
 
@@ -348,7 +350,7 @@ class TestFiles:
         await files.keep(PLACE, None, "c", [b"4"])
         monkeypatch.setattr(states, "make", refuse)
         with pytest.raises(OSError, match="quota"):
-            await files.keep(PLACE, None, "b", [b"11", b"22", b"33"])
+            await StateService(states.keys(tmp_path), files, now_ms)._keep(PLACE, None, "b", [b"11", b"22", b"33"])
         assert len(written) == 2
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 

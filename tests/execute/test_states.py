@@ -109,6 +109,27 @@ class TestOneAttempt:
         assert await mine.write(b"x" * 2 * seal.CHUNK, "a") == 200
         assert len(store.blobs) == 1
 
+    @pytest.mark.parametrize("drops", [True, False])
+    async def test_of_chunks_that_could_not_all_be_kept_none_stays(self, store, monkeypatch, drops):
+        """Whoever asks again has others. What cannot be dropped either goes with the run."""
+        mine, keep = Client(store), store.keep
+
+        async def halfway(*of):
+            await keep(*of)
+            raise OSError("the disk is full")
+
+        async def refused(*_):
+            raise OSError("nor can anything be removed")
+
+        await mine.lock("a")
+        monkeypatch.setattr(store, "keep", halfway)
+        if not drops:
+            monkeypatch.setattr(store, "drop", refused)
+        with pytest.raises(OSError, match="the disk is full"):
+            await mine.write(b"1", "a")
+        assert len(store.blobs) == (not drops)
+        assert store.heads[PLACE].head.versions == ()
+
 
 class TestStrangers:
     @pytest.mark.parametrize(

@@ -101,13 +101,8 @@ class StateFiles:
         room = os.statvfs(self._home)
         if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _LEAST_FREE:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
-        try:
-            for index, chunk in enumerate(chunks):
-                await asyncio.to_thread(_put, _chunk(self._home, place, blob, index), chunk)
-        except OSError:
-            # Whoever asks again has chunks of another name: these would lie here until the run's end.
-            await self.drop(place, blob, len(chunks))
-            raise
+        for index, chunk in enumerate(chunks):
+            await asyncio.to_thread(_put, _chunk(self._home, place, blob, index), chunk)
 
     async def chunks(self, place: Place, version: Version) -> list[bytes]:
         return await asyncio.to_thread(chunks, self._home, place, version)

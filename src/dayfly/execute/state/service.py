@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
@@ -184,7 +185,7 @@ class Service:
         blob = seal.new_blob()
         try:
             chunks = await _aside(len(body), seal.seal, self._keys, (*place, blob), body)
-            await self._store.keep(place, run, blob, chunks)
+            await self._keep(place, run, blob, chunks)
         except (seal.TooLargeError, FullError) as error:
             return Answer(413, f"{error}\n".encode())
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
@@ -199,6 +200,18 @@ class Service:
             raise
         await self._drop_unkept(place, blob, len(chunks))
         return answer
+
+    async def _keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
+        """Keep the chunks, all of them or none: of those before one that is refused no head will ever speak."""
+        try:
+            await self._store.keep(place, run, blob, chunks)
+        except FullError:
+            raise
+        except Exception:
+            # Whoever asks again has chunks of another name. What stays all the same goes with the run.
+            with contextlib.suppress(Exception):
+                await self._store.drop(place, blob, len(chunks))
+            raise
 
     async def _drop_unkept(self, place: Place, blob: str, count: int) -> None:
         """Drop the chunks, unless the head that there is now speaks of them."""

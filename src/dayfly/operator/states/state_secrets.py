@@ -3,7 +3,6 @@
 All of them belong to the Run and go with it. A run is known here by the name of its Run object.
 """
 
-import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -65,17 +64,12 @@ class StateSecrets:
         found = await self._client.find(RUNS, place.run)
         if found is None:
             return  # nobody will speak of them
-        try:
-            for index, chunk in enumerate(chunks):
-                body = self._secret(found, chunk_name(place, blob, index), {HEAD_LABEL: blob}, {"chunk": chunk})
+        for index, chunk in enumerate(chunks):
+            body = self._secret(found, chunk_name(place, blob, index), {HEAD_LABEL: blob}, {"chunk": chunk})
+            try:
                 await self._client.create(SECRETS, {**body, "immutable": True}, self._namespace)
-        except errors.ApiError as error:
-            # No head ever speaks of these: whoever asks again writes others. What stays all the same goes with the Run.
-            with contextlib.suppress(errors.ApiError):
-                await self.drop(place, blob, index + 1)
-            if isinstance(error, errors.OutcomeUnknown):
+            except errors.OutcomeUnknown:
                 raise UncertainError from None
-            raise
 
     async def chunks(self, place: Place, version: Version) -> list[bytes]:
         return await chunks(self._client, self._namespace, place, version)
