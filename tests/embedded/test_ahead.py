@@ -165,9 +165,9 @@ async def test_without_namespaces_there_is_none(resident_of, folders):
     resident.close()
 
 
-async def test_a_runner_that_ends_at_once_is_unanswered_all_the_same(tmp_path, isolation):
+async def test_a_runner_that_ends_when_it_is_asked_is_unanswered_all_the_same(tmp_path, isolation):
     program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nexit 0\n")
+    program.write_text("#!/bin/sh\nhead -c 1 >/dev/null\n")
     program.chmod(0o755)
     resident = Resident(str(program), {})
     with pytest.raises(UnansweredError):

@@ -17,6 +17,8 @@ from dayfly.spec.lifecycle import Exec, Unit
 from embedded.machine import until
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+# Of a stand-in for the resident runner: it is there until it is asked. One that has ended before is another story (`Hasty`).
+ASKED = "head -c 1 >/dev/null"
 
 
 @pytest.fixture
@@ -46,9 +48,9 @@ def stand_in(tmp_path, script):
 
 
 async def started(tmp_path, folder, script):
-    """What a program in the runner's place writes: it stands there as the resident runner, and answers nothing."""
+    """What a program in the runner's place writes: it stands there as the resident runner, is asked, and answers nothing."""
     with pytest.raises(UnansweredError):
-        await Processes(stand_in(tmp_path, script), "none", os.environ).start(folder, UNIT)
+        await Processes(stand_in(tmp_path, f"{script}\n{ASKED}"), "none", os.environ).start(folder, UNIT)
     return seen(folder, "seen")
 
 
