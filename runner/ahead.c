@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 struct ahead ahead_nothing(void) {
-    return (struct ahead){.proc = -1};
+    return (struct ahead){.proc = -1, .privates = privates_none()};
 }
 
 void ahead_mount_proc(struct ahead *ahead) {
@@ -22,7 +22,7 @@ static int undo(struct ahead *ahead) {
     for (; ahead->count > 0; ahead->count--) {
         if (umount2(ahead->folders[ahead->count - 1], MNT_DETACH) < 0) result = -1;
     }
-    ahead->spaces.count = 0;
+    ahead->privates = privates_none();
     return result;
 }
 
@@ -41,7 +41,7 @@ void ahead_make(struct ahead *ahead, struct inside *inside, const char *const *p
     for (size_t i = 0; i < count; i++) {
         struct stat host;
         if (stat(paths[i], &host) < 0) break;
-        bool is_made = spaces_make_private(&ahead->spaces, NULL, paths[i], inside->isolation, &unused) == 0;
+        bool is_made = privates_lay(&ahead->privates, NULL, paths[i], inside->isolation, &unused) == 0;
         if (is_made || is_laid_over(paths[i], host.st_dev)) ahead->folders[ahead->count++] = paths[i];
         if (!is_made) break;
         if (i + 1 == count) return;
@@ -68,7 +68,7 @@ static bool is_wanted_all(const struct ahead *ahead, const struct order *order) 
 }
 
 /* One of the order's own places: the host's entry there would have been left out. */
-static int clear_place(const struct ahead *ahead, const char *path) {
+static int clear_place(struct ahead *ahead, const char *path) {
     const char *name = strrchr(path, '/');
     bool is_ours = false;
     for (size_t i = 0; i < ahead->count; i++) {
@@ -77,11 +77,12 @@ static int clear_place(const struct ahead *ahead, const char *path) {
     }
     struct stat found;
     if (!is_ours || lstat(path, &found) < 0) return 0;
+    ahead->privates.plain = false;
     if (!S_ISLNK(found.st_mode) && umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0) return -1;
     return unlinkat(AT_FDCWD, path, S_ISDIR(found.st_mode) ? AT_REMOVEDIR : 0);
 }
 
-static int clear_places(const struct ahead *ahead, const struct order *order) {
+static int clear_places(struct ahead *ahead, const struct order *order) {
     for (size_t i = 0; i < order->input_count; i++) {
         if (clear_place(ahead, order->inputs[i].path) < 0) return -1;
     }
@@ -98,17 +99,16 @@ static bool has(const struct ahead *ahead, const char *path) {
     return false;
 }
 
-int ahead_furnish(struct ahead *ahead, struct spaces *spaces, const struct order *order, struct fault *fault) {
+int ahead_furnish(struct ahead *ahead, struct privates *privates, const struct order *order, struct fault *fault) {
     bool is_good = is_wanted_all(ahead, order) && clear_places(ahead, order) == 0;
     if (!is_good && undo(ahead) < 0) {
         return fail(fault, "What was made ready for a step cannot be taken away: %s.", strerror(errno));
     }
-    memcpy(spaces->devices, ahead->spaces.devices, sizeof spaces->devices);
-    spaces->count = ahead->spaces.count;
+    *privates = ahead->privates;
     for (size_t i = 0; i < order->private_count; i++) {
         const char *path = order->privates[i];
         if (is_within("/proc", path)) ahead->own_proc = false; /* it is laid over */
-        if (!has(ahead, path) && spaces_make_private(spaces, order, path, order->isolation, fault) < 0) return -1;
+        if (!has(ahead, path) && privates_lay(privates, order, path, order->isolation, fault) < 0) return -1;
     }
     return 0;
 }

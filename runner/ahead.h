@@ -4,14 +4,15 @@
 #define DAYFLY_AHEAD_H
 
 #include "order.h"
+#include "private.h"
 #include "spaces.h"
 
-#define AHEAD_LIMIT 4
+enum { AHEAD_LIMIT = LAID_LIMIT };
 
 struct ahead {
     int proc; /* the caller's /proc, opened before another was laid over it; -1 where nothing was made */
     bool own_proc; /* there is another */
-    struct spaces spaces;
+    struct privates privates;
     const char *folders[AHEAD_LIMIT];
     size_t count;
 };
@@ -24,7 +25,7 @@ struct ahead ahead_nothing(void);
 void ahead_make(struct ahead *ahead, struct inside *inside, const char *const *paths, size_t count);
 
 /* Gives the order its private directories, those that were made ahead only if they are as the order wants them. */
-int ahead_furnish(struct ahead *ahead, struct spaces *spaces, const struct order *order, struct fault *fault);
+int ahead_furnish(struct ahead *ahead, struct privates *privates, const struct order *order, struct fault *fault);
 
 /* Lays a /proc of our own namespace over the caller's, where that can be and none is there. */
 void ahead_mount_proc(struct ahead *ahead);

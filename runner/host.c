@@ -31,7 +31,8 @@ struct host {
     int proc; /* the caller's /proc, likewise */
     struct order order;
     struct receipt receipt;
-    struct spaces spaces;
+    struct privates privates;
+    char attempt_dir[4096]; /* absolute path of ATTEMPT_DIR */
     struct traces traces;
     struct log log;
     struct mask mask;
@@ -50,30 +51,6 @@ struct host {
     char image_folder[4096]; /* empty if there is none */
 };
 
-static bool has_variable(char **environment, const char *name) {
-    size_t length = strcspn(name, "=");
-    for (; *environment != NULL; environment++) {
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=') return true;
-    }
-    return false;
-}
-
-/* Adds what an image says of its environment (we run in its container) to what the order says. */
-static int inherit_environment(struct order *order, struct fault *fault) {
-    size_t own = 0, theirs = 0;
-    while (order->environment[own] != NULL) own++;
-    while (environ[theirs] != NULL) theirs++;
-    char **merged = realloc(order->environment, (own + theirs + 1) * sizeof *merged);
-    if (merged == NULL) return fail(fault, "There is no memory for the environment.");
-    order->environment = merged;
-    for (char **entry = environ; *entry != NULL; entry++) {
-        if (has_variable(merged, *entry)) continue;
-        merged[own++] = *entry;
-        merged[own] = NULL;
-    }
-    return 0;
-}
-
 static int read_order(struct host *host, struct fault *fault) {
     char *bytes;
     size_t length;
@@ -84,7 +61,7 @@ static int read_order(struct host *host, struct fault *fault) {
     if (result == 0 && host->order.secret_count > 0) {
         result = fail(fault, "The work order names a pod's secrets; on a host they come as `env` and `file`.");
     }
-    if (result == 0 && host->order.inherit_env != 0) result = inherit_environment(&host->order, fault);
+    if (result == 0 && host->order.inherit_env != 0) result = order_inherit(&host->order, environ, fault);
     if (result == 0 && host->order.inherit_cwd != 0 && host->image_folder[0] != '\0') {
         host->order.cwd = host->image_folder;
     }
@@ -154,7 +131,7 @@ static int open_channels(struct host *host, struct fault *fault) {
 
 static int write_script(struct host *host, char *path, size_t size, struct fault *fault) {
     if (host->order.script == NULL) return 0;
-    snprintf(path, size, "%s/script", host->spaces.attempt_dir);
+    snprintf(path, size, "%s/script", host->attempt_dir);
     if (write_file(host->dir, "script", 0700, host->order.script, host->order.script_length) < 0) {
         int error = errno;
         unlinkat(host->dir, "script", 0);
@@ -173,7 +150,7 @@ static pid_t seen_from(int proc) {
 
 /* All that must be in order before the gate. Nothing of the user's runs in here. */
 static int prepare(struct host *host, char *program, size_t size, struct fault *fault) {
-    if (fchdir(host->dir) < 0 || getcwd(host->spaces.attempt_dir, sizeof host->spaces.attempt_dir) == NULL ||
+    if (fchdir(host->dir) < 0 || getcwd(host->attempt_dir, sizeof host->attempt_dir) == NULL ||
         chdir("/") < 0) {
         return fail(fault, "The attempt's directory has no path: %s.", strerror(errno));
     }
@@ -184,9 +161,12 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {
-        if (ahead_furnish(&host->ahead, &host->spaces, &host->order, fault) < 0) return -1;
-        if (inputs_place(&host->order, &host->spaces, fault) < 0) return -1;
+        if (ahead_furnish(&host->ahead, &host->privates, &host->order, fault) < 0) return -1;
+        if (inputs_place(&host->order, &host->privates, host->attempt_dir, fault) < 0) return -1;
         ahead_mount_proc(&host->ahead);
+        if (host->order.isolation == ISOLATION_ROOT && host->ahead.own_proc) {
+            giver_watch(&host->caller.giver, &host->privates);
+        }
         return step_enter_folder(&host->order, fault);
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
@@ -346,7 +326,7 @@ static bool may_go(struct host *host) {
 
 static int attempt(struct host *host) {
     struct fault *fault = &host->receipt.detail;
-    char program[sizeof host->spaces.attempt_dir + 8] = "";
+    char program[sizeof host->attempt_dir + 8] = "";
     if (read_order(host, fault) < 0) return seal_unstarted(host, "refused");
     enum gate seen = gate_look(host->dir);
     if (seen != GATE_OPEN) return seal_at_gate(host, seen);
@@ -379,15 +359,21 @@ static void tell(const struct host *host) {
 
 int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
               const struct caller *caller) {
-    struct host host = {.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-                        .inside = *inside, .ahead = *ahead, .proc = ahead->proc, .caller = *caller, .draft = -1};
+    static struct host host; /* most of it is never touched; on the stack all of it would have to be cleared */
+    host.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    host.inside = *inside;
+    host.ahead = *ahead;
+    host.proc = ahead->proc;
+    host.caller = *caller;
+    host.draft = -1;
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
         return EXIT_NO_DIRECTORY;
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    if (detach((int *[]){&host.dir, &host.caller.teller, &host.caller.go, &host.proc}, 4) < 0) return EXIT_NO_RECEIPT;
+    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.go, &host.caller.giver.socket, &host.proc};
+    if (detach(kept, sizeof kept / sizeof *kept) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
     if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;
@@ -395,6 +381,8 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};
     host.receipt.outcome = "refused";
     int code = attempt(&host);
-    if (code == 0) tell(&host);
-    return code;
+    if (code != 0) return code;
+    tell(&host);
+    giver_give(&host.caller.giver, &host.privates, &host.order);
+    return 0;
 }

@@ -3,12 +3,14 @@
 #define DAYFLY_HOST_H
 
 #include "ahead.h"
+#include "rooms.h"
 #include "spaces.h"
 
 /* The sockets of a caller that stays with a launcher; each is -1 where there is none. */
 struct caller {
     int teller; /* told who we are once the receipt is there: our end takes the kernel a while longer */
     int go;     /* a packet from it lets us pass the gate, its end says that nobody wants us */
+    struct giver giver; /* who may take our mounts when we have no more use for them */
 };
 
 /* INSIDE tells where we stand: in the namespaces that the order asks for, or in our caller's; then a child runs the

@@ -31,16 +31,16 @@ static int note_directory(struct traces *traces, const char *path) {
     return grown[traces->directory_count++] == NULL ? -1 : 0;
 }
 
-/* What to do about a missing parent: with `spaces` it is created if it will be private, with `traces` only noted. */
+/* What to do about a missing parent: with `privates` it is created if it will be private, with `traces` only noted. */
 struct parents {
-    const struct spaces *spaces;
+    const struct privates *privates;
     struct traces *traces;
 };
 
 static int add_parent(const char *path, const char *prefix, struct parents how, const struct stat *above,
                       struct fault *fault) {
     if (how.traces != NULL) return note_directory(how.traces, prefix) < 0 ? refuse(fault, path, "no memory") : 0;
-    if (!spaces_owns(how.spaces, above)) {
+    if (!privates_own(how.privates, above)) {
         return refuse(fault, path, "its directory is missing and no private directory would hold it");
     }
     return mkdir(prefix, 0755) < 0 ? bad(fault, path, prefix) : 0;
@@ -87,20 +87,20 @@ static int create(const struct input *input) {
     return result;
 }
 
-/* Lays a staged file over a file of the host. The stage is a memory file system laid over ATTEMPT_DIR for a moment:
+/* Lays a staged file over a file of the host. A memory file system is laid over the stage for a moment:
  * the bind mount keeps its file alive, and the secret never lies on a disk. */
-static int bind_over(const struct input *input, const struct spaces *spaces, struct fault *fault) {
-    char staged[sizeof spaces->attempt_dir + 8];
+static int bind_over(const struct input *input, const char *stage, struct fault *fault) {
+    char staged[PATH_MAX + 8];
     struct stat host;
     if (lstat(input->path, &host) < 0) return bad(fault, input->path, "it is missing and its directory is the host's");
     if (!S_ISREG(host.st_mode)) return refuse(fault, input->path, "the host has something other than a file there");
-    if (mount("dayfly", spaces->attempt_dir, "tmpfs", 0, "mode=700") < 0) return bad(fault, input->path, "no stage");
-    snprintf(staged, sizeof staged, "%s/staged", spaces->attempt_dir);
+    if (mount("dayfly", stage, "tmpfs", 0, "mode=700") < 0) return bad(fault, input->path, "no stage");
+    snprintf(staged, sizeof staged, "%s/staged", stage);
     struct input copy = {staged, input->bytes, input->length};
     int result = create(&copy);
     if (result == 0) result = mount(staged, input->path, NULL, MS_BIND, NULL);
     int error = errno;
-    umount2(spaces->attempt_dir, MNT_DETACH);
+    umount2(stage, MNT_DETACH);
     errno = error;
     return result < 0 ? bad(fault, input->path, "laying over the host's file") : 0;
 }
@@ -160,16 +160,17 @@ int inputs_create(const struct order *order, struct traces *traces, struct fault
     return 0;
 }
 
-int inputs_place(const struct order *order, const struct spaces *spaces, struct fault *fault) {
+int inputs_place(const struct order *order, struct privates *privates, const char *stage, struct fault *fault) {
     if (check_outputs(order, fault) < 0) return -1;
     for (size_t i = 0; i < order->input_count; i++) {
         const struct input *input = &order->inputs[i];
         struct stat parent;
-        if (walk_parents(input->path, (struct parents){spaces, NULL}, &parent, fault) < 0) return -1;
-        bool owned = spaces_owns(spaces, &parent);
-        if ((owned ? create_new(input, fault) : bind_over(input, spaces, fault)) < 0) return -1;
+        if (walk_parents(input->path, (struct parents){privates, NULL}, &parent, fault) < 0) return -1;
+        bool owned = privates_own(privates, &parent);
+        if (!owned) privates->plain = false;
+        if ((owned ? create_new(input, fault) : bind_over(input, stage, fault)) < 0) return -1;
     }
-    walk_output_parents(order, (struct parents){spaces, NULL});
+    walk_output_parents(order, (struct parents){privates, NULL});
     return 0;
 }
 

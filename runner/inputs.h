@@ -3,7 +3,7 @@
 #define DAYFLY_INPUTS_H
 
 #include "order.h"
-#include "spaces.h"
+#include "private.h"
 
 /* What is created on the host and must go again (isolation `none` only; elsewhere it goes with its namespace). */
 struct traces {
@@ -19,8 +19,8 @@ int inputs_plan(const struct order *order, struct traces *traces, struct fault *
 int inputs_create(const struct order *order, struct traces *traces, struct fault *fault);
 
 /* With isolation: puts the inputs into private directories, or over files of the host without changing them, and
- * sees to it that no output exists yet. */
-int inputs_place(const struct order *order, const struct spaces *spaces, struct fault *fault);
+ * sees to it that no output exists yet. STAGE is a directory that may be laid over for a moment. */
+int inputs_place(const struct order *order, struct privates *privates, const char *stage, struct fault *fault);
 
 /* Removes inputs, outputs, created directories that are empty; and forgets them. */
 void inputs_remove(const struct order *order, struct traces *traces);

@@ -242,6 +242,29 @@ static const char *variable(const struct order *order, const char *name, size_t 
     return NULL;
 }
 
+static bool has_variable(char **environment, const char *name) {
+    size_t length = strcspn(name, "=");
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=') return true;
+    }
+    return false;
+}
+
+int order_inherit(struct order *order, char **environment, struct fault *fault) {
+    size_t own = 0, theirs = 0;
+    while (order->environment[own] != NULL) own++;
+    while (environment[theirs] != NULL) theirs++;
+    char **merged = realloc(order->environment, (own + theirs + 1) * sizeof *merged);
+    if (merged == NULL) return fail(fault, "There is no memory for the environment.");
+    order->environment = merged;
+    for (char **entry = environment; *entry != NULL; entry++) {
+        if (has_variable(merged, *entry)) continue;
+        merged[own++] = *entry;
+        merged[own] = NULL;
+    }
+    return 0;
+}
+
 /* Kubernetes' rule: `$(NAME)` is a variable's value, `$$` a dollar, and what names no variable stays as it is. A value
  * is not looked at again. */
 static char *expanded(const struct order *order, const char *word) {

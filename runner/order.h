@@ -68,6 +68,9 @@ struct order {
  * they were legible, so that even a refusal says what it refuses. */
 int order_parse(struct order *order, char *bytes, size_t length, struct fault *fault);
 
+/* Adds what another environment says to what the order says (an image's: we run in its container). */
+int order_inherit(struct order *order, char **environment, struct fault *fault);
+
 /* Puts the environment, when it is whole, into the arguments that name parts of it. */
 int order_expand(struct order *order, struct fault *fault);
 

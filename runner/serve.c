@@ -13,29 +13,16 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ahead.h"
 #include "gate.h"
 #include "host.h"
 #include "packet.h"
+#include "rooms.h"
 #include "watch.h"
 
-enum { EXIT_USAGE = 64, TELLER = 3 };
-
-/* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
- * means nothing to it. */
-static pid_t fork_for_caller(enum isolation isolation) {
-    sigset_t before;
-    /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
-     * before its first instruction. */
-    sigprocmask(SIG_SETMASK, NULL, &before);
-    watch_block_signals();
-    pid_t launcher = spaces_fork(isolation, CLONE_PARENT);
-    if (launcher != 0) sigprocmask(SIG_SETMASK, &before, NULL);
-    return launcher;
-}
+enum { EXIT_USAGE = 64, TELLER = 3, IDLE_MS = 1000 };
 
 /* True if the packet begins with this word; what is asked for is behind it then. */
 static bool takes_word(const char *word, const char **packet) {
@@ -54,20 +41,13 @@ static enum isolation read_isolation(const char **path) {
     return ISOLATION_NONE;
 }
 
-/* A directory of the caller's that a private one shows, as it was before anybody looked. */
-struct shown {
-    const char *path;
-    struct stat before;
-};
-
 /* Who is to become a launcher: it stands in the namespaces of a step and waits for its folder. */
 struct waiting {
     pid_t pid;
     int socket; /* where it is told; -1 if there is none */
     enum isolation isolation;
-    int mounts; /* tells of each change of the caller's mounts, of which it has a copy; -1 where nobody can tell */
-    char paths[PATH_MAX];
-    struct shown shown[AHEAD_LIMIT];
+    unsigned generation; /* of the caller's mounts, of which it has a copy */
+    struct shown shown[LAID_LIMIT]; /* the directories that its private ones show */
     size_t count;
 };
 
@@ -78,51 +58,49 @@ struct launch {
     int go; /* whence it is told that it may pass its gate; -1 if it need not be told */
     struct inside inside;
     struct ahead ahead;
+    struct giver giver;
 };
 
-static bool mounts_changed(const struct waiting *waiting) {
-    struct pollfd told = {waiting->mounts, POLLPRI, 0};
-    return poll(&told, 1, 0) != 0;
+/* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
+ * means nothing to it. */
+static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
+    sigset_t before;
+    struct room room;
+    bool in_room = launch->inside.isolation == ISOLATION_ROOT && rooms_take(rooms, &room);
+    /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
+     * before its first instruction. */
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    watch_block_signals();
+    pid_t launcher =
+        in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(launch->inside.isolation, CLONE_PARENT);
+    int error = errno;
+    if (launcher == 0) {
+        launch->giver = giver_of(rooms);
+        if (in_room) rooms_enter(rooms, &room, &launch->inside, &launch->ahead);
+        return 0;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (in_room) close(room.mounts);
+    errno = error;
+    return launcher;
 }
 
-static int64_t nanoseconds(const struct timespec *time) {
-    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
-}
-
-/* Notes the directories (NUL between them) as they are. One that was changed in this very tick of the clock may be changed
- * once more in it, and nobody could tell. */
-static int look(struct waiting *waiting, const char *paths, size_t length) {
-    struct timespec now;
-    memcpy(waiting->paths, paths, length);
-    waiting->paths[length] = '\0';
-    waiting->count = 0;
-    if (clock_gettime(CLOCK_REALTIME_COARSE, &now) < 0) return -1;
-    for (const char *path = waiting->paths; path < waiting->paths + length; path += strlen(path) + 1) {
-        errno = E2BIG;
-        if (waiting->count == AHEAD_LIMIT) return -1;
-        struct shown *shown = &waiting->shown[waiting->count++];
-        shown->path = path;
-        if (stat(path, &shown->before) < 0) return -1;
-        errno = EAGAIN;
-        if (nanoseconds(&shown->before.st_mtim) >= nanoseconds(&now)) return -1;
-        if (nanoseconds(&shown->before.st_ctim) >= nanoseconds(&now)) return -1;
+/* Notes the directories as they are. One that was changed in this very tick of the clock may be changed once more in it,
+ * and nobody could tell. */
+static int look(struct waiting *waiting, const struct rooms *rooms) {
+    struct stat status;
+    for (waiting->count = 0; waiting->count < rooms->folder_count; waiting->count++) {
+        if (stat(rooms->folders[waiting->count], &status) < 0) return -1;
+        if (shown_note(&waiting->shown[waiting->count], &status) < 0) return -1;
     }
     return 0;
 }
 
-static bool is_unchanged(const struct shown *shown) {
-    struct stat now;
-    const struct stat *before = &shown->before;
-    return stat(shown->path, &now) == 0 && now.st_dev == before->st_dev && now.st_ino == before->st_ino &&
-           nanoseconds(&now.st_mtim) == nanoseconds(&before->st_mtim) &&
-           nanoseconds(&now.st_ctim) == nanoseconds(&before->st_ctim);
-}
-
-static bool all_unchanged(const struct waiting *waiting) {
+static bool all_unchanged(const struct waiting *waiting, struct rooms *rooms) {
     for (size_t i = 0; i < waiting->count; i++) {
-        if (!is_unchanged(&waiting->shown[i])) return false;
+        if (!shown_is_unchanged(&waiting->shown[i], rooms->folders[i])) return false;
     }
-    return !mounts_changed(waiting);
+    return waiting->generation == rooms_generation(rooms);
 }
 
 static void dismiss(struct waiting *waiting) {
@@ -132,39 +110,39 @@ static void dismiss(struct waiting *waiting) {
 
 /* Tells the folder to who waits, if it would still be forked just so. Nobody waits afterwards: our caller ends who was
  * not taken, and must never end a launcher. */
-static bool is_taken(struct waiting *waiting, const struct launch *launch) {
+static bool is_taken(struct waiting *waiting, struct rooms *rooms, const struct launch *launch) {
     if (waiting->socket < 0) return false;
-    bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting) &&
+    bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting, rooms) &&
                  packet_send(waiting->socket, launch->path, strlen(launch->path), launch->go);
     dismiss(waiting);
     return taken;
 }
 
 /* In the child: prepares, and waits to be told. Whoever forked us is gone, or does not want us, once nobody can tell. */
-static void wait_for_folder(const struct waiting *waiting, int socket, char *packet, size_t size,
-                            struct launch *launch) {
-    const char *paths[AHEAD_LIMIT];
-    for (size_t i = 0; i < waiting->count; i++) paths[i] = waiting->shown[i].path;
+static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_t size, struct launch *launch) {
+    rooms_close(rooms);
     if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
     close(socket);
-    ahead_make(&launch->ahead, &launch->inside, paths, waiting->count);
+    if (launch->ahead.count == 0) ahead_make(&launch->ahead, &launch->inside, rooms->folders, rooms->folder_count);
     if (packet_receive(STDIN_FILENO, packet, size, &launch->go) <= 0) _exit(0);
     launch->path = packet;
+    launch->giver.since = now_ms();
 }
 
 /* Forks who is to become a launcher. */
-static pid_t fork_ahead(struct waiting *waiting, char *packet, size_t size, size_t length, struct launch *launch) {
+static pid_t fork_ahead(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size, size_t length,
+                        struct launch *launch) {
     int sockets[2];
     dismiss(waiting);
     errno = ENOTSUP;
-    if (waiting->mounts < 0) return -1;
-    mounts_changed(waiting); /* what was changed until now is in its copy */
-    if (look(waiting, launch->path, length) < 0) return -1;
+    if (rooms->changes < 0) return -1;
+    waiting->generation = rooms_generation(rooms); /* what was changed until now is in its copy */
+    if (rooms_expect(rooms, launch->path, length) < 0 || look(waiting, rooms) < 0) return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) return -1;
-    pid_t child = fork_for_caller(launch->inside.isolation);
+    pid_t child = fork_for_caller(rooms, launch);
     if (child == 0) {
         close(sockets[0]);
-        wait_for_folder(waiting, sockets[1], packet, size, launch);
+        wait_for_folder(rooms, sockets[1], packet, size, launch);
         return 0;
     }
     int error = errno;
@@ -181,13 +159,22 @@ static bool answer(int32_t number) {
     return send(STDIN_FILENO, &number, sizeof number, MSG_NOSIGNAL) == (ssize_t)sizeof number;
 }
 
+/* Lets go of all rooms once nothing has been asked for a while: what is unmounted meanwhile is in use in them. */
+static void keep_rooms_while_asked(struct rooms *rooms) {
+    struct pollfd asked = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&asked, 1, IDLE_MS) == 0) rooms_let_go(rooms);
+}
+
 /* True while there may be more to serve. A child comes back from here, and stands inside. */
-static bool serve_once(struct waiting *waiting, char *packet, size_t size, struct launch *launch) {
+static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size,
+                       struct launch *launch) {
+    keep_rooms_while_asked(rooms);
     ssize_t got = packet_receive(STDIN_FILENO, packet, size, &launch->go);
     if (got <= 0) return false;
     launch->path = packet;
     if (strcmp(packet, "let go") == 0) {
         dismiss(waiting);
+        rooms_let_go(rooms);
         if (launch->go >= 0) close(launch->go);
         return answer(0);
     }
@@ -199,11 +186,11 @@ static bool serve_once(struct waiting *waiting, char *packet, size_t size, struc
         launcher = -1; /* it would not be held */
         errno = EINVAL;
     } else if (early) {
-        launcher = fork_ahead(waiting, packet, size, (size_t)(packet + got - launch->path), launch);
-    } else if (is_taken(waiting, launch)) {
+        launcher = fork_ahead(waiting, rooms, packet, size, (size_t)(packet + got - launch->path), launch);
+    } else if (is_taken(waiting, rooms, launch)) {
         launcher = waiting->pid;
     } else {
-        launcher = fork_for_caller(launch->inside.isolation);
+        launcher = fork_for_caller(rooms, launch);
     }
     launch->is_child = launcher == 0;
     if (launch->is_child) return false;
@@ -232,8 +219,9 @@ static void prepare_launchers(void) {
 
 int serve_main(void) {
     char packet[PATH_MAX];
-    struct launch launch = {.go = -1, .inside = spaces_outside(), .ahead = ahead_nothing()};
+    struct launch launch = {.go = -1, .inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
     struct waiting waiting = {.socket = -1};
+    static struct rooms rooms;
     int type = 0;
     socklen_t size = sizeof type;
     if (getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_SEQPACKET) {
@@ -243,9 +231,9 @@ int serve_main(void) {
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
     int teller = find_teller();
-    waiting.mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+    rooms_begin(&rooms);
     prepare_launchers();
-    while (serve_once(&waiting, packet, sizeof packet, &launch)) {}
-    struct caller caller = {.teller = teller, .go = launch.go};
+    while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}
+    struct caller caller = {.teller = teller, .go = launch.go, .giver = launch.giver};
     return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -95,10 +95,16 @@ def mark() -> Iterator[str]:
 
 
 @pytest.fixture
-def asked(runner: Path, isolated: str, here: Path) -> Iterator[Asked]:
+def under() -> Sequence[str]:
+    """The command that begins a resident runner."""
+    return QUIET
+
+
+@pytest.fixture
+def asked(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iterator[Asked]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen([*QUIET, runner, "serve"], stdin=theirs)
+        process = subprocess.Popen([*under, runner, "serve"], stdin=theirs)
     ours.settimeout(30)
     found = Asked(ours, process, isolated, here)
     with ours:

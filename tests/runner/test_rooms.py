@@ -1,0 +1,249 @@
+"""The mounts of a step that has left its private folders as they were serve the next one, which cannot tell. Those of any
+other do not.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.asked import Asked, order, stands
+from runner.attempts import Attempt, wait_until
+from runner.conftest import granted_or_skip
+
+
+@pytest.fixture
+def isolated(granted: str) -> str:
+    """Only one with root rights may enter the mounts of another."""
+    return granted_or_skip("root", granted)
+
+
+@pytest.fixture
+def step(attempt, asked: Asked) -> Callable[..., Attempt]:
+    """Runs a step to its end. It says first when its private folders were made, to the nanosecond."""
+    birth = "stat -c %w " + " ".join(str(each) for each in asked.folders)
+    asked.ahead()  # from this on the folders are known
+    assert asked._ask(b"let go") == 0
+
+    def run(script: str = "", **keys: object) -> Attempt:
+        one = order(attempt, asked, f"{birth}\n{script}", **keys)
+        asked.launch(one)
+        assert one.receipt().outcome == "exited", one.receipt().detail
+        return one
+
+    return run
+
+
+def born(one: Attempt) -> list[str]:
+    """Which file systems its private folders were, as against all others."""
+    return one.log.splitlines()[:2]
+
+
+def said(one: Attempt) -> list[str]:
+    return one.log.splitlines()[2:]
+
+
+def test_the_next_step_finds_what_it_would_find(step, asked: Asked):
+    one, two = asked.folders
+    look = f"ls -la {one} {two} | grep -v total; cat {one}/old; ls /proc | grep '^[0-9]'; echo $$ $PPID; pwd; wc -l </proc/mounts"
+    first, second, third = (step(f"{look}\necho x >{one}/it", output=f"it\0{one}/it") for _ in range(3))
+    assert born(first) == born(second) == born(third)
+    assert said(first) == said(second) == said(third)
+    assert [each.output("it") for each in (first, second, third)] == [b"x\n"] * 3
+    assert not (one / "it").exists()
+
+
+def test_inputs_do_not_stay(step, asked: Asked):
+    path = asked.folders[1] / "secret"
+    first = step(f"cat {path}", file=f"{path}\0of the first")
+    second = step(f"ls {path.parent}")
+    assert said(first) == ["of the first"]
+    assert (born(second), said(second)) == (born(first), ["old"])
+
+
+def test_what_the_host_has_is_still_the_hosts(step, asked: Asked):
+    path = asked.folders[0] / "old"
+    path.chmod(0o666)
+    for word in ("one", "two"):
+        step(f"echo {word} >{path}")
+        assert path.read_text() == f"{word}\n"
+
+
+LEFT = {
+    "a file": "touch {one}/new",
+    "a hidden file": "touch {two}/.new",
+    "a folder": "mkdir {one}/new",
+    "a link": "ln -s old {one}/new",
+    "other rights": "chmod 700 {two}",
+    "another owner": "chown 1 {one}",
+    "an attribute": "python3 -c 'import os; os.setxattr(\"{one}\", \"trusted.it\", b\"x\")'",
+    "a mount": "mount -t tmpfs none {two}",
+    "a mount elsewhere": "mount -t tmpfs none /mnt",
+    "a mount that came and went": "mount -t tmpfs none /mnt && umount /mnt",
+    "one entry in place of another": "umount {one}/old && rm {one}/old && touch {one}/old",
+    "a folder that cannot be written": "mount -o remount,bind,ro {one}",
+    "no folder at all": "umount {one}/old && umount {one}",
+    "another process list": "mount -t tmpfs none /proc",
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
+    one, two = asked.folders
+    look = f"ls -la {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; wc -l </proc/mounts; ls /mnt"
+    plain = step(look)
+    step(f"set -e; {LEFT[left].format(one=one, two=two)}; echo done")
+    later = step(look)
+    assert born(later)[0] != born(plain)[0]
+    assert said(later) == said(plain)
+
+
+def test_what_is_done_and_undone_in_a_folder_does_no_harm(step, asked: Asked):
+    first = step(f"cd {asked.folders[0]}; mkdir a; touch a/b .c; rm -r a .c; chmod 700 .; chmod 777 .")
+    assert born(step()) == born(first)
+
+
+CHANGES = {
+    "comes": lambda path: path.with_name("another").touch(),
+    "goes": lambda path: path.unlink(),
+    "is replaced": lambda path: (path.unlink(), path.write_text("new")),
+    "is closed to others": lambda path: path.parent.chmod(0o711),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_on_the_host_is_seen(step, asked: Asked, change: str):
+    folder = asked.folders[1]
+    first = step()
+    CHANGES[change](folder / "old")
+    script = f"ls {folder}; cat {folder}/old 2>&1; stat -c %a {folder}"
+    second = step(script)
+    assert born(second)[1] != born(first)[1]
+    assert asked._ask(b"let go") == 0
+    assert said(step(script)) == said(second)
+
+
+def test_what_was_mounted_meanwhile_is_seen(step, asked: Asked, here: Path):
+    place = here / "mounted"
+    place.mkdir()
+    first = step()
+    there = ["nsenter", f"--mount=/proc/{asked.process.pid}/ns/mnt"]
+    subprocess.run([*there, "mount", "-t", "tmpfs", "none", place], check=True)
+    subprocess.run([*there, "touch", place / "inside"], check=True)
+    second = step(f"ls {place}")
+    assert said(second) == ["inside"]
+    assert born(second) != born(first)
+
+
+def test_of_several_none_is_older_than_what_was_mounted(step, attempt, asked: Asked, here: Path):
+    """One is taken, and the other still kept when it happens."""
+    place = here / "mounted"
+    place.mkdir()
+    both = [order(attempt, asked, "sleep 0.05") for _ in range(2)]
+    launchers = [asked._ask(f"{asked.isolation} {each.dir}".encode()) for each in both]
+    for each in launchers:
+        os.waitpid(each, 0)
+    step()
+    there = ["nsenter", f"--mount=/proc/{asked.process.pid}/ns/mnt"]
+    subprocess.run([*there, "mount", "-t", "tmpfs", "none", place], check=True)
+    subprocess.run([*there, "touch", place / "inside"], check=True)
+    assert [said(step(f"ls {place}")) for _ in range(2)] == [["inside"]] * 2
+
+
+def test_a_folder_with_a_link_serves_once(step, asked: Asked):
+    """No mount point, so a step could have another in its place."""
+    (asked.folders[0] / "it").symlink_to("old")
+    first = step(f"rm {asked.folders[0]}/it")
+    second = step(f"ls {asked.folders[0]}")
+    assert (said(second), born(second) != born(first)) == (["it", "old"], True)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_folder_without_what_lay_at_an_outputs_place_serves_once(step, asked: Asked, used: bool):
+    path = asked.folders[0] / "it"
+    path.touch()
+    if used:
+        step()
+    first = step(f"touch {path.parent}/another", output=f"it\0{path}")
+    second = step(f"ls {path.parent}")
+    assert (said(second), born(second) != born(first)) == (["it", "old"], True)
+
+
+def test_an_input_that_was_laid_over_a_file_of_the_hosts_does_not_stay(step, asked: Asked, here: Path):
+    path = here / "file"
+    path.write_text("the host's")
+    assert said(step(f"cat {path}", file=f"{path}\0the step's")) == ["the step's"]
+    assert said(step(f"cat {path}")) == ["the host's"]
+
+
+def test_folders_that_are_told_anew_are_those(step, attempt, asked: Asked):
+    one, two = asked.folders
+    step()
+    waiting = asked.ahead(one)
+    last = order(attempt, asked, f"touch {one}/it {two}/it", private=[one])
+    assert asked.launch(last) == waiting
+    assert ((one / "it").exists(), (two / "it").exists()) == (False, True)
+
+
+def test_an_order_that_wants_one_more_folder_has_it(step, asked: Asked, here: Path):
+    other = here / "other"
+    other.mkdir()
+    first = step()
+    second = step(f"touch {other}/it; ls {other}", private=[*asked.folders, other])
+    assert (born(second), said(second)) == (born(first), ["it"])
+    assert list(other.iterdir()) == []
+    assert born(step()) != born(first), "a folder more is no usual one"
+
+
+def test_an_order_that_wants_one_less_has_the_hosts(step, asked: Asked):
+    one, two = asked.folders
+    step()
+    step(f"touch {two}/it", private=[one])
+    assert (two / "it").exists()
+
+
+def test_a_long_step_keeps_nothing(step):
+    """Whoever has asked for it no longer waits for what it could give."""
+    assert born(step("sleep 0.6")) != born(step())
+
+
+def test_one_that_waits_for_its_order_has_them_too(step, asked: Asked):
+    first = step()
+    waiting = asked.ahead()
+    second = step()
+    assert waiting not in asked.waiting, "it became the launcher"
+    assert born(second) == born(first)
+
+
+@pytest.mark.parametrize("let_go", ["asked to", "by itself"])
+def test_nothing_is_kept_for_long(step, asked: Asked, let_go: str):
+    first = step()
+    if let_go == "asked to":
+        assert asked._ask(b"let go") == 0
+    else:
+        wait_until(lambda: stands(asked.process.pid), 30)
+    assert born(step()) != born(first)
+
+
+def test_a_step_has_nothing_of_what_is_kept(step):
+    """Its descriptors are the three that every program has, and the lock that proves it is alive."""
+    for _ in range(3):
+        assert said(step("ls /proc/self/fd | tr '\\n' ' '")) == ["0 1 2 200 3 "]
+
+
+class TestInAPartOfTheMachine:
+    """Whoever enters mounts stands at their root, which is not the caller's there."""
+
+    @pytest.fixture
+    def under(self, here: Path) -> list[str]:
+        root = here / "root"
+        root.mkdir()
+        lay = f"mount --rbind / {root} && mount -t tmpfs none {root}/mnt && touch {root}/mnt/only"
+        return ["unshare", "--mount", "sh", "-c", f'{lay} && exec chroot {root} "$0" "$@"']
+
+    def test_nothing_is_kept(self, step):
+        first, second = step("ls /mnt"), step("ls /mnt")
+        assert said(first) == said(second) == ["only"]
+        assert born(first) != born(second)
