@@ -164,7 +164,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         if (ahead_furnish(&host->ahead, &host->privates, &host->order, fault) < 0) return -1;
         if (inputs_place(&host->order, &host->privates, host->attempt_dir, fault) < 0) return -1;
         ahead_mount_proc(&host->ahead);
-        if (host->order.isolation == ISOLATION_ROOT && host->ahead.own_proc) {
+        if (spaces_can_share(&host->inside) && host->ahead.own_proc) {
             giver_watch(&host->caller.giver, &host->privates);
         }
         return step_enter_folder(&host->order, fault);

@@ -15,13 +15,14 @@ int main(int count, char **arguments) {
         struct caller nobody = {.teller = -1, .go = -1, .giver = giver_none()};
         return host_main(arguments[2], &inside, &ahead, &nobody);
     }
-    if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main();
+    if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main(false);
+    if (count == 3 && strcmp(arguments[1], "serve") == 0 && strcmp(arguments[2], "user") == 0) return serve_main(true);
     if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main();
     if (count == 2 && strcmp(arguments[1], "probe") == 0) {
         static const char *const names[] = {"none", "user", "root"};
         printf("isolation=%s\nversion=" VERSION "\n", names[spaces_probe()]);
         return 0;
     }
-    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve | pod | probe\n");
+    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve [user] | pod | probe\n");
     return 64;
 }

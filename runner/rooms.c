@@ -45,12 +45,13 @@ static int root_mount(struct stat *root) {
 }
 
 /* True if our `/` is that of our mounts. Elsewhere (chroot) whoever enters a copy of them would see another one. */
-static bool is_at_root(int own) {
+static bool is_at_root(void) {
     struct stat before, after;
     int status;
     pid_t child = fork();
     if (child == 0) {
-        int mount = root_mount(&before);
+        if (unshare(CLONE_NEWNS) < 0) _exit(1);
+        int mount = root_mount(&before), own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
         _exit(mount < 0 || setns(own, CLONE_NEWNS) < 0 || root_mount(&after) != mount || before.st_ino != after.st_ino);
     }
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -61,7 +62,7 @@ void rooms_begin(struct rooms *rooms) {
     *rooms = (struct rooms){.taker = -1, .giver = -1};
     rooms->own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     rooms->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    if (rooms->own < 0 || rooms->changes < 0 || !is_at_root(rooms->own)) return;
+    if (rooms->own < 0 || rooms->changes < 0 || !is_at_root()) return;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) return;
     rooms->taker = sockets[0];
     rooms->giver = sockets[1];

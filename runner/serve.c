@@ -66,13 +66,13 @@ struct launch {
 static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
     sigset_t before;
     struct room room;
-    bool in_room = launch->inside.isolation == ISOLATION_ROOT && rooms_take(rooms, &room);
+    bool in_room = spaces_can_share(&launch->inside) && rooms_take(rooms, &room);
     /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
      * before its first instruction. */
     sigprocmask(SIG_SETMASK, NULL, &before);
     watch_block_signals();
     pid_t launcher =
-        in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(launch->inside.isolation, CLONE_PARENT);
+        in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(&launch->inside, launch->inside.isolation, CLONE_PARENT);
     int error = errno;
     if (launcher == 0) {
         launch->giver = giver_of(rooms);
@@ -182,8 +182,8 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
     bool held = !early && takes_word("hold ", &launch->path);
     launch->inside.isolation = read_isolation(&launch->path);
     pid_t launcher;
-    if (held && launch->go < 0) {
-        launcher = -1; /* it would not be held */
+    if ((held && launch->go < 0) || (launch->inside.own_user && launch->inside.isolation != ISOLATION_USER)) {
+        launcher = -1; /* it would not be held, or not stand where it is wanted */
         errno = EINVAL;
     } else if (early) {
         launcher = fork_ahead(waiting, rooms, packet, size, (size_t)(packet + got - launch->path), launch);
@@ -217,7 +217,7 @@ static void prepare_launchers(void) {
     gate_know_boot();
 }
 
-int serve_main(void) {
+int serve_main(bool user) {
     char packet[PATH_MAX];
     struct launch launch = {.go = -1, .inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
     struct waiting waiting = {.socket = -1};
@@ -231,6 +231,7 @@ int serve_main(void) {
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
     int teller = find_teller();
+    if (user) spaces_enter_user(&launch.inside);
     rooms_begin(&rooms);
     prepare_launchers();
     while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}

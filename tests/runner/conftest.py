@@ -94,6 +94,11 @@ def mark() -> Iterator[str]:
     end_all(word)
 
 
+def serving_of(isolation: str) -> list[str]:
+    """How a server begins its resident runner."""
+    return ["serve", "user"] if isolation == "user" else ["serve"]
+
+
 @pytest.fixture
 def under() -> Sequence[str]:
     """The command that begins a resident runner."""
@@ -104,7 +109,7 @@ def under() -> Sequence[str]:
 def asked(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iterator[Asked]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen([*under, runner, "serve"], stdin=theirs)
+        process = subprocess.Popen([*under, runner, *serving_of(isolated)], stdin=theirs)
     ours.settimeout(30)
     found = Asked(ours, process, isolated, here)
     with ours:

@@ -148,6 +148,7 @@ def test_one_that_is_let_go_ends_and_is_no_launcher(attempt, asked: Asked):
     assert asked._ask(b"let go") == 0, "nobody is there to be let go"
 
 
+@pytest.mark.parametrize("isolated", ["root"], indirect=True)
 def test_one_of_another_isolation_is_let_go_for_a_launcher(attempt, asked: Asked):
     first = asked.ahead()
     bare = attempt().write("#!/bin/sh\necho x\n", isolation="none")

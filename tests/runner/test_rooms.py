@@ -2,22 +2,38 @@
 other do not.
 """
 
+import errno
+import functools
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from runner.asked import Asked, order, stands
-from runner.attempts import Attempt, wait_until
-from runner.conftest import granted_or_skip
+from runner.attempts import NOBODY, Attempt, wait_until
+from runner.conftest import QUIET
+
+AS_NOBODY = [*QUIET, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
 @pytest.fixture
-def isolated(granted: str) -> str:
-    """Only one with root rights may enter the mounts of another."""
-    return granted_or_skip("root", granted)
+def under(isolated: str) -> Sequence[str]:
+    """Who has no rights of root has a user namespace."""
+    return AS_NOBODY if isolated == "user" and os.geteuid() == 0 else QUIET
+
+
+@pytest.fixture
+def attempt(attempt, isolated: str) -> Callable[[], Attempt]:
+    """One of whom the resident runner is."""
+    return functools.partial(attempt, "nobody" if isolated == "user" and os.geteuid() == 0 else None)
+
+
+@pytest.fixture
+def rooted(isolated: str) -> None:
+    if isolated != "root":
+        pytest.skip("it takes root rights")
 
 
 @pytest.fixture
@@ -77,8 +93,10 @@ LEFT = {
     "a folder": "mkdir {one}/new",
     "a link": "ln -s old {one}/new",
     "other rights": "chmod 700 {two}",
+}
+LEFT_BY_ROOT = {
     "another owner": "chown 1 {one}",
-    "an attribute": "python3 -c 'import os; os.setxattr(\"{one}\", \"trusted.it\", b\"x\")'",
+    "an attribute": 'python3 -c \'import os; os.setxattr("{one}", "trusted.it", b"x")\'',
     "a mount": "mount -t tmpfs none {two}",
     "a mount elsewhere": "mount -t tmpfs none /mnt",
     "a mount that came and went": "mount -t tmpfs none /mnt && umount /mnt",
@@ -89,15 +107,24 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("left", LEFT)
-def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
+def leave(step, asked: Asked, leaving: str) -> None:
     one, two = asked.folders
     look = f"ls -la {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; wc -l </proc/mounts; ls /mnt"
     plain = step(look)
-    step(f"set -e; {LEFT[left].format(one=one, two=two)}; echo done")
+    step(f"set -e; {leaving.format(one=one, two=two)}; echo done")
     later = step(look)
     assert born(later)[0] != born(plain)[0]
     assert said(later) == said(plain)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
+    leave(step, asked, LEFT[left])
+
+
+@pytest.mark.parametrize("left", LEFT_BY_ROOT)
+def test_whatever_root_leaves_is_its_own(step, asked: Asked, rooted, left: str):
+    leave(step, asked, LEFT_BY_ROOT[left])
 
 
 def test_what_is_done_and_undone_in_a_folder_does_no_harm(step, asked: Asked):
@@ -109,7 +136,7 @@ CHANGES = {
     "comes": lambda path: path.with_name("another").touch(),
     "goes": lambda path: path.unlink(),
     "is replaced": lambda path: (path.unlink(), path.write_text("new")),
-    "is closed to others": lambda path: path.parent.chmod(0o711),
+    "is closed to writers": lambda path: path.parent.chmod(0o755),
 }
 
 
@@ -237,7 +264,7 @@ class TestInAPartOfTheMachine:
     """Whoever enters mounts stands at their root, which is not the caller's there."""
 
     @pytest.fixture
-    def under(self, here: Path) -> list[str]:
+    def under(self, here: Path, rooted) -> list[str]:
         root = here / "root"
         root.mkdir()
         lay = f"mount --rbind / {root} && mount -t tmpfs none {root}/mnt && touch {root}/mnt/only"
@@ -247,3 +274,16 @@ class TestInAPartOfTheMachine:
         first, second = step("ls /mnt"), step("ls /mnt")
         assert said(first) == said(second) == ["only"]
         assert born(first) != born(second)
+
+
+@pytest.mark.parametrize("isolated", ["user"], indirect=True)
+class TestUserNamespace:
+    def test_steps_of_one_resident_runner_have_one(self, step, isolated):
+        first, second = (step("readlink /proc/self/ns/user; id -u") for _ in range(2))
+        assert said(first) == said(second)
+        assert said(first)[0] != str(Path("/proc/self/ns/user").readlink())
+
+    def test_it_forks_no_launcher_that_is_to_stand_elsewhere(self, attempt, asked: Asked, isolated):
+        one = attempt().write("#!/bin/sh\n", isolation="none")
+        for packet in (f"{one.dir}", f"root {one.dir}", f"ahead root {asked.folders[0]}"):
+            assert asked._ask(packet.encode()) == -errno.EINVAL

@@ -68,14 +68,21 @@ class Held:
 class Resident:
     """Begins the resident runner when it is first needed, and again should it have ended.
 
-    Steps inherit the environment that it is given. `folders` are the private ones that most of them have. `sealed` is
-    called with the process id of a launcher whose receipt is there, usually a moment before its end; that can be lost.
+    Steps inherit the environment that it is given. `folders` are the private ones that most of them have. With `user`
+    all of its launchers have the isolation of that name, and one user namespace. `sealed` is called with the process id
+    of a launcher whose receipt is there, usually a moment before its end; that can be lost.
     """
 
     def __init__(
-        self, runner: str, environment: Mapping[str, str], folders: Callable[[], tuple[str, ...]] = usual_folders
+        self,
+        runner: str,
+        environment: Mapping[str, str],
+        folders: Callable[[], tuple[str, ...]] = usual_folders,
+        *,
+        user: bool = False,
     ) -> None:
         self._runner = runner
+        self._arguments = [runner, "serve", "user"] if user else [runner, "serve"]
         self._environment = environment
         self._folders = folders
         self.sealed: Callable[[int], None] = _nobody
@@ -253,7 +260,7 @@ class Resident:
     def _begin(self, channel: int, tellers: int) -> int:
         return os.posix_spawn(
             self._runner,
-            [self._runner, "serve"],
+            self._arguments,
             self._environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, channel, 0),
