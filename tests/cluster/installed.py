@@ -207,6 +207,18 @@ class Installed:
         lease = self.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/dayfly-operator")
         return lease["spec"]["holderIdentity"] if lease else ""
 
+    @contextmanager
+    def nobody_at_work(self) -> Iterator[None]:
+        """While no operator runs."""
+        scale = ["scale", "-n", SYSTEM, "deployment/dayfly-operator"]
+        self.own.kubectl(*scale, "--replicas=0")
+        try:
+            eventually(lambda: not self.items(f"/api/v1/namespaces/{SYSTEM}/pods"), "the operators' end")
+            yield
+        finally:
+            self.own.kubectl(*scale, "--replicas=2")
+            self.own.kubectl("rollout", "status", "-n", SYSTEM, "deployment/dayfly-operator", "--timeout=120s")
+
     def kill_leader(self) -> str:
         """SIGKILL to the operator that leads, from the node; its pod's name. The kubelet starts it again."""
         name = self.leader()

@@ -86,6 +86,33 @@ class TestNode:
         operator.wait_ready(begun.name, begun.namespace)
         assert said(journal) == ["create first", "create second"]
 
+    def test_rejected_by_a_new_kubelet_while_no_operator_looks(self, operator, wishes, journal):
+        """It admits what runs once more, and the node is not what it was: its word on the pod, that it was never let in,
+        is not the whole story.
+        """
+        kubectl = operator.own.kubectl
+        (node,) = [each["metadata"]["name"] for each in operator.items("/api/v1/nodes")]
+        kubectl("label", "node", node, "test.example/tier=one")
+        journal.hold("create first")
+        operator.apply(wishes.plugin(overlay="spec:\n  nodeSelector: {test.example/tier: one}\n"), wishes.sandbox())
+        journal.wait_for("create first")
+        path = f"/api/v1/namespaces/{RUNNERS}/pods/{operator.pod('pair/first')['metadata']['name']}"
+        with operator.nobody_at_work():
+            kubectl("label", "node", node, "test.example/tier-")
+            (before,) = operator.component("kubelet")
+            operator.own.run_inside(["kill", "-KILL", before])
+            eventually(lambda: operator.get(path)["status"]["phase"] == "Failed", "the pod's rejection")
+            assert operator.get(path)["status"]["reason"] == "NodeAffinity"
+            kubectl("label", "node", node, "test.example/tier=one")
+        operator.wait_status(
+            wishes.name, wishes.namespace, lambda status: unit(status, "pair/first")["state"] == "failed", "failed"
+        )
+        assert unit(operator.status(wishes.name, wishes.namespace), "pair/first")["reason"] == "Cancelled"
+        assert said(journal) == ["create first"]
+        journal.let_go()
+        operator.delete(wishes.name, wishes.namespace)
+        kubectl("label", "node", node, "test.example/tier-")
+
 
 class TestPod:
     @pytest.mark.parametrize("way", ["deleted", "evicted"])
