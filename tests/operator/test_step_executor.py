@@ -16,7 +16,7 @@ from dayfly.execute.pod.run import ForeignPodError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ALONE_S, Cluster
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
 from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.pods import input_pins
@@ -180,6 +180,27 @@ class TestEffects:
         await bench.executor.release(bench.sight, Release(**self.OF))
         assert bench.pods.done == [("release", "p")]
         assert (bench.ended, bench.sight.session.pods) == (["p"], {})
+
+    async def test_of_one_that_may_still_be_held_nobody_may_tell_so_it_is_looked_at_again(self, bench):
+        looked = []
+        bench.cluster.queue.add = lambda run, after: looked.append((run, after))
+        await bench.executor.release(bench.sight, Release(**self.OF))
+        assert looked == []
+        bench.pods.done_so = False
+        await bench.executor.release(bench.sight, Release(**self.OF))
+        assert looked == [("box", ALONE_S)]
+
+    async def test_that_it_is_on_its_way_out_is_no_news_until_it_was_let_go(self, bench):
+        seen = bench.sight.pods[KEY]
+
+        async def release(_pod):
+            assert seen.metadata.uid in bench.cluster._leaving
+            raise errors.ServerTrouble("DELETE p", "m")
+
+        bench.executor._pods = SimpleNamespace(release=release)
+        with pytest.raises(errors.ServerTrouble):
+            await bench.executor.release(bench.sight, Release(**self.OF))
+        assert not bench.cluster._leaving
 
     @pytest.mark.parametrize(
         ("image", "recallable", "done"),

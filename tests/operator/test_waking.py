@@ -158,6 +158,16 @@ def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):
     assert woken == [COMPANY_S]
 
 
+def test_that_a_pod_which_we_let_go_is_on_its_way_out_is_no_news(cluster, woken):
+    begin(cluster, State.DONE)
+    woken.clear()
+    with cluster.letting_go(pod(1)):
+        cluster.pods.put(pod(2, goes=True))
+    assert woken == []
+    cluster.pods.put(pod(3, goes=True))
+    assert woken == [ALONE_S]
+
+
 def test_of_a_unit_that_is_recorded_only_its_own_pod_is_no_news(cluster, woken):
     """The pod of its next attempt, which nobody has claimed, is."""
     begin(cluster, State.DONE)

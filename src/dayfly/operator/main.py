@@ -191,6 +191,7 @@ class Operator:
             decision = await self._reconciler.turn(run)
             await self._reconciler.keep(run)
             scene, then = self._reconciler.last(run), None
+            done = decision.effects if decision is not None else ()
             if scene is not None and decision is not None and decision.moves:
                 decision = then = self._follow_up(run, scene, decision)
             if decision is not None and (after := self._reconciler.again(run, decision.wake_at)):
@@ -198,7 +199,7 @@ class Operator:
             await self._tell(run, scene, then)
             if decision is None and self._agent is not None:
                 await self._say_waiting(run, self._agent)
-            if decision is not None and decision.rests:
+            if decision is not None and decision.rests_after(done):
                 self._reconciler.rest(run)
             result = "done"
         except (errors.ApiError, ForeignSecretError) as error:

@@ -180,6 +180,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing is done and no unit is waited for: only the target's owner, or its time, changes that."""
         return not self.moves and not self.effects and not any(wait.unit for wait in self.waits)
 
+    def rests_after(self, done: tuple[Effect, ...]) -> bool:
+        """Whether it rests but for effects that have just been brought about."""
+        left = tuple(effect for effect in self.effects if effect not in done)
+        return msgspec.structs.replace(self, effects=left).rests
+
     @property
     def wake_at(self) -> int:
         """The earliest moment at which time alone changes the answer; 0 if only news can."""

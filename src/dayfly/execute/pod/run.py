@@ -111,19 +111,19 @@ class Pods:
             return False
         return True
 
-    async def release(self, pod: Pod) -> None:
-        """Its result is recorded: let it vanish."""
+    async def release(self, pod: Pod) -> bool:
+        """Its result is recorded: let it vanish. False if it is not as it was seen, and may still be held by us."""
         await self.remove(pod)
         finalizers = list(pod.metadata.finalizers or ())
         if names.FINALIZER not in finalizers:
-            return
+            return True
         at = finalizers.index(names.FINALIZER)
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
             {"op": "test", "path": f"/metadata/finalizers/{at}", "value": names.FINALIZER},
             {"op": "remove", "path": f"/metadata/finalizers/{at}"},
         ]
-        await self._json(pod, operations)
+        return await self._json(pod, operations)
 
     async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> bool:
         try:

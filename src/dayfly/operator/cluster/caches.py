@@ -1,6 +1,7 @@
 """The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from dayfly.execute.fork.read import Service, Workload
@@ -97,6 +98,7 @@ class Cluster(Watches):
         """By run and endpoint, the addresses that work now."""
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
+        self._leaving: set[str] = set()
         self._forking, self._targeting = Forking(), Targeting()
         self.ledger = Runs(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
@@ -207,6 +209,8 @@ class Cluster(Watches):
             # its way out, only a finalizer that stayed would be ours to take.
             if new is None or names.FINALIZER not in (new.metadata.finalizers or ()):
                 return None
+            if seen.metadata.uid in self._leaving:
+                return None
             return ALONE_S if new.metadata.deletion_timestamp else 0.0
         if new is change.old:
             return COMPANY_S
@@ -219,6 +223,15 @@ class Cluster(Watches):
             if (placed and not seen.status.container_statuses) or (started and not self.heeds(seen)):
                 return COMPANY_S
         return 0.0
+
+    @contextlib.contextmanager
+    def letting_go(self, pod: Pod) -> Iterator[None]:
+        """Meanwhile it is no news that a pod is on its way out: whoever lets it go learns whether it can go."""
+        self._leaving.add(pod.metadata.uid)
+        try:
+            yield
+        finally:
+            self._leaving.discard(pod.metadata.uid)
 
     def _baseline_changed(self, change: Change[Baseline]) -> None:
         """Forks follow their baseline's spec; its status is no news."""

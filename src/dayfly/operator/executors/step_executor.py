@@ -12,7 +12,7 @@ from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.state import access
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.caches import ALONE_S, Cluster, belonging
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
@@ -165,7 +165,9 @@ class StepExecutor:
             self._followers.forget(pod.metadata.uid)
             sight.session.pods.pop(pod.metadata.uid, None)
             await self._revoke(sight, effect, pod.metadata.namespace)
-            await self._pods.release(pod)
+            with self._cluster.letting_go(pod):
+                if not await self._pods.release(pod):
+                    self._cluster.queue.add(sight.run.metadata.name, after=ALONE_S)
 
     async def keep(self, sight: Sight) -> None:
         """A step is done once."""
