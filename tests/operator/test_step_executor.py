@@ -141,7 +141,7 @@ class Bench:
             fallback=SimpleNamespace(image=image),
             places=None,
         )
-        session = SimpleNamespace(pods={"p": object()})
+        session = SimpleNamespace(pods={"p": object()}, ahead=frozenset())
         run = SimpleNamespace(metadata=SimpleNamespace(name="box"))
         self.sight = SimpleNamespace(pods={KEY: pod("p")}, session=session, run=run, plan=None, given={})
 
@@ -288,6 +288,17 @@ class TestMaking:
 
     async def test_of_one_that_is_made_ahead_nothing_is_said_before_its_turn(self, bench):
         assert await self.make(bench, RefusedPodError("m"), ahead=True) == (None, [], [])
+
+    async def test_one_that_was_made_ahead_is_looked_at_once_it_is_its_turn(self, bench):
+        """News of its pod may have been put off."""
+        await self.make(bench, RefusedPodError("m"), ahead=True)
+        assert bench.sight.session.ahead == {KEY}
+        assert await self.make(bench, CannotRenderError("r", "m")) == (
+            NeverRan(reason="r", message="m"),
+            ["box"] * 2,
+            ["db/make"],
+        )
+        assert not bench.sight.session.ahead
 
     async def test_what_opens_its_state_is_there_before_its_pod(self, bench):
         done = []

@@ -158,6 +158,17 @@ def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):
     assert woken == [COMPANY_S]
 
 
+@pytest.mark.parametrize(("ahead", "gated", "after"), [(True, True, COMPANY_S), (True, False, 0.0), (False, True, 0.0)])
+def test_a_pod_that_we_have_made_ahead_of_its_turn_is_looked_at_with_other_news(cluster, woken, ahead, gated, after):
+    begin(cluster, State.NONE, ref="")
+    cluster.pods.drop(Key("runners", "p"))
+    cluster.made_ahead = lambda run, pod: ahead and (run.metadata.name, pod.metadata.name) == ("box", "p")
+    woken.clear()
+    cluster.pods.put(pod(2, gated=gated))
+    cluster.pods.put(pod(3, gated=gated, held=False))
+    assert woken == [after, 0.0], "whatever becomes of it later is looked at at once"
+
+
 def test_that_a_pod_which_we_let_go_is_on_its_way_out_is_no_news(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()

@@ -80,6 +80,7 @@ class Reconciler:
         self._outputs = Outputs(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
         self.sessions = Sessions(self._end)
+        cluster.made_ahead = self.sessions.made_ahead
         self.logs = StepLogs(cluster)
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)

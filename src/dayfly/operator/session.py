@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Known
+from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
@@ -66,6 +67,7 @@ class Session:
     """All that this process remembers of one Run object. There may be as many as runs, so it is kept small."""
 
     __slots__ = (
+        "ahead",
         "fenced",
         "forks",
         "ledger",
@@ -87,6 +89,8 @@ class Session:
         """Whether our finalizer was seen on its living target."""
         self.loosened = False
         """Whether its target was let go as far as its own stop is concerned."""
+        self.ahead: frozenset[AttemptKey] = frozenset()
+        """Attempts whose pods were made by us before it was their turn."""
         self.work = Work()
         self.refusals = Refusals()
         self.forks = ForkMemory(self.refusals)
@@ -138,6 +142,12 @@ class Sessions:
             found.fenced = fenced
             found.routes.woven_at = dict.fromkeys(woven, 0)
         return found
+
+    def made_ahead(self, run: RunObject, pod: Pod) -> bool:
+        """Whether we have made a run's pod before it was its turn."""
+        found = self.find(run)
+        ahead = found.ahead if found is not None else ()
+        return any(pod.metadata.name == names.pod_name(run.ledger.uid, *key) for key in ahead)
 
     def rest(self, name: str) -> None:
         """Nothing is under way in that run: most rest most of the time, and their number is what memory goes by."""

@@ -98,6 +98,8 @@ class Cluster(Watches):
         """By run and endpoint, the addresses that work now."""
         self.heeds: Callable[[Pod], bool] = lambda _: True
         """Whether something begins when the step of a pod does: its log can be followed from then on."""
+        self.made_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
+        """Whether a run's pod was made by us for what is not its turn yet."""
         self._leaving: set[str] = set()
         self._forking, self._targeting = Forking(), Targeting()
         self.ledger = Runs(client, self.runs)
@@ -212,7 +214,7 @@ class Cluster(Watches):
             if seen.metadata.uid in self._leaving:
                 return None
             return ALONE_S if new.metadata.deletion_timestamp else 0.0
-        if new is change.old:
+        if new is change.old or (change.old is None and read.gated(seen) and self.made_ahead(found, seen)):
             return COMPANY_S
         if isinstance(change.old, Pod):
             # The watch may be faster than the answer to us, who took the gate off.

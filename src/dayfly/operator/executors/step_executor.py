@@ -28,7 +28,7 @@ from dayfly.plan import words
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Step
-from dayfly.plan.world import NeverRan, Objection
+from dayfly.plan.world import AttemptKey, NeverRan, Objection
 from dayfly.spec.lifecycle import Kind, Unit
 
 
@@ -102,6 +102,7 @@ class StepExecutor:
     async def _prepare(self, sight: Sight, name: str, attempt: int, *, ahead: bool) -> None:
         run, key = sight.run, (name, attempt)
         now = self._cluster.now()
+        self._mark(sight, key, ahead=ahead)
         try:
             made = await self._builder.manifest(run, sight.plan, key, sight.given.get(name, {}))
             await self._grant(sight, name, attempt)
@@ -131,6 +132,15 @@ class StepExecutor:
         sight.session.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
+
+    def _mark(self, sight: Sight, key: AttemptKey, *, ahead: bool) -> None:
+        """Before its pod is made: one that is made ahead need not be looked at as soon as it is heard of."""
+        session = sight.session
+        if ahead:
+            session.ahead |= {key}
+        elif key in session.ahead:
+            session.ahead -= {key}
+            self._cluster.queue.add(sight.run.metadata.name)  # news of it may have been put off
 
     async def _grant(self, sight: Sight, name: str, attempt: int) -> None:
         """A step with a state finds what opens it, from before there is its pod."""
