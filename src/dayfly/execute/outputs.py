@@ -55,12 +55,12 @@ def within_limit(run: Run, facts: Mapping[AttemptKey, Fact], creates: Callable[[
 
 def foreseen(run: Run, facts: Mapping[AttemptKey, Fact]) -> Run:
     """The ledger as it will be once the ends among these facts are recorded: what is claimed then reads that."""
-    ends = (
+    ends = [
         Record(unit=name, attempt=attempt, result=fact.result)
         for (name, attempt), fact in facts.items()
         if isinstance(fact, (Ended, Sealed)) and _is_awaited(run, name, attempt)
-    )
-    return table.apply(run, ends, lambda _: True)
+    ]
+    return table.apply(run, ends, lambda _: True) if ends else run
 
 
 def _is_awaited(run: Run, name: str, attempt: int) -> bool:

@@ -103,7 +103,9 @@ class Session:
 
     def pod(self, uid: str) -> PodMemory:
         """What is remembered of the pod of that UID."""
-        return self.pods.setdefault(uid, PodMemory())
+        if (known := self.pods.get(uid)) is None:
+            known = self.pods[uid] = PodMemory()
+        return known
 
     @property
     def is_blank(self) -> bool:

@@ -31,13 +31,15 @@ KEYS_ANNOTATION = f"{GROUP}/pod-keys"
 
 RUNNERS = "dayfly-runners"
 _READABLE = 30
+# Of a digest: 16 letters.
+_BYTES = 10
 
 
 @functools.lru_cache(maxsize=4096)  # each turn names the same pods again
 def derived(prefix: str, readable: str, *parts: str) -> str:
     """`prefix-readable-hash`: at most 63 characters, a legal DNS label; 80 bits keep names of different parts apart."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
-    digest = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()[:16]
+    digest = base64.b32encode(hashlib.sha256(text.encode()).digest()[:_BYTES]).decode().lower()
     plain = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:_READABLE].strip("-")
     return "-".join(filter(None, (prefix, plain, digest)))
 

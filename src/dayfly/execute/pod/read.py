@@ -345,6 +345,7 @@ def stamp(milliseconds: int) -> str:
     return datetime.fromtimestamp(min(milliseconds, _LAST_SECOND_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@functools.lru_cache(maxsize=1024)  # each turn reads them again
 def milliseconds(text: str | None) -> int:
     """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none.
 
