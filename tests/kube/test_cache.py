@@ -14,6 +14,7 @@ from dayfly.kube import cache, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, ObjectMeta, Secret
+from dayfly.kube.transport import Stream
 from dayfly.kube.watch import Bookmark, Patience, watch
 from kube.fake import FakeCluster, Fault, Harm, at_random, run
 
@@ -283,6 +284,38 @@ class TestWatch:
             cluster.store.compact()
             with pytest.raises(errors.Gone):
                 await anext(watch(client, SECRETS, "1"))
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        ("line", "fault"),
+        [
+            (b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}', errors.Gone),
+            (b'{"type":"ERROR","object":{"code":500,"message":"m"}}', errors.ServerTrouble),
+            (b'{"type":"MODIFIED","object":{"metadata":7}}', errors.ServerTrouble),
+            (b'{"type":"MOVED","object":{"metadata":{}}}', errors.ServerTrouble),
+            (b'{"type":"ADDED"}', errors.ServerTrouble),
+            (b'{"type":"ADDED","object":{', errors.ServerTrouble),
+        ],
+    )
+    def test_what_is_no_change_that_can_be_read_ends_it(self, line, fault):
+        """What was told before is given, with its fields in whichever order."""
+
+        class Told:
+            @contextlib.asynccontextmanager
+            async def stream(self, _request):
+                async def chunks():
+                    yield b'{"object":{"metadata":{"name":"a"}},"type":"ADDED"}\n'
+                    yield line + b"\n"
+
+                yield Stream(200, chunks())
+
+        async def main():
+            events = watch(Told(), SECRETS, "1")
+            first = await anext(events)
+            assert (first.type, first.object.metadata.name) == ("ADDED", "a")
+            with pytest.raises(fault):
+                await anext(events)
 
         run(main())
 

@@ -247,6 +247,16 @@ class TestChanges:
 
         run(main())
 
+    def test_of_what_is_deleted_no_more_than_its_metadata_is_asked_for(self):
+        """It is answered, and nobody reads it."""
+
+        async def main(cluster, client):
+            await client.create(SECRETS, secret(), "default")
+            await client.delete(SECRETS, "s", "default")
+            assert ["as=PartialObjectMetadata;" in call.request.accept for call in cluster.calls] == [False, True]
+
+        played(main)
+
     def test_the_pace_has_a_deadline(self):
         """Who waits too long for a turn learns that nothing was sent."""
 

@@ -395,3 +395,26 @@ class TestPace:
             assert pytest.approx(now(), abs=0.01) == 1.0
 
         run(main())
+
+    def test_who_need_not_wait_passes_at_once(self):
+        """Not while there is no pass left, while nobody may, or before somebody who waits and goes first."""
+
+        async def main():
+            pace = Pace(rate=1.0, burst=2)
+            assert pace.take_at_once()
+            assert pace.take_at_once(Urgency.BACKGROUND)
+            assert not pace.take_at_once(Urgency.URGENT)
+            waiting = asyncio.create_task(pace.take())
+            await asyncio.sleep(0)
+            pace._tokens = 1.0
+            assert not pace.take_at_once(Urgency.NORMAL)
+            assert not pace.take_at_once(Urgency.BACKGROUND)
+            assert pace.take_at_once(Urgency.URGENT)
+            await waiting
+            await asyncio.sleep(2.0)
+            pace.pause(1.0)
+            assert not pace.take_at_once()
+            await asyncio.sleep(1.0)
+            assert pace.take_at_once()
+
+        run(main())

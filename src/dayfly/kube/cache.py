@@ -13,6 +13,8 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Generic, TypeVar
 
+import msgspec
+
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import HasMeta, Key, Resource
@@ -25,8 +27,7 @@ _PAUSE_FIRST, _PAUSE_MOST = 0.5, 30.0
 _FAILURES_TO_RELIST = 5
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """What became of one object; `old` or `new` is None where there was or is none, and one of them there always is."""
 
     key: Key
@@ -158,9 +159,11 @@ class Cache(Generic[T]):
         self.listed = self.begun
 
     def _set(self, key: Key, old: T | None, item: T) -> None:
+        self._items[key] = item
+        if old is not None and _filed_alike(old, item):
+            return  # as after most changes
         if old is not None:
             self._unindex(key, old)
-        self._items[key] = item
         for index, mark in self._marks(item):
             index.add(mark, key)
 
@@ -180,6 +183,12 @@ class Cache(Generic[T]):
     def _tell(self, change: Change[T]) -> None:
         for listener in self._listeners:
             listener(change)
+
+
+def _filed_alike(one: HasMeta, other: HasMeta) -> bool:
+    """Whether both are found by the same marks."""
+    former, latter = one.metadata, other.metadata
+    return former.owner_references == latter.owner_references and former.labels == latter.labels
 
 
 def is_newer(item: HasMeta, than: HasMeta) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
-from dayfly.kube.forms import Propagation, Style, accept, deletion, given, writing
+from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, given, writing
 from dayfly.kube.objects import PODS, Resource, ServedKind, ServedKinds
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.work.pace import Pace, Urgency
@@ -269,8 +269,9 @@ class Client:
         options = deletion(uid, resource_version, grace, propagation)
         if dry_run:
             options["dryRun"] = ["All"]  # in the query it would be passed over, and the object deleted
-        request = self._request("DELETE", resource.path(namespace, name), body=msgspec.json.encode(options))
-        await self._send(request)
+        body = msgspec.json.encode(options)
+        # The answer is what was deleted, and nobody reads it.
+        await self._send(self._request("DELETE", resource.path(namespace, name), body=body, accept=METADATA))
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> None:
         """Ask for a pod's eviction.
@@ -348,7 +349,7 @@ class Client:
         tries = 0
         while True:
             try:
-                return await self._once(dataclasses.replace(request, timeout=max(0.001, deadline - loop.time())))
+                return await self._once(msgspec.structs.replace(request, timeout=max(0.001, deadline - loop.time())))
             except (errors.ServerTrouble, errors.Throttled) as fault:
                 wait = self._jittered(tries)
                 if isinstance(fault, errors.Throttled):
@@ -383,9 +384,12 @@ class Client:
 
     async def _take(self, request: Request) -> None:
         urgent = request.method == "DELETE" or request.path.endswith("/eviction")
+        urgency = Urgency.URGENT if urgent else Urgency.NORMAL
+        if self._pace.take_at_once(urgency):
+            return  # without a clock for the wait: there is hardly ever one
         try:
             async with asyncio.timeout(request.timeout):
-                await self._pace.take(Urgency.URGENT if urgent else Urgency.NORMAL)
+                await self._pace.take(urgency)
         except TimeoutError:
             raise errors.Throttled(
                 str(request), "held back by our own rate limit until its deadline; nothing was sent", retry_after=1.0

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dayfly.kube.objects import Resource
 
 _PARTIAL = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
+METADATA = _PARTIAL.format("")
+"""The Accept header of who reads no more of an object than its metadata."""
 
 
 class Style(enum.Enum):

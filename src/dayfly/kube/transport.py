@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 JSON = "application/json"
@@ -29,8 +31,7 @@ class LostError(Exception):
     """The request may have reached the server, and no whole answer came back."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One HTTP request to the API server. `timeout` is in seconds, for the whole answer (for a stream: its head).
 
     `headers` are those that say on whose behalf it is sent.
@@ -38,12 +39,12 @@ class Request:
 
     method: str
     path: str
-    query: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
     timeout: float = 30.0
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -120,7 +121,7 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Answer:
         try:
-            async with asyncio.timeout(request.timeout), self._open(request) as response:
+            async with asyncio.timeout(request.timeout), await self._open(request) as response:
                 return Answer(response.status, await response.read(), _headers(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
             raise NotSentError(str(fault)) from fault
@@ -132,7 +133,7 @@ class HttpTransport:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.timeout):
-                    response = await stack.enter_async_context(self._open(request))
+                    response = await stack.enter_async_context(await self._open(request))
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
                 raise NotSentError(str(fault)) from fault
             except (aiohttp.ClientError, OSError) as fault:
@@ -148,15 +149,15 @@ class HttpTransport:
     async def close(self) -> None:
         await self._session.close()
 
-    @contextlib.asynccontextmanager
-    async def _open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, request: Request) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The answer to be, for as long as it is read."""
         headers = {**request.headers, "Accept": request.accept}
         if authorization := await self._credentials.header():
             headers["Authorization"] = authorization
         if request.body:
             headers["Content-Type"] = request.content_type
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        async with self._session.request(
+        query = f"?{_encoded(tuple(request.query.items()))}" if request.query else ""
+        return self._session.request(
             request.method,
             URL(f"{self._base}{request.path}{query}", encoded=True),
             data=request.body or None,
@@ -165,8 +166,12 @@ class HttpTransport:
             server_hostname=self._credentials.server_name,
             proxy=self._credentials.proxy,
             allow_redirects=False,
-        ) as response:
-            yield response
+        )
+
+
+@functools.lru_cache(maxsize=64)  # all changes have the same
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(query)
 
 
 async def _never_twice(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

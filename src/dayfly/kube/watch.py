@@ -37,7 +37,7 @@ class Bookmark:
 
 
 class _Line(msgspec.Struct, gc=False):
-    """An event whose object is not decoded yet."""
+    """Anything that a watch tells, with its object as it came."""
 
     type: Kind
     object: msgspec.Raw
@@ -123,15 +123,23 @@ def _event(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T
 
 def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent[T] | Bookmark:
     try:
-        head = _LINE.decode(line)
-        if head.type == "BOOKMARK":
-            return Bookmark(_META.decode(head.object).metadata.resource_version)
-        if head.type == "ERROR":
-            status = _STATUS.decode(head.object)
-            raise _trouble(request, status)
-        return WatchEvent(head.type, _decoder(resource.model).decode(head.object))
+        try:
+            event: WatchEvent[T] = _decoder(resource.model).decode(line)
+        except msgspec.ValidationError:
+            if (bookmark := _other(request, line)) is not None:
+                return bookmark
+            raise
+        return event
     except msgspec.DecodeError as fault:
         raise errors.ServerTrouble(str(request), f"cannot read an event: {fault}") from fault
+
+
+def _other(request: Request, line: bytes) -> Bookmark | None:
+    """What is no change of an object: a bookmark, or trouble, which is raised. None for a change nobody can read."""
+    head = _LINE.decode(line)
+    if head.type == "ERROR":
+        raise _trouble(request, _STATUS.decode(head.object))
+    return Bookmark(_META.decode(head.object).metadata.resource_version) if head.type == "BOOKMARK" else None
 
 
 def _trouble(request: Request, status: Status) -> errors.ApiError:
@@ -147,4 +155,4 @@ _STATUS = msgspec.json.Decoder(Status)
 
 @functools.cache
 def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(WatchEvent[kind])  # type: ignore[valid-type] # a type made at run time

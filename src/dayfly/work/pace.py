@@ -15,6 +15,10 @@ class Urgency(enum.IntEnum):
     BACKGROUND = 2
 
 
+# Of each class those that go before it, and itself.
+_AHEAD = {urgency: tuple(each for each in Urgency if each <= urgency) for urgency in Urgency}
+
+
 class Pace:
     """At most `rate` passes a second, with bursts up to `burst`. Passes of one class are given in order of asking."""
 
@@ -31,14 +35,20 @@ class Pace:
         }
         self._timer: asyncio.TimerHandle | None = None
 
+    def take_at_once(self, urgency: Urgency = Urgency.NORMAL) -> bool:
+        """Pass if nobody who goes first is waiting, and nothing has to be waited for; false if one has to `take`."""
+        now = asyncio.get_running_loop().time()
+        self._count(now)
+        if self._tokens < 1 or now < self._closed_until or any(self._waiting[each] for each in _AHEAD[urgency]):
+            return False
+        self._tokens -= 1
+        return True
+
     async def take(self, urgency: Urgency = Urgency.NORMAL) -> None:
         """Wait for one's turn."""
-        loop = asyncio.get_running_loop()
-        self._count(loop.time())
-        ahead = any(self._waiting[each] for each in Urgency if each <= urgency)
-        if not ahead and self._tokens >= 1 and loop.time() >= self._closed_until:
-            self._tokens -= 1
+        if self.take_at_once(urgency):
             return
+        loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting[urgency].append(turn)
         self._arm(loop)
