@@ -168,8 +168,10 @@ class TestFollowing:
         bench.routing.start()
         await until(lambda: bench.fact(key).message == "its port is taken")
         assert (bench.fact(key).reason, bench.fact(key).ready) == (Reason.NOT_ROUTED, False)
+        bench.news.clear()
         bench.proxy.refuses = {}
         await until(lambda: bench.fact(key).ready)
+        assert bench.news == [key.run], "nobody else tells that it is there now"
 
     @pytest.mark.parametrize(
         ("fault", "said"), [(TroubleError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]

@@ -244,7 +244,9 @@ class Routing:
             self._trouble, self._applied = "", change
             self._settle()
         if before != (self._troubles, self._trouble, self._applied):
-            for run in {key.run for key, entry in self._entries.items() if entry.change > before[2] or self._troubles}:
+            # What works again is told as what does not: nothing of its wish has changed, so nobody else looks.
+            every = bool(before[0] or self._troubles)
+            for run in {key.run for key, entry in self._entries.items() if every or entry.change > before[2]}:
                 self.news(run)
         return not (self._trouble or self._troubles)
 
