@@ -331,6 +331,16 @@ class TestWithoutProxy:
         await bench.routing.close(stop=True)
         await asyncio.sleep(0)
 
+    async def test_also_what_the_last_server_was_letting_go(self):
+        """That one had a proxy. It goes already when it is taken over, so to let it go now is nothing new."""
+        bench = Bench(proxy=False)
+        bench.routing.put(KEY, wished(), going=True)
+        bench.routing.start()
+        bench.routing.drop(KEY)
+        await until(lambda: isinstance(bench.fact(), Ended), seconds=5)
+        assert bench.news == [KEY.run]
+        await bench.routing.close(stop=True)
+
 
 class TestInVain:
     """What is wished for where it leads nowhere is said, whatever else holds."""

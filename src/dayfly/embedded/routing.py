@@ -103,6 +103,8 @@ class Routing:
             return
         entry.wished = wished
         entry.change = self.touch()
+        if self._proxy is None:
+            self._settle()
 
     def may_lead(self, of: Baseline) -> bool:
         """Whether forks of that have a port, and there is a proxy that could lead to it."""
