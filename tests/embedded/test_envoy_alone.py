@@ -227,6 +227,32 @@ class TestFiles:
         with pytest.raises(TroubleError, match="port 71 is still open"):
             await reader.apply([self.A])
 
+    async def test_behind_the_first_that_it_does_not_take_up_all_others_are_asked_for_too(self, reader, monkeypatch):
+        """Each by itself: one may be served long before another."""
+        served, probed = set(), reader._probed
+        monkeypatch.setattr(reader, "_probed", lambda port: probed(port) if port in served else "")
+        for port in (70, 71):
+            with pytest.raises(TroubleError, match=f"port {port} is not served"):
+                await reader.apply([self.A, self.B])
+            served.add(port)
+        assert await reader.apply([self.A, self.B]) == {}
+
+    async def test_what_was_written_before_the_disk_refused_is_written_over(self, reader, monkeypatch):
+        """Though what was wished for before is wished for again."""
+        await reader.apply([self.A])
+        write = reader._put
+
+        def full(name, data):
+            if name == "tables/preview~u~x.json":
+                raise OSError(28, "no space left on device")
+            write(name, data)
+
+        monkeypatch.setattr(reader, "_put", full)
+        with pytest.raises(OSError, match="no space left"):
+            await reader.apply([self.LED, self.B])
+        assert await reader.apply([self.A]) == {}
+        assert reader.in_force() == {70: ["127.0.0.1:80"]}
+
     @pytest.fixture
     async def former(self, reader, monkeypatch):
         """What a former server left; and which processes are watched, ended and left alone."""

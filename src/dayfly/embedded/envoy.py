@@ -66,6 +66,8 @@ class Envoy:
         self._process: Process | None = None
         # What lies in its files: by name each way with the version of its table.
         self._ways: dict[str, tuple[Way, int]] = {}
+        # The names of those whose tables it was not seen to have taken up.
+        self._unseen: set[str] = set()
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
         # The version of them that it has.
         self._known_clusters = 0
@@ -118,13 +120,15 @@ class Envoy:
                 troubles[way.name] = problem
             else:
                 good.append(way)
-        before = self._ways
+        before = dict(self._ways)
         await self._bring_clusters([*good, *(way for way, _ in before.values())], lingering)
         self._ways = {way.name: self._brought(way, before.get(way.name)) for way in good}
+        self._unseen &= self._ways.keys()
         self._bring_listeners(good)
         for way, version in self._ways.values():
-            if before.get(way.name) != (way, version):
+            if way.name in self._unseen:
                 await self._taken_up(way, version)
+                self._unseen.discard(way.name)
         for way, _ in before.values():
             if all(way.listens != each.listens for each in good):
                 await self._until(partial(is_closed, way.listens), f"port {way.listens} is still open")
@@ -161,6 +165,9 @@ class Envoy:
             return before
         version = self._next()
         found = envoy.table(way, self._forms, token=self._token, version=version)
+        # Until it is seen to go by this one it may go by that of before, whatever fails meanwhile.
+        self._unseen.add(way.name)
+        self._ways[way.name] = way, 0
         self._put(f"tables/{envoy.file_of(way.name)}", envoy.answer(version, [found]))
         return way, version
 
