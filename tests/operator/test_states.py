@@ -178,6 +178,25 @@ class TestKeeping:
         assert await mine.write(LARGE, "a") == 200
         assert await mine.read() == LARGE
 
+    @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
+    async def test_of_a_version_whose_head_was_not_written_nothing_stays(self, server, harm):
+        """Of these certainly nothing was changed, so no head that comes late speaks of the chunks."""
+        mine = server.client()
+        await mine.lock("a")
+
+        def harmed(call):
+            body = msgspec.json.decode(call.request.body or b"{}") if call.write is not None else {}
+            return Fault(harm) if "head" in body.get("data", {}) else None
+
+        server.cluster.faults = harmed
+        for _ in range(2):
+            with pytest.raises(errors.ApiError):
+                await mine.write(LARGE, "a")
+            assert len(server.secrets()) == 1, "the head"
+        server.cluster.faults = lambda _: None
+        assert await mine.write(LARGE, "a") == 200
+        assert await mine.read() == LARGE
+
     @pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_STATES"])
     async def test_a_namespace_has_so_much_and_no_more(self, server, monkeypatch, bound):
         mine = server.client()

@@ -189,13 +189,15 @@ class Service:
         except (seal.TooLargeError, FullError) as error:
             return Answer(413, f"{error}\n".encode())
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
-        # Should that be uncertain the chunks stay: a head that comes late may speak of them.
         try:
             answer = await self._change(
                 place, who, "POST", lambda found, _: head.write(found, who.holder, lock, version)
             )
-        except OSError:
-            # As of a disk that is full. Whoever asks again has chunks of another name: each time these would stay.
+        except UncertainError:
+            raise  # the chunks stay: a head that comes late may speak of them
+        except Exception:
+            # As of a disk that is full, or an API server that takes no more: whoever asks again has chunks of another
+            # name, and each time these would stay.
             await self._drop_unkept(place, blob, len(chunks))
             raise
         await self._drop_unkept(place, blob, len(chunks))
