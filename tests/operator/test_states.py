@@ -247,6 +247,17 @@ class TestKeeping:
         chunks = await state_secrets.chunks(server.kube, SYSTEM, place, head.newest)
         assert (head.sandbox, head.namespace, seal.unseal(KEYS, place, head.newest, chunks)) == ("box", "team", b"kept")
 
+    async def test_a_chunk_that_was_emptied_is_said(self, server):
+        """By somebody who made the Secret anew: one that is there can be changed by nobody."""
+        mine = server.client()
+        await mine.lock("a")
+        await mine.write(b"kept", "a")
+        [chunk] = [each["metadata"]["name"] for each in server.secrets() if "chunk" in each["data"]]
+        await server.kube.delete(SECRETS, chunk, SYSTEM)
+        await server.kube.create(SECRETS, {"metadata": {"name": chunk}, "type": state_secrets.TYPE}, SYSTEM)
+        status, said = await mine.ask("GET")
+        assert (status, b"version 1 of the state of stack is not what was written" in said) == (500, True)
+
     @pytest.mark.parametrize("data", [None, {}, {"head": b"{"}])
     def test_of_a_head_that_is_damaged_its_secret_is_said(self, data):
         metadata = AnnotatedMeta(name="s", namespace=SYSTEM)

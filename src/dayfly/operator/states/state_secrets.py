@@ -138,7 +138,7 @@ async def chunks(client: Client, namespace: str, place: Place, version: Version)
     for index in range(version.chunks):
         secret = await client.find(SECRETS, chunk_name(place, version.blob, index), namespace)
         if secret is not None:
-            found.append((secret.data or {})["chunk"])
+            found.append((secret.data or {}).get("chunk", b""))
     return found
 
 
