@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
 from rig.world import KINDS
 
 from dayfly.kube.client import Client
@@ -66,5 +75,45 @@ def test_one_that_signs_nothing_is_said(which):
         assert authority.leaf(found, ["10.0.0.1"])
         with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
             authority.leaf(msgspec.structs.replace(found, **{which: b"no PEM"}), ["10.0.0.1"])
+
+    run(story())
+
+
+def _key(key: PrivateKeyTypes, kept: KeySerializationEncryption) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, kept)
+
+
+@pytest.mark.parametrize(
+    "private",
+    [
+        _key(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x")),
+        _key(ed25519.Ed25519PrivateKey.generate(), NoEncryption()),
+    ],
+    ids=["with a password", "of another kind"],
+)
+def test_one_that_was_made_by_hand_in_another_form_is_said(private):
+    """Whoever serves states looks again: what it did not know would be the last that it did."""
+
+    async def story():
+        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        found = await authority.load(client, "dayfly-system")
+        with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
+            authority.leaf(msgspec.structs.replace(found, private=private), ["10.0.0.1"])
+
+    run(story())
+
+
+def test_a_certificate_that_is_no_text_is_said():
+    """Steps are given it in their environment."""
+
+    async def story():
+        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+        data = {"key": bytes(32), "ca.crt": b"\x30\x82\xff", "ca.key": b""}
+        body = {"metadata": {"name": authority.NAME}, "type": authority.TYPE, "data": data}
+        await client.create(SECRETS, msgspec.to_builtins(body), "dayfly-system")
+        with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
+            await authority.load(client, "dayfly-system")
 
     run(story())

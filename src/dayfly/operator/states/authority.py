@@ -57,9 +57,11 @@ async def load(client: Client, namespace: str, *, make_it: bool = True) -> Autho
             found = await client.get(SECRETS, NAME, namespace)
     data = found.data or {}
     try:
-        return Authority(Keys.of(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
+        made = Authority(Keys.of(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
+        made.certificate.decode()  # steps are given it as text
     except (KeyError, ValueError) as error:
         raise BrokenAuthorityError(f"Secret {namespace}/{NAME} cannot be used: {error}") from None
+    return made
 
 
 def leaf(authority: Authority, names: Sequence[str]) -> bytes:
@@ -72,7 +74,7 @@ def leaf(authority: Authority, names: Sequence[str]) -> bytes:
 
     try:
         return certificates.leaf(authority.certificate, authority.private, names)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise BrokenAuthorityError(f"the authority in Secret {NAME} cannot be used: {error}") from None
 
 

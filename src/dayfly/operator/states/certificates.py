@@ -35,10 +35,16 @@ def authority() -> tuple[bytes, bytes]:
 
 
 def leaf(certificate: bytes, private: bytes, names: Sequence[str]) -> bytes:
-    """A private key with a certificate of that authority for these names and addresses, as one PEM file."""
+    """A private key with a certificate of that authority for these names and addresses, as one PEM file.
+
+    Raises:
+        ValueError: that is no authority of ours.
+        TypeError: its key has a password.
+    """
     issuer = x509.load_pem_x509_certificate(certificate)
     signing = serialization.load_pem_private_key(private, None)
-    assert isinstance(signing, ec.EllipticCurvePrivateKey), "an authority's key is of this kind"
+    if not isinstance(signing, ec.EllipticCurvePrivateKey):
+        raise ValueError("its private key is none of an elliptic curve")  # noqa: TRY004 - as any other that cannot be used
     key = ec.generate_private_key(ec.SECP256R1())
     known = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
     made = (
