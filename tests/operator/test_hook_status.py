@@ -219,17 +219,28 @@ class TestSaying:
 
         played(story)
 
-    @pytest.mark.parametrize("how", ["gone", "conflict"])
-    def test_one_that_is_gone_is_forgotten(self, how):
+    def test_one_that_is_gone_is_forgotten(self):
         async def story(bench: Alone):
             seen = bench.hears()
             bench.status.trouble(bench.born(), Reason.HINDERED, "a quota")
-            if how == "gone":
-                bench.forget_hook()
-            else:
-                bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
+            bench.forget_hook()
             assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 0.0
             assert (bench.status._throttles, bench.status._troubles) == ({}, {})
+
+        played(story)
+
+    def test_where_others_write_at_the_same_time_it_is_said_again(self):
+        """A server that has tried five times in vain gives up. The hook lives, and so do its objects' troubles."""
+
+        async def story(bench: Alone):
+            seen = bench.hears()
+            bench.status.trouble(bench.born(), Reason.LEDGER_LOST, "it is gone")
+            bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
+            assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 1.0
+            bench.server.faults = lambda _: None
+            assert bench.status.frozen == 1
+            assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 0.0
+            assert (bench.said["message"], bench.said["troubled"]) == ("m", 1)
 
         played(story)
 

@@ -25,6 +25,7 @@ from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 
+AGAIN_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST, Reason.KIND_NOT_SERVED})
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
@@ -190,9 +191,11 @@ class HookStatus:
         try:
             client = self._cluster.client
             written = await client.patch(HOOKS.metadata_only(), patch, meta.name, subresource="status")
-        except (*errors.ABSENT, errors.Conflict):
+        except errors.ABSENT:
             self.forget(meta.uid)
             return 0.0
+        except errors.Conflict:
+            return AGAIN_S  # another one of that name is heard of by then, or it is said again
         throttle.note(news, rest, now)
         throttle.version = written.metadata.resource_version
         return 0.0
