@@ -258,6 +258,29 @@ class TestHold:
 
         played(story)
 
+    @pytest.mark.parametrize("how", [errors.Conflict, errors.Invalid])
+    @pytest.mark.parametrize("peer", [False, True])
+    def test_where_the_server_does_not_take_it_away_that_is_no_peers_work(self, how, peer):
+        """As a schema that wants the field: said and tried again, or its target never stops and nobody knows why."""
+
+        async def story(bench: Alone):
+            bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
+            made, adapter = of(bench.born(), hook={"hold": HOLD}), bench.watched.adapter
+
+            async def patch(*_of, **_how):
+                if peer:
+                    bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": None}}, MERGE)
+                raise how("PATCH", "spec.hold: Required value", status=422)
+
+            adapter._client.patch = patch
+            if peer:
+                assert await adapter.loosen(made) is True
+            else:
+                with pytest.raises(how, match="Required value"):
+                    await adapter.loosen(made)
+
+        played(story)
+
     @pytest.mark.parametrize(
         ("change", "loosened"),
         [

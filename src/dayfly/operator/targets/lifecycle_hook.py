@@ -188,7 +188,8 @@ class HookedTarget(Plain):
         try:
             await self._client.patch(self.resource, operations, target.name, target.namespace, style=Style.JSON)
         except (errors.Conflict, errors.Invalid):
-            pass  # done by a peer
+            if _at(await self.fields(run), hold) == _value(hold):
+                raise  # by no peer: the server does not take it away
         except errors.ABSENT as missing:
             await self.vouch(run, missing)
         return True
