@@ -253,3 +253,11 @@ def test_only_names_of_our_form_are_ours():
     names = ["", "dayfly", "dayfly/", "dayfly/1/run/fork", "dayfly/x/run/fork/00", "mine/1/run/fork/00"]
     assert [mark_of({"name": name}) for name in names] == [None] * len(names)
     assert mark_of({}) is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "?watch=1", "%2e%2e", "Box", "-box", "box-", "b" * 64, "ü"])
+def test_names_that_no_run_or_fork_can_have_are_not_ours(name):
+    """They are asked for at the server, and anybody may write them: of no name, all runs there are would be asked for."""
+    of = [("box", "f-web"), (name, "f-web"), ("box", name)]
+    assert [bool(mark_of({"name": Mark(1, *each).name(0)})) for each in of] == [True, False, False]
+    assert mark_of({"name": Mark(1, "b" * 63, "0").name(0)})

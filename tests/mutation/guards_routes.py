@@ -65,6 +65,13 @@ ROUTES: tuple[Guard, ...] = (
         f"{HOSTILE}TestMeshes::test_a_strangers_rule_with_a_name_like_ours_disturbs_nobody",
     ),
     guard(
+        "a stranger's rule under no run at all ends each sweep",
+        "execute/istio/rules.py",
+        "    if not all(map(_NAME.fullmatch, parts[2:4])):",
+        "    if False:",
+        f"{HOSTILE}TestMeshes::test_a_strangers_rule_under_no_run_at_all_ends_no_sweep",
+    ),
+    guard(
         "a run waits for rules that a stranger writes in its name",
         "operator/routes/weaver.py",
         "if within is None or each.metadata.namespace in within]",

@@ -14,6 +14,7 @@ from test_routes import play as play_routes
 from test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
+from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
 from dayfly.operator.routes.strands import MOST_WOVEN, concerned
 from dayfly.spec.lifecycle import Baseline
@@ -34,6 +35,25 @@ class TestMeshes:
             world.meshes.delete("x", "evil")
             world.delete("other")
             await ended(world)
+
+        meshed(story)
+
+    def test_a_strangers_rule_under_no_run_at_all_ends_no_sweep(self):
+        """Of a run that has no name the server would be asked for all runs, and its answer cannot be read as one."""
+
+        async def story(world: World) -> None:
+            world.namespace("evil")
+            await routed(world)
+            written = world.cluster.objects(DOCUMENTS.plural)[0]
+            world.delete()
+            await ended(world)
+            nobodys = {**WEB, "name": "dayfly/0000000000001//f-x/00"}
+            world.meshes.write("x", nobodys, namespace="evil", hosts=["x.example.org"])
+            meta = {key: written["metadata"][key] for key in ("name", "labels", "finalizers")}
+            world.ask("POST", DOCUMENTS.path(), {"metadata": meta, "spec": written["spec"]})
+            await world.until(lambda: not world.cluster.objects(DOCUMENTS.plural), "what no run came for to go", 150)
+            world.meshes.delete("x", "evil")
+            await gone(world)
 
         meshed(story)
 

@@ -17,8 +17,10 @@ MOST_MATCHES = 960
 LONGEST = 1024
 """Of a pattern, as Istio checks it."""
 _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
-# Anybody may write such a name in a VirtualService of theirs: what is no moment of ours is not turned into one.
+# Anybody may write such a name in a VirtualService of theirs: what is no moment of ours is not turned into one, and
+# under what is no name of ours nothing is asked for at the server.
 _BIRTH = re.compile("[0-9]{13}")
+_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Rule = dict[str, Any]
 
@@ -55,6 +57,8 @@ def mark_of(rule: Mapping[str, Any]) -> Mark | None:
     """Whose rule it is; None if it is none of ours."""
     parts = str(rule.get("name", "")).split("/")
     if len(parts) != 5 or f"{parts[0]}/" != PREFIX or not _BIRTH.fullmatch(parts[1]):
+        return None
+    if not all(map(_NAME.fullmatch, parts[2:4])):
         return None
     return Mark(int(parts[1]), parts[2], parts[3])
 
