@@ -12,6 +12,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.in_place import in_place
 from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -334,6 +335,29 @@ class TestTidying:
             return alone.there(), alone.there("services")
 
         assert played(story) == ([], [])
+
+    def test_one_that_may_not_be_taken_away_keeps_none_of_the_others(self):
+        """Rights may be taken back in one of its namespaces."""
+
+        async def story():
+            alone = Alone()
+            for name in ("f-1", "f-2"):
+                alone.deployment(name)
+                alone.service(name)
+            alone.look()
+            remove = alone.forks._forks.remove
+
+            async def refused(seen):
+                if seen.metadata.name == "f-1":
+                    raise errors.Forbidden("DELETE", "no", status=403)
+                return await remove(seen)
+
+            alone.forks._forks.remove = refused
+            with pytest.raises(errors.Forbidden):
+                await alone.forks.clear("box")
+            return alone.there(), alone.there("services")
+
+        assert played(story) == (["f-1"], [])
 
 
 class TestDoing:

@@ -257,3 +257,23 @@ class TestTidying:
             assert (bench.done, bench.woven) == (["removed"], [("box", set())])
 
         played(story)
+
+    def test_what_may_not_be_taken_away_keeps_none_of_the_rest(self):
+        """Rights may be taken back in one of its namespaces."""
+
+        async def story(bench: Bench):
+            route, routes = bench.route(), bench.caches.gateway.routes["httproutes"]
+            for name in ("r", "s"):
+                routes.put(msgspec.structs.replace(route, metadata=msgspec.structs.replace(route.metadata, name=name)))
+
+            async def refused(_kind: Any, seen: RouteObject) -> None:
+                if seen.metadata.name == "r":
+                    raise errors.Forbidden("DELETE", "no", status=403)
+                bench.done.append(seen.metadata.name)
+
+            bench.routes._routes.remove = refused
+            with pytest.raises(errors.Forbidden):
+                await bench.routes.clear("box")
+            assert (bench.done, bench.woven) == (["s"], [("box", set())])
+
+        played(story)

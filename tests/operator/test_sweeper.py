@@ -59,6 +59,37 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
     assert done == ([("routes", ""), ("forks", ""), ("pod", "b"), ("pod", "c")] if goes else [])
 
 
+async def test_what_the_server_refuses_of_a_run_that_is_gone_keeps_none_of_the_rest(monkeypatch):
+    """Rules in its name may stand where we have no rights, by anybody's hand; its pods hang on our finalizer."""
+    done: list[str] = []
+
+    async def refused(_run: str) -> None:
+        raise errors.Forbidden("PUT", "no", status=403)
+
+    async def orphan(_run: str, pod: SimpleNamespace) -> None:
+        done.append(pod.metadata.name)
+        if pod.metadata.name == "a":
+            raise errors.Invalid("PATCH", "neither", status=422)
+
+    async def forks(_run: str) -> None:
+        done.append("forks")
+
+    async def nothing(_run: str) -> None: ...
+
+    cluster = SimpleNamespace(
+        **dict.fromkeys(("forks", "services"), Cache()),
+        pods=Cache([pod("a", {}), pod("b", {})]),
+        gateway=SimpleNamespace(routes={}),
+        ledger=SimpleNamespace(get=lambda _run: None, fresh=nothing),
+    )
+    parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
+    sweeper = Sweeper(cluster, SimpleNamespace(), SimpleNamespace(), *parts)
+    monkeypatch.setattr(sweeper, "_orphan", orphan)
+    with pytest.raises(errors.Forbidden):
+        await sweeper.tidy(RUN)
+    assert done == ["forks", "a", "b"]
+
+
 @pytest.mark.parametrize("fault", [FrozenError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")])
 async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplog):
     """It would end the operator's process, and the next one's: it sweeps first of all."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.istio.rules import Mark
+from dayfly.kube import errors
 from dayfly.operator.routes import weaver
 from dayfly.operator.routes.weaver import Weaver
 
@@ -62,3 +63,18 @@ async def test_only_the_runs_own_that_no_route_is_for_are_taken_out(found, stays
     assert found.has_strays("box", stays, within) is bool(taken)
     await found.tidy("box", stays, within)
     assert done == taken
+
+
+async def test_one_that_may_not_be_changed_keeps_none_of_the_others(found):
+    """Of nobody else the collector takes the rules out."""
+    done = []
+
+    async def take_out(_run, each, fork=""):
+        done.append((each.metadata.name, fork))
+        if each.metadata.name == "a":
+            raise errors.Forbidden("PUT", "no", status=403)
+
+    found.take_out = take_out
+    with pytest.raises(errors.Forbidden):
+        await found.tidy("box", set())
+    assert done == [("a", "f-api"), ("a", "f-web"), ("b", "f-web")]

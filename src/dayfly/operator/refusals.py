@@ -2,6 +2,8 @@
 again. And how long one waits for what may pass by itself.
 """
 
+from collections.abc import Awaitable, Iterable
+
 from dayfly.kube import errors
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
@@ -17,6 +19,22 @@ HINDERED_AFTER, TROUBLED_AFTER = 3, 6
 def patience(error: Exception) -> int:
     """So many turns in a row have to fail by it until it is said."""
     return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
+
+
+async def all_done(parts: Iterable[Awaitable[object]]) -> None:
+    """Do one after the other, whatever the server refuses of those before: rights may be taken back in one namespace.
+
+    Raises:
+        errors.Refused: the first refusal, once all were tried.
+    """
+    first = None
+    for part in parts:
+        try:
+            await part
+        except errors.Refused as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class Refusals:

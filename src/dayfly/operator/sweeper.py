@@ -7,7 +7,7 @@ the cluster's own garbage collector has it too.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from dayfly.execute.fork.render import FORK_LABEL
@@ -19,6 +19,7 @@ from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
+from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.targets import Targets
@@ -89,11 +90,14 @@ class Sweeper:
             return
         if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
             return
-        await self._routes.clear(run)
-        await self._forks.clear(run)
+        await all_done(self._parts(run))
+
+    def _parts(self, run: str) -> Iterator[Awaitable[None]]:
+        yield self._routes.clear(run)
+        yield self._forks.clear(run)
         for pod in belonging(self._cluster.pods, run):
             if FORK_LABEL not in (pod.metadata.labels or {}):  # those of forks go with them
-                await self._orphan(run, pod)
+                yield self._orphan(run, pod)
 
     async def _orphan(self, run: str, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):

@@ -1,5 +1,7 @@
 """Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
 
+from itertools import chain
+
 import msgspec
 
 from dayfly.execute.fork import read
@@ -20,7 +22,7 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, kept_again
+from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
@@ -129,10 +131,8 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
-        for found in belonging(self._cluster.forks, run):
-            await self._forks.remove(found)
-        for each in belonging(self._cluster.services, run):
-            await self._forks.remove_service(each)
+        forks, services = belonging(self._cluster.forks, run), belonging(self._cluster.services, run)
+        await all_done(chain(map(self._forks.remove, forks), map(self._forks.remove_service, services)))
 
     # --- seeing -----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Collection, Iterator
 
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL
@@ -17,7 +17,7 @@ from dayfly.operator.cluster.caches import Cluster, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.refusals import kept_again
+from dayfly.operator.refusals import all_done, kept_again
 from dayfly.operator.routes.addresses import Addresses
 from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
@@ -355,10 +355,13 @@ class RouteReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
+        await all_done(self._parts(run, within))
+
+    def _parts(self, run: str, within: Collection[str] | None) -> Iterator[Awaitable[object]]:
         for kind in KINDS:
             for seen in belonging(self._cluster.gateway.routes[kind.plural], run):
-                await self._routes.remove(kind, seen)
-        await self._weaver.tidy(run, set(), within)
+                yield self._routes.remove(kind, seen)
+        yield self._weaver.tidy(run, set(), within)
 
     def _unstuck(self, run: RunObject, name: str, memory: RouteMemory) -> None:
         if memory.stuck.pop(name, None):

@@ -11,6 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owner
+from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.strands import Strand
 from dayfly.plan import words
@@ -81,9 +82,9 @@ class Weaver:
         `within` are the namespaces that the run has routes in: elsewhere somebody else writes in its name, where the
         operator may have no rights, and the run is not to wait for those.
         """
-        for seen in self._strays(run, stays, within):
-            for fork in sorted(_forks(seen, run) - stays):
-                await self.take_out(run, seen, fork)
+        strays = self._strays(run, stays, within)
+        every = ((seen, fork) for seen in strays for fork in sorted(_forks(seen, run) - stays))
+        await all_done(self.take_out(run, seen, fork) for seen, fork in every)
 
     def has_strays(self, run: str, stays: set[str], within: Collection[str] | None = None) -> bool:
         """Whether there are any."""
