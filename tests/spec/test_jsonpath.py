@@ -95,3 +95,10 @@ def test_a_regular_expression_may_take_any_time_so_only_a_process_of_its_own_may
         jsonpath.check(query, ("spec", "path"), regex=False)
     assert refused.value.keys == ("spec", "path")
     assert jsonpath.find(query, ["a" * 40 + "b"]) == []
+
+
+@pytest.mark.parametrize("query", ["$[1e3]", "$[0:1E2]", "$[?@.a[1e1]]", "$[?@.a == 1e999]"])
+def test_a_number_of_which_the_library_makes_none_is_refused_like_any_other_fault(query):
+    """It is other people's: whoever reads it is not to end of it."""
+    with pytest.raises(SpecError, match="is not a JSONPath query: it holds a number that"):
+        jsonpath.check(query)

@@ -32,6 +32,8 @@ def check(query: str, keys: Path = (), *, regex: bool = True) -> None:
         _compiled(query)
     except OverflowError:
         raise SpecError(f"{quote(query)} is not a JSONPath query: it holds a number that is too large", keys) from None
+    except ValueError:  # an index like 1e3, say
+        raise SpecError(f"{quote(query)} is not a JSONPath query: it holds a number that does not fit", keys) from None
     except Exception as fault:
         if not _is_librarys(fault):
             raise
