@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dayfly.execute.object.render import FINALIZER, Identity, name, release, render, rest
@@ -42,8 +42,9 @@ def test_inputs_stand_whole_at_their_places():
     [
         (b"3.5", "integer"), (b"true", "integer"), (b"", "integer"), (b"1e3", "integer"), (b"9223372036854775808", "integer"),
         (b"NaN", "number"), (b"Infinity", "number"), (b"x", "number"), (b"1", "boolean"), (b"yes", "boolean"),
-        (b"\xff", "string"), (b"[1]", "integer"),
+        (b"\xff", "string"), (b"[1]", "integer"), (b"9" * 400, "integer"), (b"9" * 400, "number"), (b"[" * 99_999, "number"),
     ],
+    ids=lambda each: each[:20],
 )  # fmt: skip
 def test_a_value_of_another_form_is_unfit(value, form):
     with pytest.raises(CannotRenderError, match=f"input v is no {form}") as caught:
@@ -113,6 +114,8 @@ def test_what_is_meant_to_rest_is_never_let_go(version, kind, spec):
     assert release(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
 
 
+@example(note="[" * 99_999)
+@example(note='{"replicas": 2147483648}')
 @given(
     note=st.one_of(
         st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists).map(json.dumps)
@@ -123,4 +126,4 @@ def test_a_note_that_was_edited_lets_nothing_else_happen(note):
     patch = release(manifest, {"metadata": {"uid": "u", "annotations": {"dayfly.dev/release": note}}})
     assert patch["spec"].keys() == {"replicas"}
     assert type(patch["spec"]["replicas"]) is int
-    assert patch["spec"]["replicas"] >= 0
+    assert 0 <= patch["spec"]["replicas"] < 2**31

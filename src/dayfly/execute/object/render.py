@@ -122,9 +122,9 @@ def release(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
         return None
     try:
         meant = json.loads(note)[held.field]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         meant = held.usual
-    if type(meant) is not type(held.usual) or (type(meant) is int and meant < 0):
+    if type(meant) is not type(held.usual) or not 0 <= meant < 2**31:
         meant = held.usual
     return {
         "metadata": {"uid": meta["uid"], "annotations": {RELEASE_ANNOTATION: None}},
@@ -143,13 +143,14 @@ def _read(value: bytes, placed: Placed) -> Any:
         return text
     try:
         found = json.loads(text.strip())
-    except ValueError:
+        is_finite = type(found) in (int, float) and math.isfinite(found)
+    except (ValueError, OverflowError, RecursionError):
         raise fault from None
     kind = type(found)
     fits = {
         "boolean": kind is bool,
         "integer": kind is int and -(2**63) <= found < 2**63,
-        "number": kind in (int, float) and math.isfinite(found),
+        "number": is_finite,
     }
     if not fits[placed.as_]:
         raise fault
