@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import sqlite3
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +50,22 @@ async def test_its_files_are_closed_with_it(machine):
             ledger.uids()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(closed._lock)
+
+
+async def test_a_proxy_that_the_last_server_left_ends_where_this_one_routes_nothing(machine):
+    """It would hold its ports for ever, and lead requests to where forks were."""
+    await machine.down()
+    folder = machine.home / "routing"
+    folder.mkdir()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = subprocess.Popen(["sleep", "60"], pass_fds=(lock.fileno(),))  # noqa: ASYNC220 - at once
+    try:
+        await machine.up()
+        await until(lambda: left.poll() is not None, seconds=5)
+    finally:
+        left.kill()
+        left.wait()
 
 
 async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):

@@ -50,6 +50,20 @@ def find() -> str:
     return shutil.which("envoy") or ""
 
 
+async def envoy_of(program: str, home: Path, forms: Forms) -> "Envoy | None":
+    """That of a home; without a program there is none, and one that a former server left ends.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    found = Envoy(program, home, forms)
+    if program:
+        return found
+    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+        await found.adopt()  # which ends one that was begun with another program
+    return None
+
+
 class Envoy:
     """Make it, `apply` what is wished for as often as that changes, `close` it.
 
@@ -88,7 +102,7 @@ class Envoy:
         if self._process is None and self._folder.is_dir():
             found = await asyncio.to_thread(holder, self._lock)
             if found and slurp(f"{self._folder}/form").decode(errors="replace") != self._form():
-                log.warning("the Envoy (process %d) of another release ends", found)
+                log.warning("the Envoy (process %d) that a server of another form or release left ends", found)
                 await Process(found, child=False, ended=nobody).end()
             elif found:
                 self._token = slurp(f"{self._folder}/token").decode(errors="replace")

@@ -16,7 +16,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.beginning import isolation, open_ledgers, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.envoy import Envoy
+from dayfly.embedded.envoy import envoy_of
 from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
@@ -136,7 +136,7 @@ class EmbeddedHost:
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
-        runs, routing = Runs(reader, baselines, ports), Routing(Envoy(proxy, home, forms) if proxy else None, baselines)
+        runs, routing = Runs(reader, baselines, ports), Routing(await envoy_of(proxy, home, forms), baselines)
         states = StateDoor(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
