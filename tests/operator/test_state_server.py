@@ -137,8 +137,9 @@ class Port:
         monkeypatch.setattr(state_server, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
         monkeypatch.setattr(state_server, "certify", lambda _context, names: self.certified.append(names))
         monkeypatch.setattr(
-            state_server, "web", SimpleNamespace(ServerRunner=lambda _: self, TCPSite=lambda *_, **__: self)
+            state_server, "web", SimpleNamespace(ServerRunner=lambda _: self, SockSite=lambda *_, **__: self)
         )
+        monkeypatch.setattr(state_server, "BoundedSocket", lambda _port: None)
         monkeypatch.setattr(authority, "leaf", lambda _known, names: (asyncio.get_running_loop().time(), names))
 
     async def names(self) -> list[str]:

@@ -1,8 +1,10 @@
 """What a connection may cost before it makes sense: whoever reaches the port may open one, and say nothing."""
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -14,32 +16,77 @@ MOST, MOST_OF_ONE = 512, 32
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
+class BoundedSocket(socket.socket):
+    """Listens at a port of all addresses, with so many connections, in all and from one address.
+
+    They count from their first moment to their last: the server hears of one only when its TLS has begun.
+    """
+
+    def __init__(self, port: int) -> None:
+        """Bind it.
+
+        Raises:
+            OSError: the port cannot be had.
+        """
+        both = socket.has_dualstack_ipv6()
+        super().__init__(socket.AF_INET6 if both else socket.AF_INET, socket.SOCK_STREAM)
+        self._of: Counter[str] = Counter()
+        try:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if both:
+                self.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            self.bind(("", port))
+        except OSError:
+            self.close()
+            raise
+
+    def accept(self) -> tuple[socket.socket, tuple[object, ...]]:
+        """The next connection.
+
+        Raises:
+            ConnectionAbortedError: it was one too many. The loop takes that as it takes one that has gone by itself.
+        """
+        taken, address = super().accept()
+        peer = str(address[0])
+        if self._of.total() >= MOST or self._of[peer] >= MOST_OF_ONE:
+            taken.close()
+            raise ConnectionAbortedError
+        self._of[peer] += 1
+        return _Connection(taken, partial(self._gone, peer)), address
+
+    def _gone(self, peer: str) -> None:
+        self._of[peer] -= 1
+        self._of += Counter()  # those of whom there is none are forgotten
+
+
+class _Connection(socket.socket):
+    """One that was taken. `gone` is called once, when it is closed."""
+
+    def __init__(self, taken: socket.socket, gone: Callable[[], None]) -> None:
+        super().__init__(fileno=taken.detach())
+        self._gone: Callable[[], None] | None = gone
+
+    def close(self) -> None:
+        super().close()
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+
+
 class BoundedServer(web.Server):
-    """The library's server with so many connections, in all and from one address, and none that is silent for long."""
+    """The library's server with no connection that is silent for long."""
 
     def __init__(self, answering: Answering) -> None:
         super().__init__(self._answer, access_log=None, keepalive_timeout=HEAD_S)
         self._answering = answering
-        self._peers: dict[RequestHandler, str] = {}
-        self._of: Counter[str] = Counter()
         self._timers: dict[RequestHandler, asyncio.TimerHandle] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        peer = str((transport.get_extra_info("peername") or ("",))[0])
-        self._peers[handler] = peer
-        self._of[peer] += 1
-        if len(self._peers) > MOST or self._of[peer] > MOST_OF_ONE:
-            transport.abort()
-        else:
-            self._wait(handler)
+        self._wait(handler)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         self._wait_no_more(handler)
-        peer = self._peers.pop(handler, None)
-        if peer is not None:
-            self._of[peer] -= 1
-            self._of += Counter()  # those of whom there is none are forgotten
         super().connection_lost(handler, exc)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -47,7 +94,7 @@ class BoundedServer(web.Server):
         try:
             return await self._answering(request)
         finally:
-            if request.protocol in self._peers:
+            if request.protocol in self.connections:
                 self._wait(request.protocol)
 
     def _wait(self, handler: RequestHandler) -> None:

@@ -17,7 +17,7 @@ from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import BUSY, MAX_LOCK, Service
 from dayfly.kube import errors
 from dayfly.operator.states import authority
-from dayfly.operator.states.bounded_server import BoundedServer
+from dayfly.operator.states.bounded_server import BoundedServer, BoundedSocket
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.operator.states.state_secrets import StateSecrets
 
@@ -81,7 +81,7 @@ async def _listening(app: "_App", port: int, context: ssl.SSLContext) -> web.Ser
     runner = web.ServerRunner(BoundedServer(app.handle))
     await runner.setup()
     try:
-        await web.TCPSite(runner, None, port, ssl_context=context).start()
+        await web.SockSite(runner, BoundedSocket(port), ssl_context=context).start()
     except OSError:
         await runner.cleanup()
         raise
