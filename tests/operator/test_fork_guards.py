@@ -18,7 +18,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, Objection, Running, Waiting
 from dayfly.spec.run import State
-from kube.fake import run
+from kube.fake import Refusal, run
 
 
 def played(story):
@@ -139,6 +139,26 @@ class TestFollowing:
         assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "web:1"
         assert found["metadata"]["annotations"][FORM_ANNOTATION] == fresh_form(alone)
         assert found["spec"]["replicas"] == 1
+
+    @pytest.mark.parametrize("what", ["services", "deployments"])
+    def test_it_does_though_what_is_left_of_others_may_not_be_taken_away(self, what):
+        """Rights may be taken back in one of the namespaces that the sandbox had forks in."""
+
+        async def story():
+            alone = Alone()
+            alone.claimed(alone.deployment(replicas=1, form="of before")["metadata"]["uid"])
+            alone.service()
+            for name in ("f-1", "f-2"):
+                alone.deployment(name) if what == "deployments" else alone.service(name)
+            alone.look()
+            alone.server.refuses = lambda request: (
+                Refusal(403, "no") if request.method == "DELETE" and request.path.endswith("/f-1") else None
+            )
+            with pytest.raises(errors.Forbidden):
+                await alone.keep()
+            return alone.now()["metadata"]["annotations"][FORM_ANNOTATION] == fresh_form(alone), alone.there(what)
+
+        assert played(story) == (True, ["f-1", OWN])
 
     def test_one_that_nobody_has_claimed_gets_no_pods(self):
         async def story():

@@ -1,5 +1,6 @@
 """Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
 
+from collections.abc import Awaitable, Iterator
 from itertools import chain
 
 import msgspec
@@ -115,15 +116,18 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
+        await all_done(self._parts(run, plan, sight))
+
+    def _parts(self, run: RunObject, plan: Plan, sight: ForkSight) -> Iterator[Awaitable[None]]:
         wished = _forks(plan) if run.ledger.closed is None else {}
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
-        await self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
+        yield self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
         for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
-                await self._follow(run, plan, wished[name], seen, sight.memory)
+                yield self._follow(run, plan, wished[name], seen, sight.memory)
 
     async def clear(self, run: str) -> None:
         """The run is over, or gone: take away what is left of its forks.
@@ -247,10 +251,11 @@ class ForkReconciler:
             if found.metadata.name not in coming and found.metadata.uid not in refs
         ]
         if (unwanted or left) and await self._is_newest(run):
-            for each in unwanted:
-                self._look_again_unless(await self._forks.remove_service(each), run)
-            for found in left:
-                self._look_again_unless(await self._forks.remove(found), run)
+            removals = chain(map(self._forks.remove_service, unwanted), map(self._forks.remove, left))
+            await all_done(self._take_away(each, run) for each in removals)
+
+    async def _take_away(self, removal: Awaitable[bool], run: RunObject) -> None:
+        self._look_again_unless(await removal, run)
 
     def _look_again_unless(self, done: bool, run: RunObject) -> None:
         """Whoever met another version than was seen may be told of nothing that is new."""
