@@ -241,6 +241,13 @@ def test_what_dayfly_has_written_last_is_known_by_who_has_written():
     assert written(Write("kubectl", "1970-01-01T00:00:09Z")) == written() == 0
 
 
+@pytest.mark.parametrize("time", ["10000-01-01T13:59:59Z", "x", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_of_writing_that_cannot_be_read_is_none_that_has_been(time):
+    """Whoever may write one may say of it what Dayfly has written; a server keeps 14 hours more than Python has."""
+    forged = WrittenMeta(name="v", namespace=NS, managed_fields=[Write("dayfly", time)])
+    assert written_at(VirtualService(forged)) > 1 << 50
+
+
 def test_whether_it_is_ours_or_left_alone_is_said_on_it():
     plain = VirtualService(WrittenMeta(name="v", namespace=NS))
     assert (plain.is_ours, plain.is_left_alone) == (False, False)

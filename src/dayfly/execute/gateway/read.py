@@ -79,10 +79,10 @@ def accepting(route: RouteObject) -> dict[tuple[str, ...], Parent]:
 def taken_at(ours: RouteObject) -> int:
     """When the last of its Gateways has taken a route, in unix milliseconds; 0 if none says."""
     found = (parent.find("Accepted") for parent in ours.status.parents or ())
-    return max((_moment(each.last_transition_time) for each in found if each is not None), default=0)
+    return max((moment(each.last_transition_time) for each in found if each is not None), default=0)
 
 
-def _moment(text: str | None) -> int:
+def moment(text: str | None) -> int:
     """As the server keeps it, it need not be a time that can be read: then it is one that never comes."""
     try:
         return milliseconds(text)

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dayfly.execute.gateway.read import moment
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.execute.pod.names import GROUP
-from dayfly.execute.pod.read import milliseconds
 from dayfly.kube.objects import AnnotatedMeta, Slim
 
 SHARED_LABEL = f"{GROUP}/mesh"
@@ -109,4 +109,4 @@ def in_order(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
 def written_at(seen: VirtualService) -> int:
     """When Dayfly has last changed it, in unix milliseconds; 0 if it has not, as far as the server knows."""
     ours = (each.time for each in seen.metadata.managed_fields or () if each.manager == _MANAGER)
-    return max((milliseconds(time) for time in ours), default=0)
+    return max(map(moment, ours), default=0)
