@@ -16,6 +16,7 @@ from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
+from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes import previews
@@ -25,7 +26,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, Waiting
 from dayfly.spec.lifecycle import Kind, Preview, Unit
 from dayfly.spec.run import Request
-from kube.fake import Fault, Harm, run
+from kube.fake import Fault, Harm, Refusal, run
 
 EDGE = Edge("edges", "edge", "example.com", "https")
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
@@ -290,6 +291,27 @@ class TestKeeping:
             bench.run = msgspec.structs.replace(bench.run, ledger=closed)
             await bench.kept()
             assert bench.shown() is None
+
+        played(story)
+
+    def test_one_that_may_not_be_taken_away_keeps_none_of_the_others(self):
+        """Each lies in the namespace of its Service, where our rights may be taken back."""
+
+        async def story(bench: Bench):
+            bench.hears()
+            await bench.kept()
+            one = bench.shown()
+            assert one is not None
+            for name in ("a", "b"):
+                meta = {key: one["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+                bench.ask("POST", ROUTES, {"metadata": {**meta, "name": name}, "spec": one["spec"]})
+            bench.hears()
+            bench.server.refuses = lambda request: (
+                Refusal(403, "no") if request.method == "DELETE" and request.path.endswith("/a") else None
+            )
+            with pytest.raises(errors.Forbidden):
+                await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
+            assert [each["metadata"]["name"] for each in bench.server.objects("httproutes")] == ["a"]
 
         played(story)
 

@@ -15,7 +15,7 @@ from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, kept_again
+from dayfly.operator.refusals import KEPT_AGAIN_S, all_done, kept_again
 from dayfly.operator.routes.led_keys import LedKeys
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -131,9 +131,8 @@ class Previews:
             else:
                 if memory.stuck.pop(step.id, None):
                     self._cluster.queue.add(run.metadata.name)
-        for each in self.seen(run):
-            if each.metadata.name not in names and owned(each.metadata, run):
-                await self._routes.remove(HTTP_ROUTES, each)
+        unwanted = (each for each in self.seen(run) if each.metadata.name not in names and owned(each.metadata, run))
+        await all_done(self._routes.remove(HTTP_ROUTES, each) for each in unwanted)
 
     def _stuck(self, run: RunObject, name: str, said: Objection, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
