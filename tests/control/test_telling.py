@@ -73,10 +73,14 @@ class World:
         record = await self.store.of("other").write(lambda rows: records.save(rows, record))
         await self.app.state.sync.tell(record)
 
+    async def arrived(self):
+        """What hosts say has been heard."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+
     async def told(self):
         """One round, and all that comes of it as long as nobody keeps us waiting."""
-        for _ in range(4):
-            await asyncio.sleep(0)  # what hosts say arrives
+        await self.arrived()
         await self.telling.round()
         await self.telling.looked()
         async with asyncio.timeout(20):
@@ -287,6 +291,28 @@ async def test_a_cluster_that_does_not_answer_holds_up_no_other(world, monkeypat
     assert list(world.telling._looks) == [("other", "far")], "it is still being asked"
     await asyncio.wait_for(asyncio.gather(*world.telling._sending.tasks.values()), 5)
     assert [each[0] for each in world.heard] == ["sb1"]
+
+
+async def test_what_changes_while_its_cluster_is_slow_to_answer_is_told_once_it_has(world, monkeypatch):
+    """Nothing else happens after that, so nobody would look again."""
+    for name in ("sb1", "sb2"):
+        await world.put(name)
+        world.say(name, Reason.RESOURCES_PENDING)
+    assert await world.told() == []
+    slow, real = asyncio.Event(), Sandboxes.told
+
+    async def told(self, found):
+        await slow.wait()
+        return await real(self, found)
+
+    monkeypatch.setattr(Sandboxes, "told", told)
+    for name, ready in (("sb1", False), ("sb2", True)):
+        world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
+        await world.arrived()
+        await world.telling.round()
+    slow.set()
+    await world.telling.looked()
+    assert [each[:2] for each in await world.told()] == [("sb2", "ready")]
 
 
 def telling_of(uid, seq):

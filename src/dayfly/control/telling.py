@@ -118,9 +118,11 @@ class Telling:
             seen = entry.revision, self._version(entry)
             if self._seen.get(entry.uid) != seen or self._again.get(entry.uid, now + 1) <= now:
                 changed[entry.org, entry.cluster][entry.uid] = seen
-        for key in changed.keys() - self._looks.keys():
+        # Of a cluster that is being looked at it is to be seen later what has changed meanwhile.
+        late = changed.keys() & self._looks.keys()
+        for key in changed.keys() - late:
             self._looks[key] = asyncio.create_task(self._look(key, changed[key]), name="events look")
-        self._stamp = stamp
+        self._stamp = None if late else stamp
 
     async def looked(self) -> None:
         """Wait for what the last round has begun to look at."""
