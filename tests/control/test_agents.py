@@ -15,6 +15,7 @@ from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
 from dayfly.control.group_records import GroupRecord
+from dayfly.control.picture import NOTHING_YET
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.control.tokens import ClusterCaller
@@ -301,3 +302,30 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_a_cluster_that_was_removed_and_added_again_is_another_one(replica, store):
+    """Nobody has looked in between: what the first one has said, and in which session, is not of the second."""
+    for previous in range(2):
+        await replica.open(previous=previous)
+    inventory = wire.encode(wire.Inventory(session=2, process="p", number=0, runs=(wire.Standing(uid="u", seq=3),)))
+    await replica.ask("east", "POST", "messages", {"session": 2, "first": 1, "messages": [inventory.decode()] * 3})
+    await replica.agents._look()
+    links = replica.app.state.sync._links
+    first = links.of(ORG, "east")
+
+    def anew(rows: Any) -> None:
+        rows.execute(rows.delete(clusters).where(clusters.c.name == "east"))
+        rows.insert(clusters, {"name": "east", "created_at": 2, "agent": True})
+
+    await store.of(ORG).write(anew)
+    replica.agents._now = lambda: 2_000
+    await replica.open()
+    await replica.agents._look()
+    second = links.of(ORG, "east")
+    assert second is not first
+    replica.agents._hosts[ORG, "east"]._process = second._process
+    said = wire.Inventory(session=1, process="session-1", number=0, runs=(wire.Standing(uid="v", seq=4),))
+    await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
+    await replica.agents._look()
+    assert (second.picture.session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)

@@ -180,15 +180,17 @@ class Agents:
             self._all_at = asyncio.get_running_loop().time() + LOOK_S
             found = await self._store.everywhere().read(mailbox.roster)
             for gone in self._hosts.keys() - {(each.org, each.cluster) for each in found}:
-                del self._hosts[gone]
-                self._links.remove(*gone)
-                self._wake(gone)
+                self._forget(gone)
         for standing in found:
             await self._heed(standing)
 
     async def _heed(self, standing: Standing) -> None:
         key = standing.org, standing.cluster
         host = self._hosts.get(key)
+        if host is not None and host.standing.created_at not in (0, standing.created_at):
+            # Removed, and added again before anybody looked: of this one nothing is known.
+            self._forget(key)
+            host = None
         if host is None:
             host = self._meet(standing)
         before, host.standing = host.standing, standing
@@ -201,6 +203,11 @@ class Agents:
         host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
         self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, host.number_of))
         return host
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        del self._hosts[key]
+        self._links.remove(*key)
+        self._wake(key)
 
     async def _hear(self, host: AgentHost) -> None:
         at = host.standing

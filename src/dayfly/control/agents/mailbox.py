@@ -52,6 +52,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     version: str = ""
     frozen: str = ""
+    created_at: int = 0
+    """0 before the first contact. Another one is of another cluster, which had the name before."""
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
@@ -378,4 +380,5 @@ def _standing(row: Row[Any]) -> Standing:
         namespace=row.namespace,
         version=row.version,
         frozen=_why(row),
+        created_at=row.created_at,
     )
