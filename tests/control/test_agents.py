@@ -329,3 +329,16 @@ async def test_a_cluster_that_was_removed_and_added_again_is_another_one(replica
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
     await replica.agents._look()
     assert (second.picture.session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)
+
+
+async def test_what_one_host_says_too_deeply_nested_keeps_nobody_from_being_heard(replica):
+    for token in ("east", "west"):
+        await replica.open(token)
+    await replica.agents._look()
+    deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
+    await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [deep]})
+    hello = wire.encode(wire.Adrift()).decode()
+    await replica.ask("west", "POST", "messages", {"session": 1, "first": 1, "messages": [hello]})
+    replica.agents._all_at = 0.0
+    await replica.agents._look()
+    assert [replica.agents._hosts[ORG, each].read for each in ("east", "west")] == [1, 1]

@@ -103,7 +103,7 @@ class AgentHost:
         """The host has said this, in that session."""
         try:
             message = wire.read_to_control(body.encode())
-        except msgspec.DecodeError as fault:
+        except (msgspec.DecodeError, RecursionError) as fault:
             # One with a newer Dayfly, perhaps: what was lost is asked for again.
             log.warning("the operator of cluster %s says what is not understood: %s", self.standing.cluster, fault)
             return
