@@ -342,3 +342,12 @@ async def test_what_one_host_says_too_deeply_nested_keeps_nobody_from_being_hear
     replica.agents._all_at = 0.0
     await replica.agents._look()
     assert [replica.agents._hosts[ORG, each].read for each in ("east", "west")] == [1, 1]
+
+
+@pytest.mark.parametrize("field", ["previous", "number"])
+async def test_no_number_that_no_column_holds_keeps_a_frozen_cluster_from_being_thawed(replica, store, field):
+    await replica.open()
+    opening = Opening(**{"cluster_uid": "u-east", "previous": 1, field: 1 << 64, "digest": "d"})
+    status, answer, _ = await replica.ask("east", "POST", "session", opening)
+    assert (status, "error" in answer) == (400, True)
+    assert (await replica.open(previous=1))["session"] == 2

@@ -49,6 +49,8 @@ MAX_BODY_BYTES = 8 << 20
 MOST_RUNS = 20_000
 # Of the column; UUIDs have 36.
 LONGEST_UID = 64
+# Of sessions and messages. Whoever thaws a cluster takes over its numbers, and goes on counting.
+MOST_COUNTED = 1 << 53
 
 log = logging.getLogger(__name__)
 
@@ -249,6 +251,8 @@ class Agents:
         said = (asks.cluster_uid, asks.version, asks.namespaces.get(who.org, ""))
         if len(asks.cluster_uid) > LONGEST_UID or "\0" in "".join(said):
             raise ApiError(400, f"a cluster's UID has at most {LONGEST_UID} characters, and no word a NUL")
+        if max(asks.previous, asks.number) > MOST_COUNTED:
+            raise ApiError(400, "nobody has begun so many sessions, nor sent so many messages")
         if len(asks.runs) > MOST_RUNS:
             asks = msgspec.structs.replace(asks, runs=asks.runs[:MOST_RUNS])
         found = await self._ask(who, lambda rows: mailbox.open_session(rows, who.cluster, asks, self._now()))
