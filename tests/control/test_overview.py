@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 
 import msgspec
+import pytest
 
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
-from dayfly.control.link import Link
+from dayfly.control.link import HostFailedError, Link
 from dayfly.control.mute import Mute
 from dayfly.control.tables import ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
@@ -321,19 +322,25 @@ async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_
         assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
 
 
-def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(client, host, monkeypatch):
+@pytest.mark.parametrize(
+    "fault", [HostUnavailableError("it does not answer"), HostFailedError("disk"), RefusedError("no such question")]
+)
+def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(client, host, monkeypatch, fault):
     """One cluster of several; what only it could tell of is told the next time."""
     ended(client, host, "lost", given_up="its machine burnt")
     client.put("sandboxes/sb1", wishes.empty())
     (uid,) = host.offers
-    host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1")
+    bad = unit("db", "preStart", "failed", message="exit 1", started_at=5)
+    host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1", units=(bad,))
 
     async def away(_self, _uid):
-        raise HostUnavailableError("it does not answer")
+        raise fault
 
     with monkeypatch.context() as gone:
         gone.setattr(Link, "history", away)
+        gone.setattr(Link, "logs", away)
         assert [each["kind"] for each in client.get("attention")] == ["failed"]
+        assert client.get("sandboxes/sb1/why")["because"][0]["subject"] == "db"
     assert [each["kind"] for each in client.get("attention")] == ["failed", "abandoned"]
 
 

@@ -33,13 +33,17 @@ ANSWER_S = 20.0
 # Where the answer can go without: a cluster that went away a moment ago holds nobody up for longer.
 COURTESY_S = 3.0
 
-A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
-
-log = logging.getLogger(__name__)
-
 
 class HostFailedError(Exception):
     """The host has a defect; its own log has the details."""
+
+
+NO_ANSWER = (HostUnavailableError, HostFailedError, RefusedError)
+"""What a question may come to instead of an answer: for whoever can tell all else without."""
+
+A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
+
+log = logging.getLogger(__name__)
 
 
 class Link:

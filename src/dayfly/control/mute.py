@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from dayfly.control.link import NO_ANSWER
 from dayfly.plan.why import ended_logs, mute
-from dayfly.spec.wire import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -64,7 +64,7 @@ async def _learn(known: dict[str, _Known], uid: str, ask: Ask, attempts: dict[st
     try:
         async with asyncio.timeout(PATIENCE_S):
             logs = list(await ask())
-    except (TimeoutError, HostUnavailableError):
+    except (TimeoutError, *NO_ANSWER):
         return
     newest = {info.unit: info.attempt for info in logs if info.sealed}
     if attempts.items() <= newest.items():

@@ -19,12 +19,12 @@ from dayfly.control import attention, audit, auth, records, shelves, traces
 from dayfly.control.attention import Box, Concern, Quiet
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
+from dayfly.control.link import NO_ANSWER
 from dayfly.control.mute import Mute
 from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.wire import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -132,8 +132,8 @@ class Overview:
             for name, row in rows:
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
-                    # A host that goes away just now is asked again the next time; all else can be told.
-                    with contextlib.suppress(HostUnavailableError):
+                    # A host that does not say is asked again the next time; all else can be told.
+                    with contextlib.suppress(*NO_ANSWER):
                         history = await link.history(row.uid) if report.abandon else ()
                         known[row.uid] = attention.given_up(name, report, history, row.uid) if report.abandon else None
 

@@ -16,13 +16,14 @@ import msgspec
 from dayfly.control import auth
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import flag, moment, rfc3339, serve, wait_seconds, whole_number
+from dayfly.control.link import NO_ANSWER
 from dayfly.control.picture import NOTHING_YET
 from dayfly.control.scopes import WHOLE
 from dayfly.plan.why import mute, why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
-from dayfly.spec.wire import HostSilentError, HostUnavailableError
+from dayfly.spec.wire import HostSilentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -259,7 +260,7 @@ class Reports:
         """The units whose last attempt has ended and printed nothing, as far as their host tells."""
         try:
             return mute(await self._logs(subject))
-        except HostUnavailableError:
+        except NO_ANSWER:
             return set()
 
     async def _piece(
