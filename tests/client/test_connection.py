@@ -77,6 +77,27 @@ def test_what_is_no_answer_is_said_and_kept_apart_from_what_never_arrived(connec
     assert refused.value.sent
 
 
+DEEP = b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+
+
+@pytest.mark.parametrize("body", [b'{"name": "\xe9"}', b'{"name": 1}', b"<html>", DEEP])
+def test_what_no_dayfly_says_is_said_whatever_it_is(connect, body):
+    """As of another program at that address, or of a newer server: at once, for it says the same the next time."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+    patient = Retry(patience=60)
+    with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
+        connect(url, KEY, retries=patient).sandboxes.get("sb1")
+    event = b"event: changed\ndata: " + body + b"\n\n"
+    with answering(head % len(event) + event) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
+        next(connect(url, KEY, retries=patient).sandboxes.follow())
+
+
+def test_a_refusal_that_is_no_dayflys_is_one_still(connect):
+    head = b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n" % len(DEEP)
+    with answering(head + DEEP) as (url, _), pytest.raises(RefusedError, match="without giving a reason"):
+        connect(url, KEY, retries=NEVER).sandboxes.get("sb1")
+
+
 def test_the_key_goes_to_nobody_else(connect):
     with answering(LIST) as (other, asked):
         moved = f"HTTP/1.1 302 Found\r\nlocation: {other}/x\r\ncontent-length: 2\r\n\r\n{{}}".encode()

@@ -97,12 +97,14 @@ class UnreachableError(DayflyError):
     Attributes:
         sent: Whether the request may have reached a server: then nobody knows whether it was carried out.
         stale: Whether it was a connection kept open that ended without a word, as idle ones do.
+        strange: Whether it has answered, with what this client does not understand: it would do so again.
     """
 
     def __init__(self, message: str, advice: str = "", *, sent: bool = False) -> None:
         super().__init__(Exit.NO_SERVER, message, advice)
         self.sent = sent
         self.stale = False
+        self.strange = False
 
 
 class WaitTimeoutError(DayflyError, TimeoutError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -114,10 +113,10 @@ class Follower(Generic[T]):
         self._last = event.id or self._last
         match event.kind:
             case "changed":
-                name = msgspec.json.decode(event.data, type=_Named).name
-                return self._book.changed(name, msgspec.json.decode(event.data, type=self._form))
+                name = self._speaker.taken_in(_Named, event.data).name
+                return self._book.changed(name, self._speaker.taken_in(self._form, event.data))
             case "deleted":
-                return self._book.deleted(json.loads(event.data)["name"])
+                return self._book.deleted(self._speaker.taken_in(_Named, event.data).name)
             case "reset":
                 self._book.again()
             case "synced":
@@ -143,8 +142,10 @@ class Follower(Generic[T]):
         """Wait a little before the next try.
 
         Raises:
-            UnreachableError: it has been away for too long.
+            UnreachableError: it has been away for too long, or would say the same again.
         """
+        if fault.strange:
+            raise fault
         if self._stream and fault.sent and not self._heard and not self._last:
             self._stream = ""  # it takes the request, and nothing of the stream gets here
             return

@@ -26,6 +26,7 @@ T = TypeVar("T")
 _KEPT = 8
 """How many connections are kept open for the next request."""
 _SAFE = ("GET", "PUT", "DELETE")
+_MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REFUSED = 300
 """A redirection is not followed: the key is for this server alone."""
 
@@ -91,13 +92,21 @@ class Speaker:
         data = None if body is None else json.dumps(body).encode()
         safe = method in _SAFE if idempotent is None else idempotent
         response = await self._patiently(method, target, data, safe=safe, longer=longer, patience=patience)
+        return self.taken_in(form, response.body or b"{}")
+
+    def taken_in(self, form: type[T], data: bytes) -> T:
+        """What the server has said, in that form.
+
+        Raises:
+            UnreachableError: it has none.
+        """
         try:
-            return msgspec.json.decode(response.body or b"{}", type=form)
-        except msgspec.DecodeError as fault:
-            raise UnreachableError(
-                f"the server at {self.address.url} answers what this client does not understand ({fault})",
-                "it may be of another release",
-            ) from None
+            return msgspec.json.decode(data, type=form)
+        except _MEANS_NOTHING as fault:
+            message = f"the server at {self.address.url} answers what this client does not understand ({fault})"
+            strange = UnreachableError(message, "it may be of another release")
+        strange.strange = True
+        raise strange
 
     async def stream(self, path: str, headers: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         """A body as it comes, once; `silence` is how many seconds may go by without a piece of it.
@@ -183,7 +192,7 @@ class Speaker:
         try:
             content = json.loads(response.body)
             message, number = content["error"], content.get("requestId", "")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             message, number = f"the server answered {response.status} without giving a reason", ""
         fault = refusal(response.status, str(message), str(number))
         fault.again_in = retry.after(response.headers.get("retry-after"))
