@@ -104,6 +104,15 @@ def test_what_a_script_wrote_cannot_drive_the_terminal():
     assert "\x1b" not in text
 
 
+@pytest.mark.parametrize("height", [2, 24])
+def test_what_a_cluster_calls_its_units_and_reasons_cannot_either(height: int):
+    """What an agent says reaches everybody who looks, and the picture goes to the terminal as it is."""
+    units = [unit(f"a{number}\x1b]0;title\x07", "running") for number in range(3)]
+    text = draw(report(*units, reason="Ready\x1b[2J"), height=height)
+    assert "Ready\\x1b[2J" in text
+    assert text.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize("count", [0, 1, 5, 256])
 @pytest.mark.parametrize("height", [2, 3, 24])
 def test_any_run_fits_any_terminal(count: int, height: int):

@@ -59,7 +59,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
         if _count(shown, folded) <= room:
             break
         folded.add(state)
-    lines = [Line(cut(heading, width), "bold")]
+    lines = [Line(cut(plain(heading), width), "bold")]
     if not folded:
         lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
     else:
@@ -122,9 +122,9 @@ def _crowded(units: list[Unit], folded: set[str], now: int, width: int, *, unico
 
 def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) -> Line:
     state = unit["state"]
-    names = max(len(other["id"]) for other in all_)
+    names = max(len(plain(other["id"])) for other in all_)
     times = max(len(lasted(other, now)) for other in all_)
-    columns = [_head(state, unicode=unicode), f"{unit['id']:<{names}}"]
+    columns = [_head(state, unicode=unicode), f"{plain(unit['id']):<{names}}"]
     if times:
         columns.append(f"{lasted(unit, now):>{times}}")
     text = "  ".join([*columns, plain(_remark(unit))])
