@@ -162,6 +162,21 @@ def test_what_is_wrong_has_its_place(dayfly, tmp_path, server):
     assert server.get("sandboxes") == []
 
 
+def test_a_folder_that_cannot_be_read_is_said_as_a_file_is(dayfly, tmp_path, monkeypatch):
+    def refuse(_self):
+        raise PermissionError(13, "Permission denied")
+
+    for method in ("iterdir", "is_dir"):
+        with monkeypatch.context() as closed:
+            closed.setattr(type(tmp_path), method, refuse)
+            with pytest.raises(DayflyError, match="permission denied; give -f") as wrong:
+                dayfly.apply(tmp_path)
+        assert wrong.value.code is Exit.USAGE
+    for name, why in (("a" * 300, "file name too long"), ("a\0b", "cannot be read")):
+        with pytest.raises(DayflyError, match=why):
+            dayfly.apply(name)
+
+
 def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_path):
     (tmp_path / "b.yaml").write_text(
         "name: db@1.0.0\nspec: {create: [{name: make, script: '#!/bin/sh'}]}\n---\n"

@@ -205,9 +205,12 @@ def _described(wish: Wish, file: str) -> Wish:
 
 def expand(path: str) -> list[str]:
     """The files that are meant: those of a folder, or the one itself."""
-    if path == STANDARD_INPUT or not Path(path).is_dir():
-        return [path]
-    names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
+    try:
+        if path == STANDARD_INPUT or not Path(path).is_dir():
+            return [path]
+        names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
+    except OSError as fault:
+        raise _unreadable(path, fault) from None
     if not names:
         raise DayflyError(
             Exit.USAGE, f"{path}: no {', '.join(ENDINGS)} file in this folder", "name the files themselves"
@@ -222,9 +225,13 @@ def read(path: str) -> bytes:
             return sys.stdin.buffer.read(text.MAX_BYTES + 1)
         with Path(path).open("rb") as source:
             return source.read(text.MAX_BYTES + 1)
-    except OSError as fault:
-        reason = (fault.strerror or "cannot be read").lower()
-        raise DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read") from None
+    except (OSError, ValueError) as fault:  # with a zero byte in it, it is no name of a file
+        raise _unreadable(path, fault) from None
+
+
+def _unreadable(path: str, fault: OSError | ValueError) -> DayflyError:
+    reason = (getattr(fault, "strerror", None) or "cannot be read").lower()
+    return DayflyError(Exit.USAGE, f"{path}: {reason}", "give -f a file or folder that can be read")
 
 
 def _refuse_twins(found: list[Wished]) -> None:
