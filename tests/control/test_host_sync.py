@@ -170,6 +170,32 @@ async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_on
     store.close()
 
 
+async def test_one_that_cannot_be_read_keeps_nobody_else_from_being_seen_to(host, blank, tmp_path, caplog):
+    """Stored by a newer Dayfly, perhaps. What others owe and have ended is not its organisation's alone."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+    try:
+        uids = []
+        for name in ("sb1", "sb2", "sb3"):
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            uids += [uid for uid in host.offers if uid not in uids]
+        unread = sandboxes.c.name.in_(["sb1"])
+        newer = '{"cluster": "local", "ofANewerOne": 7}'
+        change = lambda rows: rows.execute(rows.update(sandboxes).where(unread).values(spec=newer, revision=9))  # noqa: E731
+        await store.everywhere().write(change)
+        host.finish(uids[1])
+        await asyncio.sleep(0.01)
+        for _ in range(3):
+            await app.state.sync.sweep()
+            await asyncio.sleep(0.01)
+        assert host.acknowledged == {uids[1]}
+        found = sql(store, "SELECT name, taken_over FROM sandboxes ORDER BY name")
+        assert [(name, bool(taken)) for name, taken in found] == [("sb1", True), ("sb3", True)]
+        assert caplog.text.count("sandbox sb1") == 1
+    finally:
+        store.close()
+
+
 def test_a_host_that_has_begun_anew_is_told_everything_again(client, host, monkeypatch):
     """It may have been put back to where it knew less."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)

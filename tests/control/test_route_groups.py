@@ -11,8 +11,14 @@ import pytest
 from control import wishes
 from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import host_sync, route_groups
+from dayfly.control import group_records, host_sync, records, route_groups
+from dayfly.control.link import Links
+from dayfly.control.store import Store
+from dayfly.control.tables import route_groups as groups_table
+from dayfly.control.tables import sandboxes
 from dayfly.plan.reasons import Reason
+from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
+from dayfly.spec.sandbox import SandboxSpec
 
 GROUP = "routegroups/pay"
 ROUTED = "no data plane routes requests by their key: they reach the baselines"
@@ -388,3 +394,34 @@ def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
     client.put("sandboxes/sb1", labelled(feature="y"))
     assert [each["name"] for each in client.get("routegroups?sandbox=sb1")] == ["y"]
     assert [each["name"] for each in client.get("routegroups?sandbox=sb1&after=y")] == []
+
+
+@pytest.mark.parametrize("table", [sandboxes, groups_table], ids=["sandbox", "group"])
+async def test_what_one_organisation_has_that_cannot_be_read_keeps_no_other_ones_groups_alive(blank, tmp_path, table):
+    """Stored by a newer Dayfly, perhaps."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    wish = RouteGroupSpec(match={"label": {"key": "a", "value": "b"}}, ttl=GroupTtl(duration="1h"))
+
+    def kept(org):
+        common = {"org": org, "uid": f"g-{org}", "name": "all", "routing_key": org, "cluster": "far", "spec": wish}
+        return group_records.GroupRecord(**common, created_at=1, updated_at=1, unmatched_since=1)
+
+    try:
+        for org in ("acme", "zeta"):
+            await store.of(org).write(lambda rows: group_records.save(rows, kept(rows.org)))
+        record = records.Record(
+            org="acme",
+            uid="u",
+            name="sb1",
+            routing_key="k",
+            spec=SandboxSpec(cluster="far"),
+            created_at=1,
+            updated_at=1,
+        )
+        await store.of("acme").write(lambda rows: records.save(rows, record))
+        await store.of("acme").write(lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}')))
+        sync = host_sync.HostSync(store, Links())
+        await route_groups.RouteGroups(store, Links(), sync).sweep()
+        assert (await store.of("zeta").read(lambda rows: group_records.find(rows, "all"))).stop is not None
+    finally:
+        store.close()

@@ -25,7 +25,7 @@ from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.link import HostFailedError
 from dayfly.control.marks import Marks
-from dayfly.control.store import StoreError
+from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
@@ -254,21 +254,33 @@ class HostSync:
 
     async def _pay_each(self, left: Iterator[_Owed]) -> None:
         for each in left:
-            entry, link, _ = each
-            async with self.lock(entry.org, entry.name):
-                if link is not None:
-                    # Before a host has said who it is nobody knows what it has confirmed.
-                    with contextlib.suppress(HostUnavailableError):
-                        await self._meet(entry.org, link)
-                if self._is_settled(each):
-                    continue
-                record, told = await self._find(entry)
-                if record is None:
-                    continue
-                if not await self.is_over(record) and not self._is_confirmed(record, link, told):
-                    await self.tell(record)
-                self._paid = self._paid or not self.trouble(record.uid)
+            entry = each.entry
+            try:
+                await self._see_to(each)
+            except (StoreError, ConflictError):
+                raise
+            except Exception:
+                # Stored by a newer Dayfly, perhaps. Whoever cannot be read must not keep the others waiting.
+                if self.trouble(entry.uid) != DEFECT:
+                    log.exception("%s (%s) failed", subject(entry.name), entry.uid)
+                    self._troubles[entry.uid] = DEFECT
             await self._marks.write_if_many()
+
+    async def _see_to(self, owed: _Owed) -> None:
+        entry, link, _ = owed
+        async with self.lock(entry.org, entry.name):
+            if link is not None:
+                # Before a host has said who it is nobody knows what it has confirmed.
+                with contextlib.suppress(HostUnavailableError):
+                    await self._meet(entry.org, link)
+            if self._is_settled(owed):
+                return
+            record, told = await self._find(entry)
+            if record is None:
+                return
+            if not await self.is_over(record) and not self._is_confirmed(record, link, told):
+                await self.tell(record)
+            self._paid = self._paid or not self.trouble(record.uid)
 
     async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
         """The host's session and place, with the keys of groups at hand where it leads requests."""

@@ -204,11 +204,20 @@ class RouteGroups:
         """One round."""
         there = {entry.org for entry in await self._store.everywhere().read(group_records.roll)}
         for org in sorted(there | self._keys.orgs()):
-            groups_ = await self._crowd(org).refresh()
-            await self._keys.follow(org, groups_)
-            for record in groups_:
-                if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
-                    await again(functools.partial(self._settle, org, record.name))
+            try:
+                await self._sweep(org)
+            except StoreError:
+                raise
+            except Exception:
+                # Stored by a newer Dayfly, perhaps: what one has that cannot be read is not the others' concern.
+                log.exception("a round over the route groups of %s failed", org)
+
+    async def _sweep(self, org: str) -> None:
+        groups_ = await self._crowd(org).refresh()
+        await self._keys.follow(org, groups_)
+        for record in groups_:
+            if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
+                await again(functools.partial(self._settle, org, record.name))
 
     async def _settle(self, org: str, name: str) -> None:
         async with self._lock(org, name):
