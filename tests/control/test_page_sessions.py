@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from control.client import KEY
+from control.client import KEY, serving
 from dayfly.control import keys, page_sessions
 
 LINKS, ENTER, SESSION = "/api/v2/page/links", "/api/v2/page/enter", "/api/v2/page/session"
@@ -66,6 +66,14 @@ def test_under_tls_the_cookie_is_bound_to_host_and_tls(client):
     assert found.startswith("__Host-dayfly=")
     assert {"Secure", "HttpOnly", "Path=/", "SameSite=strict"} <= set(found.split("; "))
     assert client.call("GET", SESSION, headers=ours(client, Cookie=found.partition(";")[0])).status == 200
+
+
+def test_what_no_database_can_hold_is_no_link_and_no_session(place, host):
+    """PostgreSQL would not take it; whoever asks needs no key for that."""
+    with serving(place, {"local": host}) as client:
+        assert enter(client, "a\0.b").status == 401
+        written = f'dayfly-{client.port}="a\\000.b"'
+        assert client.call("GET", SESSION, headers=ours(client, Cookie=written)).status == 401
 
 
 def test_a_link_works_once_also_for_two_who_are_equally_quick(client):

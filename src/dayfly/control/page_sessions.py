@@ -115,7 +115,8 @@ class PageSessions:
     async def _row(self, given: str, column: str) -> Row[Any] | None:
         """The row of a link or session that is still good, by `ID.SECRET`."""
         id_, _, secret = given.partition(".")
-        if not (id_ and secret and given.isascii()):
+        # Not printable is a NUL, which a cookie may have behind a backslash, and no row of PostgreSQL.
+        if not (id_ and secret and given.isascii() and given.isprintable()):
             return None
         query = lambda rows: rows.execute(rows.select(table).where(table.c.id == id_)).one_or_none()  # noqa: E731
         row = await self._everywhere.read(query)
