@@ -197,6 +197,15 @@ async def test_what_no_cluster_says_of_itself_is_refused_before_it_is_written(re
     assert (await replica.open())["session"] == 1
 
 
+async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
+    """As little as what it says of itself."""
+    await replica.open()
+    said = {"session": 1, "first": 1, "messages": ["a", "b\0"]}
+    assert (await replica.ask("east", "POST", "messages", said))[0] == 400
+    assert (await replica.ask("east", "POST", "births", {"session": 1, "uids": ["a", "b\0"]}))[0] == 400
+    assert (await replica.ask("east", "POST", "messages", {**said, "messages": ["a"]}))[1] == {"heard": 1}
+
+
 async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, store):
     """What lay ready then is void; the host goes on from where it stood."""
     await replica.open()

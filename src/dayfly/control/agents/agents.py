@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -248,9 +248,9 @@ class Agents:
     async def open(self, request: Request) -> Any:
         who = await self._who(request)
         asks = await _body(request, Opening)
-        said = (asks.cluster_uid, asks.version, asks.namespaces.get(who.org, ""))
-        if len(asks.cluster_uid) > LONGEST_UID or "\0" in "".join(said):
-            raise ApiError(400, f"a cluster's UID has at most {LONGEST_UID} characters, and no word a NUL")
+        _refuse_nul((asks.cluster_uid, asks.version, asks.namespaces.get(who.org, "")))
+        if len(asks.cluster_uid) > LONGEST_UID:
+            raise ApiError(400, f"a cluster's UID has at most {LONGEST_UID} characters")
         if max(asks.previous, asks.number) > MOST_COUNTED:
             raise ApiError(400, "nobody has begun so many sessions, nor sent so many messages")
         if len(asks.runs) > MOST_RUNS:
@@ -286,6 +286,7 @@ class Agents:
         said = await _body(request, Said)
         if len(said.messages) > MOST_MESSAGES or said.first < 1:
             raise ApiError(413, f"at most {MOST_MESSAGES} messages at once, numbered from 1")
+        _refuse_nul(said.messages)
         heard = await self._ask(
             who, lambda rows: mailbox.hear(rows, who.cluster, said.session, said.first, said.messages, self._now())
         )
@@ -295,6 +296,7 @@ class Agents:
     async def births(self, request: Request) -> Any:
         who = await self._who(request)
         asked = await _body(request, Asked)
+        _refuse_nul(asked.uids)
 
         def work(rows: Rows) -> list[str]:
             found = mailbox.may_begin(rows, who.cluster, asked.session, asked.uids)
@@ -360,6 +362,16 @@ class Agents:
         if isinstance(found, Frozen):
             raise ApiError(FROZEN_STATUS, f"frozen: {found.why}")
         return found
+
+
+def _refuse_nul(said: Iterable[str]) -> None:
+    """PostgreSQL has no such character: the host would be told that the store cannot be used, and come again for ever.
+
+    Raises:
+        ApiError: one of them has it.
+    """
+    if any("\0" in each for each in said):
+        raise ApiError(400, "nothing that a cluster says has a NUL in it")
 
 
 async def _body(request: Request, form: Any) -> Any:
