@@ -280,6 +280,21 @@ async def test_what_is_over_by_this_servers_clock_does_not_begin(replica, store,
     assert sorted(found["uids"]) == [each for each in uids[:4] if begins or "lives" in each]
 
 
+async def test_who_waits_with_a_token_that_is_revoked_meanwhile_is_handed_nothing(replica, store, monkeypatch):
+    await replica.open()
+    await replica.agents._look()
+    collect, looked = mailbox.collect, []
+    monkeypatch.setattr(mailbox, "collect", lambda *given: looked.append(1) or collect(*given))
+    waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
+    while not looked:  # noqa: ASYNC110 - in a thread of the store
+        await asyncio.sleep(0.01)
+    monkeypatch.delitem(TOKENS, "east")
+    await publish(store, "east", HELLO)
+    replica.agents._touch(ORG, "east")
+    await replica.agents._look()
+    assert (await asyncio.wait_for(waiting, 10))[0] == 401
+
+
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
     """A host waits at one, another has something for it; and what it says at one is news at the other."""
     monkeypatch.setattr("dayfly.control.agents.agents.LOOK_S", 0.02)

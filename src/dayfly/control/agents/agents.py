@@ -278,6 +278,7 @@ class Agents:
                 if found or left <= 0 or self._closing:
                     return Letters(messages=tuple(found))
                 await asyncio.wait({future}, timeout=left)
+                await self._who(request)  # its token may have been revoked meanwhile
             finally:
                 self._waiting.get(key, set()).discard(future)
 
