@@ -32,6 +32,15 @@ def test_a_key_that_is_no_text_is_no_key(cli: Cli):
     refused(done, 5, "the key contains characters that no key has")
 
 
+@pytest.mark.parametrize("known", ["[]", "{", '{"work": 1}', '{"work": {"url": "https://x"}}'])
+def test_a_file_of_servers_that_is_damaged_is_called_that(cli: Cli, known: str):
+    cli.home.mkdir()
+    file = cli.home / "servers"
+    file.write_text(known)
+    file.chmod(0o600)
+    refused(cli("sandbox", "list", "--server", "work"), 1, f"{file} is damaged", "log in again with: dayfly login")
+
+
 @pytest.mark.parametrize("says", [[], {}, {"orgs": [], "user": {}}, {"orgs": [{"name": "a"}]}, {"orgs": 1, "user": 2}])
 def test_another_server_than_ours_is_called_that(cli: Cli, says: object):
     fake = Fake()

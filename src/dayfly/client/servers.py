@@ -31,7 +31,10 @@ def get(home: Home, name: str) -> Server:
     found = known.get(name)
     if found is None:
         raise not_there(f'no server "{name}" is known here', name, known, "dayfly login URL --name NAME")
-    return Server(found["url"], found["org"], found["key"], found.get("ca", ""))
+    try:
+        return Server(found["url"], found["org"], found["key"], found.get("ca", ""))
+    except (LookupError, TypeError):
+        raise _damaged(home) from None
 
 
 def put(home: Home, name: str, server: Server) -> None:
@@ -62,7 +65,10 @@ def _read(home: Home) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise DayflyError(
-            Exit.FAILED, f"{home.servers} is damaged", "remove it, and log in again with: dayfly login URL"
-        )
+        raise _damaged(home)
     return found
+
+
+def _damaged(home: Home) -> DayflyError:
+    advice = "remove it, and log in again with: dayfly login URL"
+    return DayflyError(Exit.FAILED, f"{home.servers} is damaged", advice)
