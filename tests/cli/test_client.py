@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
 import subprocess
@@ -143,6 +144,20 @@ def test_names_that_no_sandbox_can_have_are_refused_before_asking(cli: Cli, fake
     refused(cli("plugin", "get", "\u732b"), 2, "is not a plugin name")
     refused(cli("plugin", "get", "cat@one"), 2, "is not a version")
     assert fake.asked == []
+
+
+def test_the_status_of_a_server_elsewhere_does_not_name_the_process_of_the_homes_own(cli: Cli, fake: Fake):
+    fake.say("GET", "sandboxes", [])
+    url = (cli.home / "url").read_text().strip()
+    elsewhere = {"DAYFLY_URL": url, "DAYFLY_API_KEY": "s3cret"}
+    with (cli.home / "lock").open("w") as lock:
+        lock.write("4711\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert f"{url} (process 4711, dayfly 0.1.0)" in cli("status").out
+        assert f"{url} (dayfly 0.1.0)" in cli("status", **elsewhere).out
+        found = [json.loads(cli("status", "-o", "json", **more).out)["process"] for more in ({}, elsewhere)]
+        assert found == [4711, None]
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Cli, fake: Fake):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dayfly.cli import lock, options, show
-from dayfly.cli.client import Client
+from dayfly.cli.client import Client, is_elsewhere
 from dayfly.client.home import Home
 
 # What people call it, for each reason of a run; troubles first. Any other reason is progress: `starting`.
@@ -35,7 +35,7 @@ def command(output: str | None) -> None:
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
     counts = Counter(_word(sandbox) for sandbox in sandboxes)
-    pid = lock.process(home)
+    pid = None if is_elsewhere() else lock.process(home)
     if output:
         troubled = [{"name": one["name"], "state": _word(one), **one["status"]} for one in _unready(sandboxes)]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}
