@@ -160,6 +160,16 @@ def test_the_status_of_a_server_elsewhere_does_not_name_the_process_of_the_homes
         assert found == [4711, None]
 
 
+def test_whoever_uses_a_plugin_unseen_is_called_as_the_server_calls_them(cli: Cli, fake: Fake):
+    """A key with a scope is told of none of them."""
+    plugin = {"name": "db@1.0.0", "spec": {}, "status": {"resources": []}}
+    fake.say("GET", "resource-plugins/db", plugin)
+    fake.say("GET", "resource-plugins/db/versions", [plugin])
+    said = "resource plugin db@1.0.0 is in use by sandbox(es): outside the scope of your key; delete them first"
+    fake.say("DELETE", "resource-plugins/db", {"error": said}, status=400)
+    refused(cli("plugin", "delete", "db"), 1, "still referenced by sandbox(es): outside the scope of your key")
+
+
 def test_control_characters_do_not_reach_the_terminal(cli: Cli, fake: Fake):
     evil = "red \x1b[31m and\nnew line"
     status = {"ready": False, "reason": "ResourceFailed", "message": evil}

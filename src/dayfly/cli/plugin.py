@@ -278,7 +278,7 @@ def _delete(client: Client, bare: str, version: str) -> None:
         if "in use" not in fault.message:
             raise
         users = client.get("resource-plugins", bare, version=version)["status"].get("resources") or []
-        names = ", ".join(sorted({user["sandbox"] for user in users}))
+        names = ", ".join(sorted({user["sandbox"] for user in users})) or "outside the scope of your key"
         message = f"resource plugin {bare}@{version} is still referenced by sandbox(es): {names}"
         raise CliError(Exit.FAILED, message, "delete them first, with: dayfly sandbox delete NAME") from None
 
