@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from cli.fake import Fake, serving
 from dayfly.cli import lock
 from dayfly.client import Client, DayflyError, Exit
 from dayfly.client.home import Home
 from dayfly.embedded.beginning import take
-from dayfly.pytest_plugin import keeper
+from dayfly.pytest_plugin import keeper, own_server
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "examples" / "sqlite-notes"
@@ -237,6 +238,27 @@ def test_a_server_that_does_not_answer_for_long_is_stopped_all_the_same(tmp_path
     assert (len(looks), stopped) == ((3, ["down"]) if runs else (1, []))
     if runs:
         os.close(held)
+
+
+@pytest.mark.parametrize("status", [200, 401, 404])
+def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp_path, monkeypatch, status):
+    """The folder outlives a machine's restart, and its port is somebody else's then."""
+    started = []
+
+    def start(self):
+        started.append(self.home)
+        raise DayflyError(Exit.NO_SERVER, "enough")
+
+    monkeypatch.setattr(own_server.OwnServer, "_start", start)
+    stranger = Fake()
+    stranger.say("GET", "sandboxes", [], status=status)
+    tmp_path.chmod(0o700)
+    with serving(stranger) as url:
+        (tmp_path / "url").write_text(url)
+        (tmp_path / "lock").write_text("4711")
+        with pytest.raises(DayflyError, match="enough"):
+            own_server.OwnServer(tmp_path)
+    assert (started, stranger.asked) == ([tmp_path], [])
 
 
 @pytest.mark.rotates(3)

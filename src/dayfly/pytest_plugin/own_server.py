@@ -12,6 +12,7 @@ from dayfly.client import Client, DayflyError, Exit
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.client.retry import Retry
+from dayfly.execute.process.files import locked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,8 @@ class OwnServer:
         os.close(self._users)
 
     def _answering(self) -> Client | None:
+        if not locked(str(self.home / "lock")):
+            return None  # one that was killed has left its address, where anybody may answer now
         try:
             client = Client(home=self.home, retries=Retry(patience=0))
             client.sandboxes.list()
