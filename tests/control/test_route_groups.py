@@ -17,6 +17,7 @@ from dayfly.control.store import Store
 from dayfly.control.tables import route_groups as groups_table
 from dayfly.control.tables import sandboxes
 from dayfly.plan.reasons import Reason
+from dayfly.spec.report import UnitReport
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
 
@@ -218,6 +219,15 @@ def test_its_end_is_noted_though_nobody_looks_and_acknowledged_after_that(client
     host.finish(uid)
     wait_for(lambda: uid in host.acknowledged)
     assert client.call("GET", GROUP).status == 404
+
+
+def test_who_wants_a_failed_hook_again_is_told_to_make_the_group_anew_and_no_sandbox(client, host):
+    client.put(GROUP, group())
+    uid = client.get(f"{GROUP}/report")["uid"]
+    hook = UnitReport(id="make", resource="", name="make", event="preStart", kind="exec", state="failed", attempt=1)
+    host.say(uid, ready=False, reason=Reason.HOOK_FAILED, message="make: exit code 1", units=(hook,))
+    refused = client.call("POST", f"{GROUP}/retry", {"unit": "make"})
+    assert (refused.status, refused.error.partition("; ")[2]) == (409, "delete the route group and apply it again")
 
 
 def test_it_is_given_up_for_a_reason(client, host):

@@ -150,7 +150,7 @@ class Objects:
             raise CliError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
-            raise CliError(Exit.FAILED, nothing_to_retry(found, unit))
+            raise CliError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         await self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note)
         return waiting

@@ -106,17 +106,17 @@ def abandonment(body: Any, by: str) -> EndRequest:
 
 
 async def retried(
-    link: Link | None, report: Report, body: Any, who: Who, noted: Callable[[], Awaitable[None]], whose: str
+    link: Link | None, report: Report, body: Any, who: Who, noted: Callable[[], Awaitable[None]], kind: str, name: str
 ) -> Any:
     """End the back-off of the unit that the body names, or of all that wait; `noted` is awaited before."""
-    wanted = unit_in(body)
+    wanted, whose = unit_in(body), f"{kind} {quote(name)}"
     units = [unit for unit in report.units if wanted in ("", unit.id)]
     if wanted and not units:
         there = ", ".join(unit.id for unit in report.units) or "none yet"
         raise ApiError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
     attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
     if not attempts:
-        raise ApiError(409, nothing_to_retry(report, wanted))
+        raise ApiError(409, nothing_to_retry(report, wanted, kind))
     await noted()
     answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
     if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:

@@ -134,7 +134,7 @@ class RouteGroups:
             what = f"routegroups/{record.name}"
             await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
 
-        return await retried(self._sync.link(record), report, body, who, noted, f"route group {quote(record.name)}")
+        return await retried(self._sync.link(record), report, body, who, noted, "route group", record.name)
 
     async def extend(self, request: Request) -> Any:
         """Let it live until a moment at least; what lives longer anyway is left as it is."""

@@ -171,7 +171,7 @@ class Sandboxes:
             what = f"sandboxes/{record.name}"
             await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
 
-        return await lives.retried(self._sync.link(record), report, body, who, noted, f"sandbox {quote(record.name)}")
+        return await lives.retried(self._sync.link(record), report, body, who, noted, "sandbox", record.name)
 
     async def explain(self, request: Request) -> Any:
         name = (await self._get(request)).name

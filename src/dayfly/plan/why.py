@@ -81,14 +81,14 @@ def _open(unit: UnitReport, report: Report) -> bool:
     return unit.event in ("preStop", "postStop") or unit.state in ("running", "unknown")
 
 
-def nothing_to_retry(report: Report, wanted: str = "") -> str:
-    """Why there is no back-off to end of a unit, or of any."""
+def nothing_to_retry(report: Report, wanted: str = "", kind: str = "sandbox") -> str:
+    """Why there is no back-off to end of a unit, or of any; `kind` is what the run is of."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
         return f"nothing in it is waiting to be retried: {report.message}"
     if unit.state == "failed" and unit.event in CREATING:
-        text = "it failed, and a create step that failed is never run again in its sandbox"
-        return f"{unit.id} is not waiting to be retried: {text}; delete the sandbox and apply it again"
+        text = f"it failed, and a create step that failed is never run again in its {kind}"
+        return f"{unit.id} is not waiting to be retried: {text}; delete the {kind} and apply it again"
     return f"{unit.id} is not waiting to be retried: its state is {unit.state}"
 
 
