@@ -20,6 +20,7 @@ from client.test_retry import World
 from control import databases
 from control.fake_host import FakeHost
 from dayfly.cli import events_out
+from dayfly.cli.exits import CliError, Exit
 from dayfly.spec import wire
 from dayfly.spec.mailbox import Letters, Opening, Said, Session
 from dayfly.work.delivery import Answer
@@ -250,6 +251,21 @@ def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_tha
         for process, _ in many.servers:
             process.terminate()
             process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://[x", "is not the address of a server"),
+        ("https://hooks.example.com/a b", "no request can ask for '/a b'; write it with %-escapes"),
+        ("https://hooks.example.com/?x=\u00e4", "write it with %-escapes"),
+    ],
+)
+def test_what_no_request_can_be_sent_to_is_refused_at_the_start(url, words):
+    """Else each event would fail for ever, with a traceback in the log."""
+    with pytest.raises(CliError, match=words) as refusal:
+        events_out.receiver(url, frozenset())
+    assert refusal.value.code is Exit.USAGE
 
 
 def test_where_events_may_go(cli):

@@ -38,7 +38,10 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
     Raises:
         CliError: it is no address, has a password in it, or would be spoken to without TLS.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets without an end
+        parts = urlsplit("")
     if "@" in parts.netloc:
         raise CliError(
             Exit.USAGE, "--events-to has a name or password in it", "identify us to the receiver in another way"
@@ -48,7 +51,10 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
     if not where.tls and where.name not in _LOOPBACK and f"{where.name}:{where.port}" not in allowed:
         advice = f"write https://, or allow it with --allow-webhook {where.name}:{where.port}"
         raise CliError(Exit.USAGE, f"--events-to {url}: not without TLS", advice)
-    return Receiver(address, f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}")
+    target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+    if not target.isascii() or not target.isprintable() or " " in target:
+        raise CliError(Exit.USAGE, f"--events-to {url}: no request can ask for {target!r}", "write it with %-escapes")
+    return Receiver(address, target)
 
 
 def told(url: str, allowed: frozenset[str], source: str = "") -> telling.Receiver:
