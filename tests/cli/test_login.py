@@ -32,6 +32,10 @@ def test_a_key_that_is_no_text_is_no_key(cli: Cli):
     refused(done, 5, "the key contains characters that no key has")
 
 
+def test_a_file_of_authorities_that_cannot_be_read_is_what_is_wrong(cli: Cli):
+    refused(cli("login", "https://127.0.0.1:1", "--ca", "none.pem"), 2, "none.pem: no such file or directory", "PEM")
+
+
 @pytest.mark.parametrize("known", ["[]", "{", '{"work": 1}', '{"work": {"url": "https://x"}}'])
 def test_a_file_of_servers_that_is_damaged_is_called_that(cli: Cli, known: str):
     cli.home.mkdir()

@@ -75,5 +75,9 @@ def _authorities(path: str) -> str:
         text = Path(path).read_text(encoding="ascii")
         ssl.create_default_context(cadata=text)
     except (UnicodeDecodeError, ssl.SSLError):
-        raise CliError(Exit.USAGE, f"{path}: contains no certificates", "name a file of certificates (PEM)") from None
-    return text
+        reason = "contains no certificates"
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be read").lower()
+    else:
+        return text
+    raise CliError(Exit.USAGE, f"{path}: {reason}", "name a file of certificates (PEM)")
