@@ -88,6 +88,7 @@ def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
         (("--since", "-5m"), "'-5m' is not a length of time"),
         (("--since", ""), "'' is not a length of time"),
         (("--since-time", "noon"), "'noon' is not a time with its zone"),
+        (("--since-time", "9999-12-31T23:59:59-12:00"), "'9999-12-31T23:59:59-12:00' is not a time with its zone"),
         (("--since-time", "2026-01-02T03:04:05"), "is not a time with its zone; write e.g. --since-time 2026-01-02"),
         (("--since-time", "1960-01-02T03:04:05Z"), "is not a time with its zone"),
         (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "name two different times; give one of them"),

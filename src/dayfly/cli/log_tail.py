@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +40,11 @@ def when(*, timestamps: bool, since: str | None, since_time: str | None) -> When
         return When(timestamps, max(int(dt.datetime.now(dt.UTC).timestamp()) - seconds, 1) * 1000)
     if since_time is None:
         return When(timestamps)
-    try:
-        moment = dt.datetime.fromisoformat(since_time)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or moment.timestamp() <= 0:
+    moment: dt.datetime | None = None
+    with contextlib.suppress(ValueError, OverflowError):  # the latter of what is in the year 10000 by UTC
+        written = dt.datetime.fromisoformat(since_time)
+        moment = written.astimezone(dt.UTC) if written.tzinfo else None
+    if moment is None or moment.timestamp() <= 0:
         message = f"{since_time!r} is not a time with its zone"
         raise CliError(Exit.USAGE, message, "write e.g. --since-time 2026-01-02T03:04:05Z")
     return When(timestamps, int(moment.timestamp() * 1000))
