@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from control.databases import sql
 from dayfly.control import auth, group_records, records
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
@@ -195,6 +196,18 @@ async def test_what_no_cluster_says_of_itself_is_refused_before_it_is_written(re
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
     assert (await replica.open())["session"] == 1
+
+
+@pytest.mark.parametrize("more", [{"runs": ("u" * 1_000_000,)}, {"digest": "d" * 1_000_000}])
+async def test_what_a_frozen_cluster_has_said_is_no_load_for_all_others(replica, store, more):
+    """It is kept until somebody has looked, and read with each look at the mailboxes of all."""
+    await replica.open()
+    frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
+    status, _, _ = await replica.ask("east", "POST", "session", frozen)
+    (kept,) = sql(store, "SELECT length(frozen) FROM agents")
+    assert (status, kept) == (400, (0,))
+    whole = msgspec.structs.replace(frozen, digest="d" * 64, runs=("u" * 64,))
+    assert (await replica.ask("east", "POST", "session", whole))[0] == 423
 
 
 async def test_no_message_or_uid_of_a_host_has_a_nul(replica):

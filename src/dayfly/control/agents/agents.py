@@ -47,7 +47,7 @@ LOOK_S = 0.5
 LONELY_S = 5.0
 MAX_BODY_BYTES = 8 << 20
 MOST_RUNS = 20_000
-# Of the column; UUIDs have 36.
+# Of the column; UUIDs have 36, and digests 64. What a frozen host has said is read again and again.
 LONGEST_UID = 64
 # Of sessions and messages. Whoever thaws a cluster takes over its numbers, and goes on counting.
 MOST_COUNTED = 1 << 53
@@ -249,8 +249,8 @@ class Agents:
         who = await self._who(request)
         asks = await _body(request, Opening)
         _refuse_nul((asks.cluster_uid, asks.version, asks.namespaces.get(who.org, "")))
-        if len(asks.cluster_uid) > LONGEST_UID:
-            raise ApiError(400, f"a cluster's UID has at most {LONGEST_UID} characters")
+        if max(map(len, (asks.cluster_uid, asks.digest, *asks.runs))) > LONGEST_UID:
+            raise ApiError(400, f"UIDs and digests have at most {LONGEST_UID} characters")
         if max(asks.previous, asks.number) > MOST_COUNTED:
             raise ApiError(400, "nobody has begun so many sessions, nor sent so many messages")
         if len(asks.runs) > MOST_RUNS:
