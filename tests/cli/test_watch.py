@@ -8,6 +8,8 @@ from cli.fake import Fake, serving
 from dayfly.cli import watch
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError
+from dayfly.client import Client as Dayfly
+from dayfly.client import FailedError, Retry
 from dayfly.control.reports import piece
 
 
@@ -49,3 +51,27 @@ def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(cap
         client.close()
     said = [line.partition(" | ")[2] for line in capsys.readouterr().err.splitlines() if line.startswith("db/make | ")]
     assert said[-2:] == shown
+
+
+@pytest.mark.parametrize("without", ["attempts", "log"])
+def test_that_a_step_failed_is_said_though_nobody_can_have_its_log(without: str):
+    """Its host has gone away since, or the log has; neither is what was waited for."""
+    unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
+    fake = Fake()
+    whose = {"name": "demo", "cluster": "local", "routingKey": "k"}
+    failed = {"reason": "ResourceFailed", "units": [{**unit, "resource": "db"}]}
+    fake.say("GET", "sandboxes/demo/report", {**_report("u", 1, ready=False), **whose, **failed})
+    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": 5}])
+    fake.say("GET", f"sandboxes/demo/{without}", {"error": "the cluster cannot be reached now"}, status=503)
+    with serving(fake) as url:
+        client = Client(Address(url, "key"))
+        with pytest.raises(CliError, match="demo: ResourceFailed: ; read: dayfly logs demo db make"):
+            watch.until_ready(client, "demo", 10)
+        client.close()
+        fake.say("GET", "sandboxes/demo/log", {"error": "the cluster cannot be reached now"}, status=503)
+        with (
+            Dayfly(url, "key", retries=Retry(patience=0)) as dayfly,
+            pytest.raises(FailedError, match="demo: ResourceFailed: ; read: dayfly logs demo db make") as raised,
+        ):
+            dayfly.sandboxes.wait_ready("demo", timeout=10)
+        assert raised.value.log == ""

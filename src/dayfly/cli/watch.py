@@ -174,7 +174,10 @@ def _failure(client: Client, name: str, report: Report, first: str) -> CliError:
     message = f"{name}: {report['reason']}: {report['message']}"
     if failed is None:
         return CliError(Exit.FAILED, message, f"read: {first}dayfly logs {name}{client.flags}")
-    lines = _last_lines(client, name, failed)
+    try:
+        lines = _last_lines(client, name, failed)
+    except CliError:
+        lines = []  # that it failed is the news
     if lines is None:
         return CliError(Exit.FAILED, message, "it printed nothing")
     for line in lines:

@@ -121,13 +121,13 @@ async def _failure(run: Run, report: Report) -> FailedError:
     if failed is None:
         return FailedError(message, f"read: dayfly logs {run.subject}", report.reason)
     log = await _tail(run, failed)
-    advice = f"read: dayfly logs {run.subject} {failed.id.replace('/', ' ', 1)}" if log else "it printed nothing"
-    return FailedError(message, advice, report.reason, unit=failed.id, log=log)
+    advice = f"read: dayfly logs {run.subject} {failed.id.replace('/', ' ', 1)}" if log != "" else "it printed nothing"
+    return FailedError(message, advice, report.reason, unit=failed.id, log=log or "")
 
 
-async def _tail(run: Run, unit: Unit) -> str:
+async def _tail(run: Run, unit: Unit) -> str | None:
     try:
         text = (await run.log(unit.id, unit.attempt)).decode(errors="replace")
     except DayflyError:
-        return ""  # that it failed is the news
+        return None  # that it failed is the news
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
