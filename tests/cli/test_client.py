@@ -15,6 +15,7 @@ import yaml
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
 from dayfly.cli.client import Address, ApiError, Client
+from dayfly.plan.reason_words import CATALOGUE, SECTIONS, Of, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +159,13 @@ def test_the_status_of_a_server_elsewhere_does_not_name_the_process_of_the_homes
         assert f"{url} (dayfly 0.1.0)" in cli("status", **elsewhere).out
         found = [json.loads(cli("status", "-o", "json", **more).out)["process"] for more in ({}, elsewhere)]
         assert found == [4711, None]
+
+
+def test_what_has_failed_for_get_has_failed_for_status_too(cli: Cli, fake: Fake):
+    failed = [reason for reason in SECTIONS[Of.RUN] if CATALOGUE[reason].tone is Tone.FAILED]
+    boxes = [{"name": f"b{number}", "status": {"reason": reason}} for number, reason in enumerate(failed)]
+    fake.say("GET", "sandboxes", boxes)
+    assert json.loads(cli("status", "-o", "json").out)["counts"]["failed"] == len(failed) > 2
 
 
 def test_whoever_uses_a_plugin_unseen_is_called_as_the_server_calls_them(cli: Cli, fake: Fake):
