@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -159,6 +160,20 @@ def test_the_status_of_a_server_elsewhere_does_not_name_the_process_of_the_homes
         assert f"{url} (dayfly 0.1.0)" in cli("status", **elsewhere).out
         found = [json.loads(cli("status", "-o", "json", **more).out)["process"] for more in ({}, elsewhere)]
         assert found == [4711, None]
+
+
+def test_a_command_that_is_to_be_typed_means_what_it_names(cli: Cli, fake: Fake):
+    """A name may hold whatever a shell takes for its own."""
+    name, word = "east; echo $(id)", "'east; echo $(id)'"
+    at = f"clusters/{quote(name)}"
+    frozen = {"frozen": True, "compared": True, "since": "", "why": "", "onlyInCluster": [], "onlyHere": []}
+    fake.say("PUT", at, {})
+    fake.say("GET", f"{at}/tokens", [])
+    fake.say("GET", f"{at}/thaw", frozen)
+    assert cli("cluster", "add", name).err.endswith(f": dayfly cluster token create {word}\n")
+    assert cli("cluster", "token", "list", name).err.endswith(f": dayfly cluster token create {word}\n")
+    assert cli("cluster", "thaw", name).err.endswith(f": dayfly cluster thaw {word} --yes\n")
+    assert Client(Address("http://127.0.0.1:1", "k", name="a;b")).flags == " --server 'a;b'"
 
 
 def test_what_has_failed_for_get_has_failed_for_status_too(cli: Cli, fake: Fake):

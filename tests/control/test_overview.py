@@ -12,7 +12,7 @@ from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
 from dayfly.control.link import HostFailedError, Link
 from dayfly.control.mute import Mute
-from dayfly.control.tables import ended_sandboxes
+from dayfly.control.tables import agents, clusters, ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import HistoryEntry, HostUnavailableError, LogInfo, RefusedError, Value
@@ -353,6 +353,17 @@ async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(
     old = [{**row, "uid": uid, "name": name} for uid, name in zip(uids, ("lost", "well"), strict=True)]
     await client.store.of("local").write(lambda rows: rows.insert(table, old))
     assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
+
+
+async def test_the_command_that_thaws_a_cluster_means_it_whatever_it_is_called(client):
+    name = "east; echo $(id)"
+    shelf = client.store.of("local")
+    await shelf.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
+    why = msgspec.json.encode({"why": "w", "at": 1}).decode()
+    row = {"cluster": name, "created_at": 1, "seen_at": 1, "frozen": why}
+    await shelf.write(lambda rows: rows.insert(agents, row))
+    (quiet,) = client.get("attention")
+    assert quiet["message"] == "it is frozen: dayfly cluster thaw 'east; echo $(id)'"
 
 
 def test_a_wish_that_its_host_refuses_has_failed_and_needs_somebody(client, host):

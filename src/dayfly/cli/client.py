@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -67,7 +68,7 @@ class Client:
     @property
     def flags(self) -> str:
         """What a command needs behind it to mean this server, empty or with a space in front."""
-        return f" --server {self.address.name}" if self.address.name else ""
+        return f" --server {shlex.quote(self.address.name)}" if self.address.name else ""
 
     def turn_to(self, address: Address) -> None:
         """Speak with a server at another address from now on."""

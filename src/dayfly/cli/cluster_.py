@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from dayfly.cli import options, show
@@ -21,7 +23,7 @@ def command() -> None:
 def add(name: str) -> None:
     """Add a cluster, so that its agent can connect. An existing cluster is not changed."""
     Client.open().put("clusters", name, body={})
-    show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {name}')
+    show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {shlex.quote(name)}')
 
 
 @command.command("list")
@@ -64,7 +66,9 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
     if yes and found["frozen"]:
         if not found["compared"]:
             advice = "it will when it connects: look at both sides then, with: dayfly cluster thaw"
-            raise CliError(Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {name}")
+            raise CliError(
+                Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {shlex.quote(name)}"
+            )
         client.post("clusters", name, "thaw", body={})
     if output:
         show.emit(found, output)
@@ -79,7 +83,7 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
         show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
         for key, text in (("onlyInCluster", "Only in the cluster (UIDs)"), ("onlyHere", "Only at the server")):
             show.talk(f"{text}: {', '.join(found[key]) or 'nothing'}")
-        show.talk(f"Go on from where the cluster stands with: dayfly cluster thaw {name} --yes")
+        show.talk(f"Go on from where the cluster stands with: dayfly cluster thaw {shlex.quote(name)} --yes")
 
 
 @command.group("token")
@@ -118,7 +122,7 @@ def list_tokens(cluster: str, output: str | None) -> None:
             rows.append((each["id"], each["createdAt"], at, ip))
         show.table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
     else:
-        show.talk(f"There are no tokens; make one with: dayfly cluster token create {cluster}")
+        show.talk(f"There are no tokens; make one with: dayfly cluster token create {shlex.quote(cluster)}")
 
 
 @token.command("delete")

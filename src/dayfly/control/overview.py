@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +229,10 @@ def _quiet(rows: Rows, now: int) -> list[Quiet]:
     silent = sa.or_(agents.c.seen_at <= now - SILENT_MS, agents.c.frozen != "")
     query = rows.select(agents).where(agents.c.seen_at > 0, silent)
     return [
-        Quiet(row.cluster, row.seen_at, f"it is frozen: dayfly cluster thaw {row.cluster}" if row.frozen else "")
+        Quiet(
+            row.cluster,
+            row.seen_at,
+            f"it is frozen: dayfly cluster thaw {shlex.quote(row.cluster)}" if row.frozen else "",
+        )
         for row in rows.execute(query)
     ]
