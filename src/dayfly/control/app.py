@@ -39,6 +39,7 @@ from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
 from dayfly.control.vault import Vaults
+from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
 from dayfly.page import files
 
@@ -142,8 +143,9 @@ def _living_routes(
     yield from Overview(store, links, sandboxes, groups).routes()
     yield from Changes(store, links, sandboxes, groups, closing).routes()
     yield from groups.routes()
+    waits = Waits(CALLERS_PART)
     for family in _families(sandboxes, groups):
-        yield from Reports(store, links, family, closing).routes()
+        yield from Reports(store, links, family, closing, waits).routes()
 
 
 def _page_routes() -> Iterator[Route]:

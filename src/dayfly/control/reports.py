@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.control.traces import Trace
+    from dayfly.control.waits import Waits
     from dayfly.spec.report import Report
     from dayfly.spec.wire import LogBytes, LogInfo
 
@@ -94,11 +95,12 @@ class Family:
 class Reports:
     """The addresses that only tell."""
 
-    def __init__(self, store: Store, links: Links, family: Family, closing: asyncio.Event) -> None:
+    def __init__(self, store: Store, links: Links, family: Family, closing: asyncio.Event, waits: Waits) -> None:
         self._store = store
         self._links = links
         self._family = family
         self._closing = closing
+        self._waits = waits
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -119,7 +121,9 @@ class Reports:
         after, seconds = whole_number(request, "after", 0), wait_seconds(request)
         subject = await self._subject(request)
         if subject.link is not None and subject.record is not None:
-            await self._unless_closing(subject.link.picture.changed(subject.uid, after, seconds))
+            who = auth.caller(request)
+            with self._waits.one(who.org, who.key_id, seconds):
+                await self._unless_closing(subject.link.picture.changed(subject.uid, after, seconds))
             # What was waited for may be its end.
             subject = await self._subject(request)
         report, found, version = await self._told(subject)
@@ -166,7 +170,11 @@ class Reports:
 
         With `sinceTime` from the first line on that is no older; with `timestamps` it is told when it was printed.
         """
-        subject = await self._subject(request)
+        subject, who = await self._subject(request), auth.caller(request)
+        with self._waits.one(who.org, who.key_id, wait_seconds(request)):
+            return await self._read_log(request, subject)
+
+    async def _read_log(self, request: Request, subject: Subject) -> Any:
         unit = request.query_params.get("unit", "")
         attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
         when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))

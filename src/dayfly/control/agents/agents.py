@@ -21,6 +21,7 @@ from dayfly.control.errors import ApiError
 from dayfly.control.exchange import rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.link import Link, Links
 from dayfly.control.store import StoreError
+from dayfly.control.waits import AGENTS_PART, Waits
 from dayfly.spec.mailbox import (
     FROZEN_STATUS,
     MOST_MESSAGES,
@@ -89,6 +90,7 @@ class Agents:
         # Hosts that wait at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
+        self._waits = Waits(AGENTS_PART)
         # The store's mark as of the last look, if nothing was left to be read then.
         self._looked: object = None
 
@@ -263,17 +265,26 @@ class Agents:
         """Messages after the one that was seen last; where there are none, what comes within `wait` seconds."""
         who = await self._who(request)
         session, after = whole_number(request, "session", 0), whole_number(request, "after", 0)
-        digest, until = request.query_params.get("digest", "")[:64], asyncio.get_running_loop().time()
-        until += wait_seconds(request)
+        digest = request.query_params.get("digest", "")[:64]
+        seconds = wait_seconds(request)
+        until = asyncio.get_running_loop().time() + seconds
+
+        def look(rows: Rows) -> Any:
+            return mailbox.collect(rows, who.cluster, session, after, digest, self._now())
+
+        with self._waits.one(who.org, who.cluster, seconds):
+            return await self._collected(request, who, look, until)
+
+    async def _collected(
+        self, request: Request, who: ClusterIdentity, look: Callable[[Rows], Any], until: float
+    ) -> Letters:
         key = who.org, who.cluster
         while True:
             # Before it is read: what is published meanwhile wakes it.
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(key, set()).add(future)
             try:
-                found = await self._ask(
-                    who, lambda rows: mailbox.collect(rows, who.cluster, session, after, digest, self._now())
-                )
+                found = await self._ask(who, look)
                 left = until - asyncio.get_running_loop().time()
                 if found or left <= 0 or self._closing:
                     return Letters(messages=tuple(found))
