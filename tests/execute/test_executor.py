@@ -68,6 +68,25 @@ async def test_each_of_them_hears_of_a_turn_and_of_its_end():
     assert [each.asked for each in executors] == [["observe", "keep", "clear", "close"]] * 2
 
 
+@pytest.mark.parametrize("asked", ["keep", "clear"])
+async def test_a_refusal_of_one_kind_is_raised_when_all_were_asked_and_other_trouble_at_once(asked):
+    class Failing(Executor):
+        async def keep(self, _view):
+            raise self.kind
+
+        clear = keep
+
+    last, first, second = Executor("last"), PermissionError("first"), PermissionError("second")
+    registry = Registry(Failing(first), Failing(second), last, refusals=(PermissionError,))
+    with pytest.raises(PermissionError, match="first"):
+        await getattr(registry, asked)(None)
+    assert last.asked == [asked]
+    registry = Registry(Failing(OSError("trouble")), last, refusals=(PermissionError,))
+    with pytest.raises(OSError, match="trouble"):
+        await getattr(registry, asked)(None)
+    assert last.asked == [asked]
+
+
 async def test_an_effect_is_its_own_executors_affair():
     toy, steps = Executor("toy"), Executor(Kind.EXEC)
     registry = Registry(toy)

@@ -10,11 +10,14 @@ import msgspec
 import pytest
 from rig.alone import NAME, OWN, Alone
 from rig.gateways import KINDS, PATH
+from rig.scenes import SCENES
+from rig.world import World, live
 
 from dayfly.execute.fork.render import FORM_ANNOTATION
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.fork_executor import ForkExecutor
@@ -281,3 +284,27 @@ class TestAddresses:
         bench = Addresses()
         await bench.executor.clear(bench.sight)
         assert bench.told == [("box", {})]
+
+
+@pytest.mark.parametrize("what", ["keep", "clear"])
+def test_a_right_that_one_kind_has_no_more_is_no_concern_of_the_kinds_behind_it(what, monkeypatch):
+    """Forks may be refused in the namespace of one baseline; the sandbox's routes elsewhere are as they should be."""
+    asked: list[str] = []
+
+    async def ask(executor: Any, _sight: Any) -> None:
+        asked.append(executor.kind)
+        if executor.kind == Kind.FORK:
+            raise errors.Forbidden("PATCH it", "no more", status=403)
+
+    async def story(world: World) -> None:
+        world.start()
+        [process] = world.processes
+        executors = process.operator._reconciler.executors
+        for each in executors._by_kind.values():
+            monkeypatch.setattr(type(each), what, ask)
+        with pytest.raises(errors.Forbidden):
+            await getattr(executors, what)(None)
+        monkeypatch.undo()
+
+    live(SCENES["chain"].world, story)
+    assert asked == [Kind.EXEC, Kind.WEBHOOK, Kind.OBJECT, Kind.FORK, Kind.ROUTE, Kind.PREVIEW]

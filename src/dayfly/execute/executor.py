@@ -17,6 +17,7 @@ from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import AttemptKey, Fact, Objection
 from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, kept_id, unit_id
 from dayfly.spec.wire import RefusedError
+from dayfly.work.each import each_done
 
 V_contra = TypeVar("V_contra", contravariant=True)
 OfUnit = Prepare | Launch | Fence | Recall | Cancel | Release
@@ -87,9 +88,14 @@ class Executor(Protocol[V_contra]):
 class Registry(Generic[V_contra]):
     """The kinds of one host."""
 
-    def __init__(self, *executors: Executor[V_contra], secrets: bool = False) -> None:
-        """`secrets`: whether the host can be given what stands in no document."""
+    def __init__(
+        self, *executors: Executor[V_contra], secrets: bool = False, refusals: tuple[type[Exception], ...] = ()
+    ) -> None:
+        """`secrets`: whether the host can be given what stands in no document. `refusals`: what one kind may meet that
+        says nothing of the others, as a right that the host has no more.
+        """
         self._secrets = secrets
+        self._refusals = refusals
         self._by_kind = {executor.kind: executor for executor in executors}
 
     def add(self, executor: Executor[V_contra]) -> None:
@@ -178,13 +184,11 @@ class Registry(Generic[V_contra]):
 
     async def keep(self, view: V_contra) -> None:
         """After a turn: bring what is kept to how it is wished for."""
-        for executor in self._by_kind.values():
-            await executor.keep(view)
+        await each_done((executor.keep(view) for executor in self._by_kind.values()), self._refusals)
 
     async def clear(self, view: V_contra) -> None:
         """The run is over."""
-        for executor in self._by_kind.values():
-            await executor.clear(view)
+        await each_done((executor.clear(view) for executor in self._by_kind.values()), self._refusals)
 
     async def close(self) -> None:
         """The host's process ends."""

@@ -106,6 +106,7 @@ class Reconciler:
             ForkExecutor(forks),
             RouteExecutor(routes),
             PreviewExecutor(cluster, previews),
+            refusals=(errors.Refused,),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable
 from dayfly.kube import errors
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
+from dayfly.work.each import each_done
 
 AGAIN_S = 5.0
 # What keeps something that is there already from its form is tried again so often.
@@ -27,14 +28,7 @@ async def all_done(parts: Iterable[Awaitable[object]]) -> None:
     Raises:
         errors.Refused: the first refusal, once all were tried.
     """
-    first = None
-    for part in parts:
-        try:
-            await part
-        except errors.Refused as error:
-            first = first or error
-    if first is not None:
-        raise first
+    await each_done(parts, (errors.Refused,))
 
 
 class Refusals:
