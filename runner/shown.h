@@ -12,8 +12,8 @@ struct shown {
     int64_t modified, changed; /* nanoseconds of Unix time */
 };
 
-/* Notes it. -1 with errno: EAGAIN where it was changed in this very tick of the clock, so that one more change in it
- * could not be told. */
+/* Notes it. -1 with errno: EAGAIN where it was changed in this very tick of the clock, or of its file system's, so that one
+ * more change in it could not be told. */
 int shown_note(struct shown *shown, const struct stat *status);
 
 /* True if the directory at PATH is the one that was noted, and nothing was made, removed or renamed in it since. */

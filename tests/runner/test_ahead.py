@@ -4,12 +4,15 @@ import errno
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from runner.asked import Asked, order
 from runner.attempts import wait_until
+
+COARSE = 5  # clock_gettime(2): what files are stamped by
 
 
 def test_it_becomes_the_launcher_and_the_step_is_as_any_other(attempt, asked: Asked):
@@ -72,6 +75,17 @@ def test_right_after_a_change_there_is_none(asked: Asked):
             asked.waiting.append(answer)
         answers.add(min(answer, 0))
     assert -errno.EAGAIN in answers
+
+
+def test_on_a_file_system_that_keeps_whole_seconds_there_is_none_for_two(asked: Asked):
+    folder = asked.folders[0]
+    asked.ahead()
+    now = int(time.time())
+    os.utime(folder, (now, now))
+    wait_until(lambda: folder.stat().st_ctime_ns < time.clock_gettime_ns(COARSE), 30)
+    assert asked.answer() == -errno.EAGAIN
+    os.utime(folder, (now - 3, now - 3))
+    asked.ahead()
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
