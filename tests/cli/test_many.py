@@ -151,6 +151,17 @@ def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, argument
     assert "geheim" not in err
 
 
+def freeze(url, token, number=9):
+    """Say as an agent what this database knows nothing of; the status of the answer."""
+    opening = {"clusterUid": "u", "previous": number, "number": number, "digest": "x", "runs": ["of-another-time"]}
+    headers = {"signadot-cluster-token": token, "Dayfly-Agent-Protocol": "1", "Content-Type": "application/json"}
+    connection = http.client.HTTPConnection(url.partition("://")[2])
+    connection.request("POST", "/api/v2/agent/session", json.dumps(opening), headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
     """Frozen by an agent that remembers more than this database does."""
     key = cli("server", "init", "acme").out.strip()
@@ -158,12 +169,7 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
         assert cli("login", url, "--name", "work", stdin=key).code == 0
         assert cli("cluster", "add", "east", "--server", "work").code == 0
         token = cli("cluster", "token", "create", "east", "--server", "work").out.strip()
-        opening = {"clusterUid": "u", "previous": 1, "number": 9, "digest": "x", "runs": ["of-another-time"]}
-        headers = {"signadot-cluster-token": token, "Dayfly-Agent-Protocol": "1", "Content-Type": "application/json"}
-        connection = http.client.HTTPConnection(url.partition("://")[2])
-        connection.request("POST", "/api/v2/agent/session", json.dumps(opening), headers)
-        assert connection.getresponse().status == 423
-        connection.close()
+        assert freeze(url, token) == 423
 
         shown = cli("cluster", "thaw", "east", "--server", "work")
         assert (shown.code, shown.out) == (0, "")
@@ -175,6 +181,9 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
             "goes on from where it stands.\n"
         )
         assert cli("cluster", "thaw", "east", "--server", "work").err == 'Cluster "east" is not frozen.\n'
+        assert freeze(url, token, 99) == 423
+        shown = cli("cluster", "thaw", "east", "--yes", "-o", "json", "--server", "work")
+        assert json.loads(shown.out)["frozen"] is False
 
 
 @pytest.mark.proof

@@ -10,6 +10,7 @@ import pytest
 
 from control import wishes
 from control.fake_host import uid_of
+from dayfly.control.exchange import rfc3339
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.wire import HistoryEntry, Value
@@ -211,6 +212,12 @@ def test_when_lines_were_printed_is_told_to_whoever_asks(client, host, sb1):
         {"message": "two", "time": "2026-01-01T00:00:05.000Z"},
     ]
     assert client.get(f"{of}&sinceTime=2026-01-01T00:00:01Z")[0]["logs"] == [{"message": "two"}]
+
+
+def test_a_time_that_a_host_says_is_told_though_it_be_none():
+    assert [rfc3339(at) for at in (-(10**15), -1, 0, 10**17)] == 3 * ["1970-01-01T00:00:00.000Z"] + [
+        "9999-12-31T23:59:59.000Z"
+    ]
 
 
 def test_a_log_without_times_is_told_without_and_whole(client, host, sb1):

@@ -71,7 +71,7 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
             )
         client.post("clusters", name, "thaw", body={})
     if output:
-        show.emit(found, output)
+        show.emit(client.get("clusters", name, "thaw") if yes else found, output)
     elif not found["frozen"]:
         show.talk(f'Cluster "{name}" is not frozen.')
     elif not found["compared"]:

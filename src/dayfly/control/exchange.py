@@ -396,6 +396,6 @@ def unix_ms(written: Any) -> int:
 
 
 def rfc3339(at: int) -> str:
-    """Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
-    moment = dt.datetime.fromtimestamp(min(at, _LAST_SECOND_MS) / 1000, dt.UTC)
+    """Unix milliseconds as `2026-01-02T03:04:05.678Z`; what no such time can be is the first, or the last one."""
+    moment = dt.datetime.fromtimestamp(min(max(at, 0), _LAST_SECOND_MS) / 1000, dt.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
