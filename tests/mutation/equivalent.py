@@ -228,7 +228,7 @@ EQUIVALENT: dict[str, str] = {
         "what a process before this one has said is long ago: what is other is said at once, and 0 is left out as well"
     ),
     "operator/status/status_throttle.py StatusThrottle.note: 0 -> 1": "since when nothing has been untold nobody asks",
-    "operator/sweeper.py Sweeper.tidy: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
+    "operator/sweeper.py Sweeper._parts: pod.metadata.labels or {} -> (pod.metadata.labels)": _LABELLED,
     "operator/pods/pod_events.py Silence.__init__: 0 -> 1": "it is set with the first thought of a pod's Events",
     "operator/objects/object_view.py Place.manifest: self.item.manifest or {} -> (self.item.manifest)": (
         "what makes an object is written with a manifest, and nothing else has a place"

@@ -19,6 +19,8 @@ from runner.conftest import QUIET
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"
 AS_NOBODY = [*QUIET, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
+AS_ROOT = pytest.mark.parametrize("isolated", ["root"], indirect=True)
+
 
 @pytest.fixture
 def under(isolated: str) -> Sequence[str]:
@@ -30,12 +32,6 @@ def under(isolated: str) -> Sequence[str]:
 def attempt(attempt, isolated: str) -> Callable[[], Attempt]:
     """One of whom the resident runner is."""
     return functools.partial(attempt, "nobody" if isolated == "user" and os.geteuid() == 0 else None)
-
-
-@pytest.fixture
-def rooted(isolated: str) -> None:
-    if isolated != "root":
-        pytest.skip("it takes root rights")
 
 
 @pytest.fixture
@@ -134,8 +130,9 @@ def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
     leave(step, asked, LEFT[left])
 
 
+@AS_ROOT
 @pytest.mark.parametrize("left", LEFT_BY_ROOT)
-def test_whatever_root_leaves_is_its_own(step, asked: Asked, rooted, left: str):
+def test_whatever_root_leaves_is_its_own(step, asked: Asked, isolated, left: str):
     leave(step, asked, LEFT_BY_ROOT[left])
 
 
@@ -276,17 +273,18 @@ def test_a_step_has_nothing_of_what_is_kept(step):
         assert said(step("ls /proc/self/fd | tr '\\n' ' '")) == ["0 1 2 200 3 "]
 
 
+@AS_ROOT
 class TestInAPartOfTheMachine:
     """Whoever enters mounts stands at their root, which is not the caller's there."""
 
     @pytest.fixture
-    def under(self, here: Path, rooted) -> list[str]:
+    def under(self, here: Path, isolated) -> list[str]:
         root = here / "root"
         root.mkdir()
         lay = f"mount --rbind / {root} && mount -t tmpfs none {root}/mnt && touch {root}/mnt/only"
         return ["unshare", "--mount", "sh", "-c", f'{lay} && exec chroot {root} "$0" "$@"']
 
-    def test_nothing_is_kept(self, step):
+    def test_nothing_is_kept(self, step, isolated):
         first, second = step("ls /mnt"), step("ls /mnt")
         assert said(first) == said(second) == ["only"]
         assert born(first) != born(second)
