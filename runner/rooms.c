@@ -18,7 +18,7 @@
 
 #include "packet.h"
 
-/* Who asks for a launcher lets go of all rooms a second after it has asked for the last one; what comes later would stay. */
+/* All rooms are let go a second after the last launcher was asked for (`serve.c`); what came later would stay. */
 enum { GIVEN_WITHIN_MS = 500 };
 
 /* What a launcher sends with its namespace. */
@@ -92,7 +92,7 @@ unsigned rooms_generation(struct rooms *rooms) {
     return ++rooms->generation;
 }
 
-/* Takes what launchers have given, the newest of them if there are too many. */
+/* Takes what launchers have given, as far as there is place for it. */
 static void receive(struct rooms *rooms) {
     struct {
         struct given given;
