@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def typed(cli: Cli) -> dict[str, str]:
     """The environment of somebody who has `dayfly` on their path."""
-    return cli.environment(PATH=f"{ROOT}{os.pathsep}{os.environ['PATH']}")
+    return cli.environment(PATH=f"{ROOT}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(cli.folder))
 
 
 def test_the_folder_passes_its_test_and_its_readme_can_be_followed(cli: Cli):
