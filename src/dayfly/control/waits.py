@@ -34,7 +34,7 @@ class Waits:
             return
         place = self._listeners.take(org, key)
         if place is None:
-            text = "your key waits for news as often as it may while others do: ask again later, or without `wait`"
+            text = "you wait for news as often as you may while others do: ask again later, or without `wait`"
             raise ApiError(503, text, {"Retry-After": "10"})
         try:
             yield
