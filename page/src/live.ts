@@ -178,31 +178,39 @@ export interface Told {
 
 const WAIT_S = 25;
 
-/** The report of what has that address, by a request that waits for the next. It goes on telling of one that has ended. */
-export function useReport(at: string): Told {
+/** The report of what has that address, by a request that waits for the next. It goes on telling of one that has ended.
+ * Who has the name now, as the stream of changes says it: what was missing or over is asked for at once when that changes.
+ */
+export function useReport(at: string, now: string): Told {
   const [told, setTold] = useState<Told>({ report: null, fault: "", missing: false });
   const visible = useVisible();
+  const news = useRef(new AbortController());
+  useEffect(() => {
+    news.current.abort();
+    news.current = new AbortController();
+  }, [now]);
   useEffect(() => {
     if (!visible) return undefined;
     const stop = new AbortController();
     const follow = async (): Promise<void> => {
       let version = 0;
       while (!stop.signal.aborted) {
+        const either = AbortSignal.any([stop.signal, news.current.signal]);
         try {
           const query: Record<string, string> = version ? { after: String(version), wait: String(WAIT_S) } : {};
           const report = await get<Report>(part(at, "report", query), stop.signal);
           if (stop.signal.aborted) return;
           const same = report.version === version;
-          version = report.version || 1;
-          setTold({ report, fault: "", missing: false });
-          // What has ended is not waited for: its answer comes at once.
+          // What has ended is not waited for: its answer comes at once. Nor is the first of whatever has its name next.
           const over = report.phase === "cleaned" || report.phase === "abandoned";
-          if (over || same) await pause(over ? WAIT_S * 1000 : 1000, stop.signal);
+          version = over ? 0 : report.version || 1;
+          setTold({ report, fault: "", missing: false });
+          if (over || same) await pause(over ? WAIT_S * 1000 : 1000, over ? either : stop.signal);
         } catch (fault) {
           if (stop.signal.aborted) return;
           const missing = fault instanceof Refused && fault.status === 404;
           setTold((last) => ({ ...last, fault: words(fault), missing }));
-          await pause(missing ? WAIT_S * 1000 : AGAIN_MS, stop.signal);
+          await pause(missing ? WAIT_S * 1000 : AGAIN_MS, missing ? either : stop.signal);
         }
       }
     };
@@ -214,6 +222,7 @@ export function useReport(at: string): Told {
 
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
     // A view that stays open for days pauses often, and its signal would keep whatever listens to it.
     const over = (): void => {
       clearTimeout(timer);

@@ -37,7 +37,7 @@ interface Props {
 
 export function Run({ subject, place, found, children, facts, missing: none }: Props): JSX.Element {
   const at = addressOf(subject);
-  const { report, fault, missing } = useReport(at);
+  const { report, fault, missing } = useReport(at, found?.createdAt ?? "");
   const over = !report || OVER.includes(report.phase ?? "");
   const living = !over && !missing;
   const shown = living && !subject.uid ? found : null;

@@ -55,6 +55,19 @@ def test_of_one_name_those_that_have_ended_are_looked_at_one_by_one(client, host
         visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
 
 
+def test_what_comes_under_a_name_that_one_looks_at_is_shown_at_once(client, host, enter):
+    """Sooner than a visit's own patience, which is less than the pause between two looks at what is not there."""
+    with enter() as visit:
+        visit.open("/page/sandboxes/later", "text=There is no sandbox of this name")
+        client.put("sandboxes/later", wishes.empty())
+        visit.page.wait_for_selector(".standing .state:has-text('ready')")
+        client.call("DELETE", "sandboxes/later")
+        host.finish(next(iter(host.offers)))
+        visit.page.wait_for_selector(".standing .state:has-text('ended')")
+        client.put("sandboxes/later", wishes.empty())
+        visit.page.wait_for_selector(".standing .state:has-text('ready')")
+
+
 def test_of_many_that_have_ended_older_ones_are_shown_on_request(client, enter):
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
     now = time.time_ns() // 1_000_000
