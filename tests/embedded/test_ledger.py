@@ -14,6 +14,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.table import IllegalMoveError
 from dayfly.plan.world import Wish
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
+from dayfly.spec.wire import HostUnavailableError
 from embedded import documents as doc
 
 DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)
@@ -273,3 +274,32 @@ def test_a_run_that_ends_begins_nothing_but_what_cleans_up(ledger, unit):
     with pytest.raises(IllegalMoveError):
         ledger.commit(closed, PLAN, (Claim(unit=unit, attempt=1, kind="exec", ref="boot", at=4),), {}, 4)
     assert ledger.commit(closed, PLAN, (Claim(unit="r/z", attempt=1, kind="exec", ref="boot", at=4),), {}, 4)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda ledger: ledger.load("u"),
+        lambda ledger: ledger.lapsing(1),
+        lambda ledger: ledger.uids(),
+        lambda ledger: ledger.unacknowledged(),
+        lambda ledger: ledger.last("u"),
+        lambda ledger: ledger.values("u"),
+        lambda ledger: ledger.value("u", "r/a", "url"),
+        lambda ledger: ledger.secrets("u"),
+        lambda ledger: ledger.with_secrets(),
+        lambda ledger: ledger.history("u"),
+        lambda ledger: ledger.begin_life(1),
+    ],
+)
+def test_what_cannot_be_read_for_a_moment_is_no_defect(ledger, tmp_path, read):
+    """An order that it befalls is given again; after a defect a baseline would not be."""
+    read(ledger)
+    ledger._db.execute("PRAGMA busy_timeout = 0")
+    ledger._db.execute("PRAGMA journal_mode = DELETE")  # in which who writes keeps out who reads
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(HostUnavailableError, match=r"^the ledger cannot be (read|written): database is locked$"):
+            read(ledger)
+        other.execute("ROLLBACK")
+    read(ledger)

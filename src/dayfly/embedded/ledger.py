@@ -8,6 +8,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -183,7 +184,7 @@ class Ledger:
             self._db.execute("UPDATE life SET number = max(number + 1, ?)", (least,))
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"the ledger cannot be written: {error}") from error
-        (number,) = self._db.execute("SELECT number FROM life").fetchone()
+        ((number,),) = self._read("SELECT number FROM life")
         return int(number)
 
     # --- inside a transaction -----------------------------------------------------------------------------------
@@ -316,14 +317,25 @@ class Ledger:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
+    def _read(self, query: str, *values: object) -> list[Any]:
+        """What a query finds.
+
+        Raises:
+            LedgerError: the file cannot be read now; that is no defect of whoever asks, and may pass.
+        """
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.ProgrammingError:
+            raise  # it is closed, or ours is the mistake
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"the ledger cannot be read: {error}") from error
+
     def load(self, uid: str) -> Stored | None:
         """The run, or None."""
-        row = self._db.execute(
-            "SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", (uid,)
-        ).fetchone()
-        if row is None:
+        found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
+        if not found:
             return None
-        name, run, documents, forks, wish, generation = row
+        name, run, documents, forks, wish, generation = found[0]
         return Stored(
             run=ledger.decode(run),
             name=name,
@@ -335,51 +347,48 @@ class Ledger:
 
     def lapsing(self, until: int) -> bool:
         """Whether an open run has a lease that ends before that moment."""
-        found = self._db.execute(
+        found = self._read(
             "SELECT 1 FROM run WHERE phase = 'open'"
             " AND json_extract(CAST(wish AS TEXT), '$.lease_until') BETWEEN 1 AND ? LIMIT 1",
-            (until,),
+            until,
         )
-        return found.fetchone() is not None
+        return bool(found)
 
     def uids(self) -> list[str]:
         """All runs that have not ended."""
-        return [uid for (uid,) in self._db.execute("SELECT uid FROM run ORDER BY rowid")]
+        return [uid for (uid,) in self._read("SELECT uid FROM run ORDER BY rowid")]
 
     def unacknowledged(self) -> list[str]:
         """Runs that have ended, and nobody has said that he knows."""
-        return [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE NOT acknowledged")]
+        return [uid for (uid,) in self._read("SELECT uid FROM ended WHERE NOT acknowledged")]
 
     def last(self, uid: str) -> Run | None:
         """The last ledger of a run that has ended."""
-        row = self._db.execute("SELECT ledger FROM ended WHERE uid = ?", (uid,)).fetchone()
-        return ledger.decode(row[0]) if row else None
+        found = self._read("SELECT ledger FROM ended WHERE uid = ?", uid)
+        return ledger.decode(found[0][0]) if found else None
 
     def values(self, uid: str) -> Values:
         """The recorded values of all outputs of a run."""
-        rows = self._db.execute("SELECT unit, name, value FROM output WHERE run = ?", (uid,))
+        rows = self._read("SELECT unit, name, value FROM output WHERE run = ?", uid)
         return {(unit, name): value for unit, name, value in rows}
 
     def value(self, uid: str, unit: str, name: str) -> bytes | None:
         """The recorded value of one output; None if there is none."""
-        row = self._db.execute(
-            "SELECT value FROM output WHERE run = ? AND unit = ? AND name = ?", (uid, unit, name)
-        ).fetchone()
-        return None if row is None else bytes(row[0])
+        found = self._read("SELECT value FROM output WHERE run = ? AND unit = ? AND name = ?", uid, unit, name)
+        return bytes(found[0][0]) if found else None
 
     def secrets(self, uid: str) -> Values:
         """What a run was given beside its documents, by resource and name."""
-        rows = self._db.execute("SELECT resource, name, value FROM secret WHERE run = ?", (uid,))
+        rows = self._read("SELECT resource, name, value FROM secret WHERE run = ?", uid)
         return {(resource, name): value for resource, name, value in rows}
 
     def with_secrets(self) -> set[str]:
         """The runs that were given something beside their documents, whether or not they have begun."""
-        return {uid for (uid,) in self._db.execute("SELECT DISTINCT run FROM secret")}
+        return {uid for (uid,) in self._read("SELECT DISTINCT run FROM secret")}
 
     def history(self, uid: str) -> list[Entry]:
         """What was written to the run's ledger, in order; kept after the run has ended."""
-        rows = self._db.execute(
-            "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid", (uid,)
-        )
+        query = "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid"
+        rows = self._read(query, uid)
         fields = Entry.__struct_fields__
         return [Entry(**dict(zip(fields, row, strict=True))) for row in rows]
