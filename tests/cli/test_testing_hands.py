@@ -9,6 +9,7 @@ import pytest
 
 from dayfly.cli import testing_hands as hands
 from dayfly.cli.exits import CliError, Exit
+from dayfly.execute.object.render import Identity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, anything
@@ -17,6 +18,8 @@ from kube.fake import FakeCluster, Refusal, run
 
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+NAMELESS = {"apiVersion": "v1", "kind": "ConfigMap"}
+OF = hands.Attempt("uid-of-the-sandbox", "db/make", 2)
 STRANGE = {"apiVersion": "machines.example/v1", "kind": "Machine", "metadata": {"name": "m"}}
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 
@@ -37,7 +40,7 @@ def meddled(*objects: dict, hand: Hand = Hand.EDITS, manifest: dict = MANIFEST, 
         for each in objects:
             await client.create(CONFIG_MAPS, each, "default")
         change(cluster)
-        found = await hands.meddle(client, hand, manifest, "default", "u", "db/make")
+        found = await hands.meddle(client, hand, manifest, "default", "u", OF)
         return found, {each["metadata"]["name"]: each["metadata"] for each in cluster.objects("configmaps")}
 
     return run(story())
@@ -70,10 +73,20 @@ class TestMeddling:
         assert "dayfly-plugin-test-was-here" not in left["c"].get("labels", {})
 
     @pytest.mark.parametrize("hand", Hand)
-    def test_it_is_found_among_others(self, hand):
-        found, left = meddled(made("a", owner="another"), made("b"), made("c", unit="db/seed"), hand=hand)
-        touched = {name for name in "abc" if left.get(name, {"labels": {}})["labels"] != {"app": "db"}}
-        assert (found, touched) == (True, {"b"})
+    @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
+    def test_it_is_found_among_others(self, hand, manifest):
+        real = name(Identity(*OF, "default", {}), manifest)
+        others = [made("a", owner="another"), made("b", unit="db/seed"), made("z", owner="another")]
+        found, left = meddled(*others, made(real), hand=hand, manifest=manifest)
+        touched = {each for each in ("a", "b", "z", real) if left.get(each, {"labels": {}})["labels"] != {"app": "db"}}
+        assert (found, touched) == (True, {real})
+
+    @pytest.mark.parametrize("hand", Hand)
+    @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
+    def test_one_with_all_the_marks_and_another_name_was_planted_and_is_let_be(self, hand, manifest):
+        earlier = name(Identity(*OF._replace(number=1), "default", {}), NAMELESS)
+        found, left = meddled(made("a"), made(earlier), hand=hand, manifest=manifest)
+        assert (found, left["a"]["labels"], left[earlier]["labels"]) == (False, {"app": "db"}, {"app": "db"})
 
     @pytest.mark.parametrize(("hand", "verb"), [(Hand.EDITS, "PATCH"), (Hand.DELETES, "DELETE")])
     @pytest.mark.parametrize("status", [404, 409])

@@ -184,7 +184,8 @@ class _Bench:
             step.object.manifest for step in self._plugin.spec.create if step.name == life.step and step.object
         )
         unit, here = f"{self._wishes.resource}/{life.step}", self._cluster.namespace
-        done = self._cluster.ask(lambda client: testing_hands.meddle(client, hand, manifest or {}, here, box.run, unit))
+        of = testing_hands.Attempt(box.uid, unit, box.attempts.get(unit, 0))
+        done = self._cluster.ask(lambda client: testing_hands.meddle(client, hand, manifest or {}, here, box.run, of))
         box.met = True
         self._missed = "" if done else f"nothing is there that {life.step} has made"
 

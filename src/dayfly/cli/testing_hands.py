@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.cli.exits import CliError, Exit
+from dayfly.execute.object.render import Identity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
@@ -26,6 +27,14 @@ _REVIEWS = Resource(
 )
 _NOTE = "dayfly-plugin-test-was-here"
 _KILL_S = 1
+
+
+class Attempt(NamedTuple):
+    """One attempt of a unit of a sandbox, which is named by its UID."""
+
+    sandbox: str
+    unit: str
+    number: int
 
 
 def need(cluster: Cluster, verb: str, group: str, kind: str, namespace: str) -> None:
@@ -72,16 +81,19 @@ async def delete_pod(client: Client, pod: str, namespace: str) -> bool:
     return True
 
 
-async def meddle(client: Client, hand: Hand, manifest: dict[str, Any], namespace: str, run: str, unit: str) -> bool:
-    """Edit or delete the object that a unit of a run has made; whether there was one.
+async def meddle(client: Client, hand: Hand, manifest: dict[str, Any], namespace: str, run: str, of: Attempt) -> bool:
+    """Edit or delete the object that an attempt of a run's unit has made; whether there was one.
 
-    It is edited as one does who tidies up: its labels are gone, but for a new one.
+    Its marks anybody can copy, but not the name, which it has already. It is edited as one does who tidies up: its
+    labels are gone, but for a new one.
     """
     kind = await _kind(client, manifest)
+    made = name(Identity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
     for each in (await client.list_all(kind, namespace)).items:
         meta = each["metadata"]
         owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Run"]
-        if owners != [run] or (meta.get("annotations") or {}).get(UNIT_ANNOTATION) != unit:
+        marks = owners, (meta.get("annotations") or {}).get(UNIT_ANNOTATION)
+        if meta["name"] != made or marks != ([run], of.unit):
             continue
         try:
             if hand is Hand.DELETES:

@@ -32,7 +32,7 @@ class Box(msgspec.Struct):
 
     Attributes:
         life: What it is for; None for a look of the census.
-        run: The name of its run, and in `pods` the pod of each unit, as its status says.
+        run: The name of its run, in `pods` the pod of each unit and in `attempts` its newest, as its status says.
         began: Since when the step of its life runs, by our own clock.
         met: Whether somebody has come to that step, or to what it has made.
     """
@@ -43,6 +43,7 @@ class Box(msgspec.Struct):
     life: Life | None
     run: str = ""
     pods: dict[str, str] = {}
+    attempts: dict[str, int] = {}
     began: float = 0.0
     met: bool = False
     gone: bool = False
@@ -87,6 +88,7 @@ class Made:
         box.run = status.get("run", "") or box.run
         box.key = status.get("routingKey", "") or box.key
         box.pods = {unit["id"]: unit.get("pod", "") for unit in status.get("units") or ()}
+        box.attempts = {unit["id"]: unit.get("attempt", 0) for unit in status.get("units") or ()}
         return from_status.report(found, time.time_ns() // 1_000_000)
 
     def delete(self, box: Box) -> None:
