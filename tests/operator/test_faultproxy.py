@@ -117,6 +117,51 @@ async def test_late(monkeypatch):
         assert between.stored()
 
 
+def harmed(proxy: FaultProxy, monkeypatch) -> asyncio.Event:
+    """Set once the proxy is done with the change that it harms: by then its sender may have heard of its own end."""
+    done, harm = asyncio.Event(), proxy._harm
+
+    async def noted(*given):
+        try:
+            return await harm(*given)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(proxy, "_harm", noted)
+    return done
+
+
+async def test_what_was_held_when_its_sender_died_is_not_sent_on(monkeypatch):
+    """It would be executed in the midst of whatever comes after that life."""
+    async with line(Harm.LATE) as (client, between):
+        done = harmed(between.proxy, monkeypatch)
+
+        async def hold(_seconds: float) -> None:
+            between.proxy.cut_off("one")
+
+        monkeypatch.setattr(proxies, "hold", hold)
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.create(SECRETS, SECRET, "default")
+        await done.wait()
+        assert not between.stored()
+
+
+async def test_what_is_sent_twice_is_sent_once_if_its_sender_dies_between(monkeypatch):
+    async with line(Harm.TWICE) as (client, between):
+        done, sent, send = harmed(between.proxy, monkeypatch), [], between.proxy._open
+
+        def dying(request, body):
+            sent.append(request.method)
+            between.proxy.cut_off("one")
+            return send(request, body)
+
+        monkeypatch.setattr(between.proxy, "_open", dying)
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.create(SECRETS, SECRET, "default")
+        await done.wait()
+        assert (sent, between.stored()) == (["POST"], True)
+
+
 async def events(client: Client, heard: asyncio.Queue[str]) -> None:
     """Hear of Secrets until the watch ends."""
     version = (await client.list_all(SECRETS)).resource_version

@@ -222,7 +222,9 @@ class FaultProxy:
         )
 
     async def _pass(self, request: web.Request, body: bytes) -> web.Response:
-        """The server's answer; none where the server breaks off."""
+        """The server's answer; none where the server breaks off, and none where whoever asks has died meanwhile."""
+        if self._sides[request.match_info["client"]].dead:
+            return _gone(request)
         try:
             async with self._open(request, body) as answer:
                 headers = {name: value for name, value in answer.headers.items() if name.lower() not in _ENDS}
