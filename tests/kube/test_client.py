@@ -199,9 +199,12 @@ class TestChanges:
 
         async def main(cluster, client):
             made = await client.create(PODS, pod("p"), "default")
-            cluster.faults = at_write(2, Harm.THROTTLE)
+            cluster.refuses = lambda _: Refusal(
+                429, "Cannot evict pod as it would violate the pod's disruption budget."
+            )
             with pytest.raises(errors.Throttled):
                 await client.evict("p", "default", uid=made.metadata.uid)
+            cluster.refuses = lambda _: None
             template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p")["spec"]}
             spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
             await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default")
@@ -301,8 +304,21 @@ class TestReads:
 
         played(main)
 
+    def test_what_one_webhook_asks_for_holds_up_nobody_else(self):
+        """It may answer 429, with a time that it deems right for its own kind of object: for one tenant's alone."""
+
+        async def main(cluster, client):
+            cluster.refuses = lambda _: Refusal(429, 'admission webhook "w" denied the request: come back later')
+            with pytest.raises(errors.Throttled, match="come back later"):
+                await client.create(SECRETS, secret(), "default")
+            cluster.refuses = lambda _: None
+            await client.create(SECRETS, secret(), "default")
+            assert asyncio.get_running_loop().time() == 0.0
+
+        played(main)
+
     def test_nobody_is_held_up_for_longer_than_half_a_minute(self):
-        """A webhook too may answer 429, with a time that it deems right for its own kind of object."""
+        """What stands before a server may ask for any time."""
 
         async def main(cluster, client):
             cluster.faults = lambda call: Fault(Harm.THROTTLE, retry_after=3600) if call.number == 1 else None

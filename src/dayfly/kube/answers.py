@@ -64,14 +64,18 @@ def status_of(body: bytes) -> Status:
 def fault(request: Request, answer: Answer, *, changes: bool) -> errors.ApiError:
     """The error for an answer of 400 and above.
 
-    A 5xx to a change tells nothing of what was stored before the trouble began, hence `OutcomeUnknown`.
+    A 5xx to a change tells nothing of what was stored before the trouble began, hence `OutcomeUnknown`. A 429 of a
+    server that is too busy is prose. One with a Status is of that request: from a webhook, a disruption budget, or
+    the cache of one kind.
     """
     status = status_of(answer.body)
     said = str(request)
     message = _bounded(status.message) or "no explanation was given"
     if answer.status == THROTTLED:
-        retry_after = _seconds(answer, status)
-        return errors.Throttled(said, message, retry_after=retry_after, status=answer.status, reason=status.reason)
+        wait, by_all = _seconds(answer, status), not status.status
+        return errors.Throttled(
+            said, message, retry_after=wait, status=answer.status, reason=status.reason, by_all=by_all
+        )
     if answer.status >= FIRST_TROUBLE:
         family = errors.OutcomeUnknown if changes else errors.ServerTrouble
         return family(said, message, status=answer.status, reason=status.reason)

@@ -32,7 +32,7 @@ class Limits:
 
     The server shares itself out among its clients (API Priority and Fairness) and is obeyed when it asks for a pause.
     This bound is for the day on which we are at fault: no more than one process can make good use of. And a pause
-    is for all requests, while it may have been a webhook for one kind of object that asked for it: it has its most too.
+    is for all requests, while whatever stands before the server may ask for any: it has its most too.
     """
 
     rate: float = 1000.0
@@ -369,7 +369,7 @@ class Client:
         if answer.status < answers.FIRST_REFUSAL:
             return answer
         fault = answers.fault(request, answer, changes=changes)
-        if isinstance(fault, errors.Throttled) and not request.path.endswith("/eviction"):
+        if isinstance(fault, errors.Throttled):
             self._obey(fault)
         raise fault
 
@@ -396,7 +396,8 @@ class Client:
             ) from None
 
     def _obey(self, fault: errors.Throttled) -> None:
-        self._pace.pause(min(fault.retry_after, self._limits.pause_most))
+        if fault.by_all:
+            self._pace.pause(min(fault.retry_after, self._limits.pause_most))
 
     def _jittered(self, tries: int) -> float:
         ceiling = min(self._limits.backoff_most, self._limits.backoff * 2.0**tries)

@@ -86,11 +86,24 @@ class Unauthorized(Refused):
 
 
 class Throttled(ApiError):
-    """Too many requests (429, or our own rate limit): not executed. Wait `retry_after` seconds."""
+    """Too many requests (429, or our own rate limit): not executed. Wait `retry_after` seconds.
 
-    def __init__(self, request: str, message: str, *, retry_after: float, status: int = 0, reason: str = "") -> None:
+    `by_all` if it is said of whatever we ask: the server itself is too busy.
+    """
+
+    def __init__(
+        self,
+        request: str,
+        message: str,
+        *,
+        retry_after: float,
+        status: int = 0,
+        reason: str = "",
+        by_all: bool = False,
+    ) -> None:
         super().__init__(request, message, status=status, reason=reason)
         self.retry_after = retry_after
+        self.by_all = by_all
 
 
 class ServerTrouble(ApiError):

@@ -331,8 +331,8 @@ class FakeTransport:
             case Harm.TROUBLE_BEFORE:
                 return Refusal(500, "etcdserver: request timed out").answer()
             case Harm.THROTTLE:
-                refused = Refusal(429, "too many requests").answer()
-                return dataclasses.replace(refused, headers={"retry-after": str(fault.retry_after)})
+                busy = b"Too many requests, please try again later.\n"  # prose, as the real one has it
+                return Answer(429, busy, {"retry-after": str(fault.retry_after)})
             case Harm.GONE if "continue" in request.query:
                 return reading.expired(0).answer()
         if (refused := self.cluster.refusal(request, self.client)) is not None:
