@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from dayfly.execute.executor import Known
@@ -16,8 +17,8 @@ from dayfly.operator.session import Session
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, TargetState, Wish
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Target, Unit, digest
-from dayfly.spec.run import Phase, Request, Run
+from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Preview, Target, Unit, digest
+from dayfly.spec.run import MOST_UNITS, Phase, Request, Run, UnitRecord
 
 NOW = 9_000
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -135,3 +136,22 @@ async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_f
     assert (scene.world.slots, scene.world.gated, scene.now) == (3, frozenset({"exec"}), NOW)
     assert scene.world.target == TargetState(started=True)
     assert sight.outputs == {("a", 1): {"url": b"1"}}
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+async def test_what_comes_and_goes_in_a_run_leaves_its_steps_their_lines_in_the_ledger(room):
+    """One that is full could not be written any more, and nothing of it be cleaned up. What has a line keeps it."""
+    way = Preview(scheme="http", host="web.shop.example", port=80, key="k")
+    kept = tuple(Unit(name=name, kind="preview", preview=way) for name in ("old", "new", "newer"))
+    made = Lifecycle(
+        target=TARGET, resource="db", pre_start=(MAKE,), post_stop=(msgspec.structs.replace(MAKE, name="go"),)
+    )
+    bench = Bench()
+    bench.known = Known()
+    bench.session.work.plan = digest(()), seal((made,), kept)
+    lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MOST_UNITS - 3 - room))]
+    bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))
+    scene, _ = await bench.scene()
+    refused = {name: each for name, each in scene.world.objections.items() if each.reason == Reason.REFUSED}
+    assert list(refused) == ["preview:new", "preview:newer"][room:]
+    assert all(f"holds {MOST_UNITS}" in each.message for each in refused.values())

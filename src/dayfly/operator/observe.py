@@ -17,7 +17,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Objection, World
 from dayfly.spec.lifecycle import Kind, digest
-from dayfly.spec.run import Phase
+from dayfly.spec.run import MOST_UNITS, Phase, Run
 
 CHANGED_IN_PLACE = frozenset({Kind.FORK, Kind.ROUTE, Kind.PREVIEW})
 
@@ -55,7 +55,7 @@ class Observer:
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
         facts = judged(plan, run.ledger, known.facts, now)
-        hindered = {**sight.lacking, **objections, **known.objections}
+        hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
@@ -104,3 +104,18 @@ class Observer:
             return seal(())  # references of what is left may lead nowhere
         session.work.plan = forks, seal(tuple(documents), run.spec.forks)
         return session.work.plan[1]
+
+
+def _crowded(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
+    """What is kept and has no line in the ledger yet, and can have none: each step is to have its own, above all those
+    that clean up, whatever has come and gone beside them.
+    """
+    new = [name for name in plan.kept if name not in run.units]
+    if not new:
+        return {}
+    room = max(MOST_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
+    message = (
+        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MOST_UNITS} lines. "
+        "Delete it and apply it again"
+    )
+    return {name: Objection(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}

@@ -236,7 +236,10 @@ FIELDS: dict[type, Row] = {
         "born_at": text("When it was made, " + _MILLISECONDS),
         "started_at": text("When its target was seen to have started by itself, " + _MILLISECONDS),
         "stopped_at": text("When its target was seen to have stopped for good, " + _MILLISECONDS),
-        "units": {"description": "A line for each unit that was ever allowed to start.", "maxProperties": _MANY},
+        "units": {
+            "description": "A line for each unit that was ever allowed to start.",
+            "maxProperties": run.MOST_UNITS,
+        },
         "closed": text("Who closed it, when and why."),
         "abandon": text("Who abandoned the cleanup, when and why."),
         "ended_at": text("When all was cleaned up, " + _MILLISECONDS),

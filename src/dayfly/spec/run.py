@@ -11,6 +11,8 @@ import msgspec
 from dayfly.spec.lifecycle import Struct, Target, kind_by_name
 
 Outcome = Literal["", "succeeded", "failed"]
+# Lines of a ledger in a cluster: four times as many as a run may have steps, for all that comes and goes beside them.
+MOST_UNITS: Final = 1_024
 
 
 class State(enum.StrEnum):
