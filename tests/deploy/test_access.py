@@ -244,6 +244,20 @@ class TestTenant:
         assert installed.ask("DELETE", f"{one}?dryRun=All", user=collector).status == 200
         assert installed.ask("DELETE", one, user=OPERATOR).status == 200
 
+    def test_program(self, installed):
+        """What runs the steps, told by its name; anybody may delete what was planted before there was a policy."""
+        words = "only the Dayfly operator writes it"
+        maps = f"{TEAM}/configmaps"
+        program = thing("v1", "ConfigMap", "dayfly-runner-0123456789abcdef", binaryData={"runner": "AAAA"})
+        refused(installed.ask("POST", maps, program, user=TENANT), words)
+        assert installed.ask("POST", maps, program, user=OPERATOR).status == 201
+        one = f"{maps}/dayfly-runner-0123456789abcdef"
+        refused(installed.ask("PATCH", one, {"binaryData": {"runner": "BBBB"}}, user=TENANT, kind=MERGE), words)
+        assert installed.ask("DELETE", one, user=TENANT).status == 200
+        for name in ("dayfly-runner-trial", "my-dayfly-runner-0123456789abcdef"):
+            other = thing("v1", "ConfigMap", name)
+            assert installed.ask("POST", f"{maps}?dryRun=All", other, user=TENANT).status == 201
+
     def test_states(self, installed):
         """What an abandoned run has left has no owner any more, and whoever may remove Secrets there removes it."""
         words = "holds what a step has made; only the Dayfly operator writes and removes it"

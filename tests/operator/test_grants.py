@@ -21,7 +21,7 @@ class Bench:
     def __init__(self, program: bytes = b"program") -> None:
         self.clock = 0
         self.meta: dict[str, SimpleNamespace] = {}
-        self.equipped: set[str] = set()
+        self.equipped: dict[str, dict] = {}
         self.made: list[str] = []
         self.asked: list[str] = []
         self.fault: Exception | None = None
@@ -31,7 +31,7 @@ class Bench:
     async def _get(self, _kind, name, namespace=""):
         if namespace:
             if namespace in self.equipped:
-                return None
+                return self.equipped[namespace]
             raise GONE
         self.asked.append(name)
         if name not in self.meta:
@@ -121,9 +121,24 @@ class TestBelieving:
 class TestRunner:
     async def test_it_is_put_where_it_is_not(self):
         bench = Bench().there("team", RUNNERS).there("other", RUNNERS)
-        bench.equipped.add("other")
+        bench.equipped["other"] = Runner("runner-1", b"program").manifest("other")
         for namespace in ("team", "other"):
             await bench.known.of(namespace, namespace)
+        assert bench.made == ["team"]
+
+    @pytest.mark.parametrize(
+        "planted",
+        [{"binaryData": {"runner": "AAAA"}}, {"immutable": False}, {"binaryData": None, "data": {"runner": ""}}],
+    )
+    async def test_another_program_under_its_name_is_never_run(self, planted):
+        bench = Bench().there("team", RUNNERS)
+        bench.equipped["team"] = Runner("runner-1", b"program").manifest("team") | planted
+        for _ in range(2):
+            reason, said = await bench.refused("team", "team")
+            assert reason == Reason.NAMESPACE_NOT_GRANTED
+            assert "ConfigMap runner-1 in namespace team is not the operator's own program" in said
+        bench.equipped.clear()
+        await bench.known.of("team", "team")
         assert bench.made == ["team"]
 
     async def test_a_peer_may_be_quicker(self):

@@ -125,8 +125,18 @@ class Namespaces:
         """See that the runner is there: as often as the grant is asked for, since both go with a namespace."""
         if not self._runner.program:
             return
+        wanted = self._runner.manifest(namespace)
         try:
-            await self._client.get(CONFIG_MAPS, self._runner.name, namespace)
+            found = await self._client.get(CONFIG_MAPS, self._runner.name, namespace)
         except errors.NotFound:
-            with contextlib.suppress(errors.AlreadyExists):  # a peer was quicker; the name tells the content
-                await self._client.create(CONFIG_MAPS, self._runner.manifest(namespace), namespace)
+            with contextlib.suppress(
+                errors.AlreadyExists
+            ):  # a peer was quicker, by policy `dayfly-program` nobody else
+                await self._client.create(CONFIG_MAPS, wanted, namespace)
+            return
+        if any(found.get(field) != wanted[field] for field in ("immutable", "binaryData")):
+            raise NotGrantedError(
+                Reason.NAMESPACE_NOT_GRANTED,
+                f"ConfigMap {self._runner.name} in namespace {namespace} is not the operator's own program, and would "
+                "run with the steps' Secrets: find out who has made it, and delete it",
+            )
