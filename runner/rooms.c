@@ -191,16 +191,17 @@ void giver_watch(struct giver *giver, const struct privates *privates) {
     if (is_usual(giver, privates)) giver->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 }
 
-/* Takes away what the order itself wanted there. */
+/* Below a folder that is there the host's may lie, or what a link of the step's leads to. */
+static void clear_place(const char *path, const char *folder) {
+    if (is_within(path, folder) && strrchr(path, '/') == path + strlen(folder)) unlink(path);
+}
+
+/* Takes away what the order itself wanted there, while no mount lies over it. */
 static void clear(const struct privates *privates, const struct order *order) {
     for (size_t i = 0; i < privates->count; i++) {
         const char *folder = privates->laid[i].path;
-        for (size_t k = 0; k < order->output_count; k++) {
-            if (is_within(order->outputs[k].path, folder)) unlink(order->outputs[k].path);
-        }
-        for (size_t k = 0; k < order->input_count; k++) {
-            if (is_within(order->inputs[k].path, folder)) unlink(order->inputs[k].path);
-        }
+        for (size_t k = 0; k < order->output_count; k++) clear_place(order->outputs[k].path, folder);
+        for (size_t k = 0; k < order->input_count; k++) clear_place(order->inputs[k].path, folder);
     }
 }
 
@@ -237,11 +238,11 @@ static bool is_as_laid(const struct laid *laid) {
 void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order) {
     struct pollfd changed = {giver->changes, POLLPRI, 0};
     if (giver->changes < 0 || now_ms() - giver->since >= GIVEN_WITHIN_MS) return;
+    if (poll(&changed, 1, 0) != 0) return;
     clear(privates, order);
     for (size_t i = 0; i < privates->count; i++) {
         if (!is_as_laid(&privates->laid[i])) return;
     }
-    if (poll(&changed, 1, 0) != 0) return;
     int mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (mounts < 0) return;
     struct given given = {giver->generation, privates->count, {{"", {0, 0, 0, 0}, 0, 0, 0, 0, 0, 0}}};

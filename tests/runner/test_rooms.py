@@ -17,6 +17,7 @@ from runner.conftest import QUIET
 
 # Where there are several, one lies over the other.
 PROCESS_LISTS = "grep -c ' /proc proc ' /proc/mounts"
+LISTED = "ls -la --time-style=+"  # but not the times
 AS_NOBODY = [*QUIET, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 AS_ROOT = pytest.mark.parametrize("isolated", ["root"], indirect=True)
@@ -72,7 +73,7 @@ def given(first: Callable[[], Attempt], second: Callable[[], Attempt]) -> tuple[
 
 def test_the_next_step_finds_what_it_would_find(step, asked: Asked):
     one, two = asked.folders
-    look = f"ls -la {one} {two} | grep -v total; cat {one}/old; set -- /proc/[0-9]*; echo $#; echo $$ $PPID; pwd"
+    look = f"{LISTED} {one} {two} | grep -v total; cat {one}/old; set -- /proc/[0-9]*; echo $#; echo $$ $PPID; pwd"
     script = f"{look}\n{PROCESS_LISTS}\necho x >{one}/it"
     fresh = step(script, output=f"it\0{one}/it")
     first, second = given(*2 * [lambda: step(script, output=f"it\0{one}/it")])
@@ -117,7 +118,7 @@ LEFT_BY_ROOT = {
 
 def leave(step, asked: Asked, leaving: str) -> None:
     one, two = asked.folders
-    look = f"ls -la {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
+    look = f"{LISTED} {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
     plain = step(look)
     step(f"set -e; {leaving.format(one=one, two=two)}; echo done")
     later = step(look)
@@ -134,6 +135,36 @@ def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
 @pytest.mark.parametrize("left", LEFT_BY_ROOT)
 def test_whatever_root_leaves_is_its_own(step, asked: Asked, isolated, left: str):
     leave(step, asked, LEFT_BY_ROOT[left])
+
+
+def test_an_output_in_a_folder_of_the_hosts_stays_there(step, asked: Asked):
+    """Existing entries of a private folder are the host's, and so is what is written into them."""
+    folder = asked.folders[0] / "theirs"
+    folder.mkdir()
+    folder.chmod(0o777)
+    step()
+    one = step(f"echo x >{folder}/it", output=f"it\0{folder}/it")
+    assert one.output("it") == b"x\n"
+    assert (folder / "it").read_text() == "x\n"
+
+
+def test_an_output_that_a_link_leads_to_stays_where_it_is(step, asked: Asked, here: Path):
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o777)
+    link = asked.folders[0] / "link"
+    one = step(f"ln -s {elsewhere} {link}; echo x >{link}/it", output=f"it\0{link}/it")
+    assert one.output("it") == b"x\n"
+    assert (elsewhere / "it").read_text() == "x\n"
+
+
+@AS_ROOT
+def test_an_output_in_what_a_step_has_mounted_stays_where_it_is(step, asked: Asked, here: Path, isolated):
+    elsewhere, folder = here / "elsewhere", asked.folders[0]
+    elsewhere.mkdir()
+    one = step(f"mount --bind {elsewhere} {folder}; echo x >{folder}/it", output=f"it\0{folder}/it")
+    assert one.output("it") == b"x\n"
+    assert (elsewhere / "it").read_text() == "x\n"
 
 
 def test_what_is_done_and_undone_in_a_folder_does_no_harm(step, asked: Asked):
