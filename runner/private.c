@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 /* One directory on its way to being private: the host's own, and the fresh one laid over it. */
@@ -16,7 +15,6 @@ struct layer {
     int host, fresh;
     bool root_rights;
     struct shown before; /* the host's, before its entries were looked at */
-    size_t entries;      /* that are shown */
     bool plain;          /* each of the host's, as itself */
 };
 
@@ -61,10 +59,7 @@ static int show_entry(struct layer *layer, const struct dirent *entry, struct fa
     int made = directory ? mkdirat(layer->fresh, name, 0700) : mknodat(layer->fresh, name, S_IFREG | 0600, 0);
     if (made < 0) return bad_entry(layer, name, fault);
     snprintf(target, sizeof target, "%s/%s", layer->target, name);
-    if (mount(name, target, NULL, MS_BIND | MS_REC, NULL) == 0) {
-        layer->entries++;
-        return 0;
-    }
+    if (mount(name, target, NULL, MS_BIND | MS_REC, NULL) == 0) return 0;
     if (errno != ENOENT) return bad_entry(layer, name, fault);
     /* It went away between listing and binding, as entries of /tmp do. */
     unlinkat(layer->fresh, name, directory ? AT_REMOVEDIR : 0);
@@ -123,14 +118,10 @@ static void note(struct privates *privates, const struct layer *layer, const str
         return;
     }
     struct laid *laid = &privates->laid[privates->count];
+    if (looks_note(&laid->looks, layer->path) < 0) privates->plain = false;
     memcpy(laid->path, layer->path, length + 1);
     laid->host = layer->before;
     laid->device = fresh->st_dev;
-    laid->mode = fresh->st_mode;
-    laid->uid = fresh->st_uid;
-    laid->gid = fresh->st_gid;
-    laid->attributes = listxattr(layer->path, NULL, 0);
-    laid->entries = layer->entries;
 }
 
 int privates_lay(struct privates *privates, const struct order *order, const char *path, enum isolation isolation,

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "looks.h"
 #include "order.h"
 #include "shown.h"
 
@@ -15,11 +16,7 @@ struct laid {
     char path[LAID_PATH];
     struct shown host;
     dev_t device;
-    mode_t mode;
-    uid_t uid;
-    gid_t gid;
-    ssize_t attributes; /* bytes of their names */
-    size_t entries;     /* of the host's */
+    struct looks looks;
 };
 
 /* The file systems made for private directories; whatever lies on one of them belongs to the step alone. */

@@ -4,16 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "packet.h"
@@ -205,47 +202,18 @@ static void clear(const struct privates *privates, const struct order *order) {
     }
 }
 
-/* How many entries a directory has; -1 if it cannot be listed. */
-static ssize_t count_entries(int folder) {
-    struct entry { /* getdents64(2) */
-        uint64_t inode, next;
-        uint16_t length;
-        uint8_t kind;
-        char name[];
-    };
-    alignas(struct entry) static char list[8192];
-    ssize_t count = -2; /* `.` and `..` */
-    for (long got; (got = syscall(SYS_getdents64, folder, list, sizeof list)) != 0;) {
-        if (got < 0) return -1;
-        for (long at = 0; at < got; at += ((const struct entry *)(list + at))->length) count++;
-    }
-    return count;
-}
-
-/* True if the step has left it as it was. An entry that it shows is a mount point, which can be neither removed nor
- * renamed: where there are as many as at first, they are the same. What was unmounted is seen otherwise. */
-static bool is_as_laid(const struct laid *laid) {
-    struct stat now;
-    int folder = open(laid->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return false;
-    bool same = fstat(folder, &now) == 0 && now.st_mode == laid->mode &&
-                now.st_uid == laid->uid && now.st_gid == laid->gid && flistxattr(folder, NULL, 0) == laid->attributes &&
-                count_entries(folder) == (ssize_t)laid->entries;
-    close(folder);
-    return same;
-}
-
 void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order) {
     struct pollfd changed = {giver->changes, POLLPRI, 0};
     if (giver->changes < 0 || now_ms() - giver->since >= GIVEN_WITHIN_MS) return;
-    if (poll(&changed, 1, 0) != 0) return;
+    /* That a step has shared its mounts changes none of them, but from then on a copy's changes come into them. */
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || poll(&changed, 1, 0) != 0) return;
     clear(privates, order);
     for (size_t i = 0; i < privates->count; i++) {
-        if (!is_as_laid(&privates->laid[i])) return;
+        if (!looks_are(&privates->laid[i].looks, privates->laid[i].path)) return;
     }
     int mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (mounts < 0) return;
-    struct given given = {giver->generation, privates->count, {{"", {0, 0, 0, 0}, 0, 0, 0, 0, 0, 0}}};
+    struct given given = {.generation = giver->generation, .count = privates->count};
     memcpy(given.laid, privates->laid, sizeof given.laid);
     packet_send(giver->socket, (const char *)&given, sizeof given, mounts);
     close(mounts);

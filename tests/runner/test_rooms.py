@@ -113,14 +113,22 @@ LEFT_BY_ROOT = {
     "a folder that cannot be written": "mount -o remount,bind,ro {one}",
     "no folder at all": "umount {one}/old && umount {one}",
     "another process list": "mount -t tmpfs none /proc",
+    "a folder that nobody may change": "chattr +i {one}",
+    "a folder without room": "unshare -m mount -o remount,size=4k {one}",
+    "a folder that is written nowhere": "unshare -m mount -o remount,ro {one}",
+    "an entry under the name of another": "unshare -m sh -ec '{swap}'",
 }
+SWAP = "cd {two}; umount old older; mv old it; mv older old; mv it older"
 
 
 def leave(step, asked: Asked, leaving: str) -> None:
     one, two = asked.folders
     look = f"{LISTED} {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
-    plain = step(look)
-    step(f"set -e; {leaving.format(one=one, two=two)}; echo done")
+    (two / "older").write_text("older")
+    asked.ahead()  # no sooner than a change of the folder could be told from this one
+    assert asked._ask(b"let go") == 0
+    leaving = f"set -e; {leaving.format(one=one, two=two, swap=SWAP.format(two=two))}; echo done"
+    plain, _ = given(lambda: step(look), lambda: step(leaving))
     later = step(look)
     assert born(later)[0] != born(plain)[0]
     assert said(later) == said(plain)
@@ -135,6 +143,13 @@ def test_whatever_a_step_leaves_is_its_own(step, asked: Asked, left: str):
 @pytest.mark.parametrize("left", LEFT_BY_ROOT)
 def test_whatever_root_leaves_is_its_own(step, asked: Asked, isolated, left: str):
     leave(step, asked, LEFT_BY_ROOT[left])
+
+
+@AS_ROOT
+def test_mounts_that_a_step_has_shared_are_shared_no_more(step, isolated):
+    """No mount has changed by that, so it is given on; what a copy of them mounts later would come into it."""
+    step("mount --make-rshared / && mount --make-unbindable /proc")
+    assert said(step("grep -cE ' (shared:|unbindable)' /proc/self/mountinfo")) == ["0"]
 
 
 def test_an_output_in_a_folder_of_the_hosts_stays_there(step, asked: Asked):
