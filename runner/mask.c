@@ -164,8 +164,9 @@ void mask_begin(struct mask *mask, const struct order *order) {
 static void look_at(struct mask *mask, const struct output *output, struct stat *seen) {
     struct stat now;
     if (!output->sensitive || !output_path_allowed(output->path) || lstat(output->path, &now) < 0) return;
+    /* By the time of its change, which no program can set: `cp -p` and `touch -r` set the other. */
     bool same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
-                now.st_mtim.tv_sec == seen->st_mtim.tv_sec && now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+                now.st_ctim.tv_sec == seen->st_ctim.tv_sec && now.st_ctim.tv_nsec == seen->st_ctim.tv_nsec;
     if (same || !S_ISREG(now.st_mode) || now.st_size > MASK_MOST) return;
     int fd = open(output->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     char *bytes = malloc(MASK_MOST);

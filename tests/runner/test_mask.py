@@ -143,6 +143,22 @@ os.write(1, b"known-to-all")
     assert receipt.outputs["key"][0] == "present"
 
 
+def test_another_value_of_the_same_length_and_time_is_known_too(attempt):
+    one = attempt()
+    code = f"""key = "{one.dir}/key"
+open(key, "w").write("generated-key")
+before = os.stat(key)
+os.write(1, b"one generated-key\\n")
+time.sleep(0.05)
+open(key, "r+").write("different-key")
+os.utime(key, ns=(before.st_atime_ns, before.st_mtime_ns))
+os.write(1, b"two different-key\\n")
+"""
+    one.run(python(code), sensitive_output=f"key\0{one.dir}/key")
+    assert "different-key" not in one.log
+    assert one.output("key") == b"different-key"
+
+
 def test_no_fifo_in_an_outputs_place_holds_it_up(attempt):
     one = attempt()
     receipt = one.run(
