@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -149,13 +150,25 @@ def test_who_holds_the_lock_can_be_watched(folder, lock):
     os.close(descriptor)
 
 
-@pytest.mark.parametrize(("told", "since"), [("5", 5), ("", 3)])
+@pytest.mark.parametrize(
+    ("told", "since"), [("5", 5), ("", 3), ("0", 3), ("soon", 3), ("-1", 3), ("٣", 3), ("9" * 5000, 3)]
+)
 def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, since):
     Path(folder.path, "marker").write_text(f"started\n{os.getpid()}\n0\nboot\n{told}\n")
     fcntl.flock(lock, fcntl.LOCK_EX)
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
     assert fact == Running(since=since)
+
+
+@pytest.mark.parametrize("marker", ["started", "started\n7\n8\n", "started\n\n../../etc\nboot\n\n\n1\n"])
+def test_a_damaged_marker_is_a_step_that_has_begun(folder, lock, marker):
+    Path(folder.path, "marker").write_text(marker)
+    record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
+    look = functools.partial(folder.observe, record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
+    assert isinstance(look(), Ended)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert look() == Running(since=3)
 
 
 def begun_here(folder, runner=None, word="started"):

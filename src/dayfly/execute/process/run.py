@@ -27,6 +27,7 @@ KEPT_LOGS = 20
 # The marker's line that tells when the step's first process began; markers of older runners have none.
 _BEGAN = 6
 _PROCESS = re.compile("[1-9][0-9]{0,8}")
+_MOMENT = re.compile("[1-9][0-9]{0,14}")
 _FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
 _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
@@ -161,7 +162,8 @@ class Folder:
             if marker[0] != "started":
                 return self._unmarked(record, unit, now)
             if self.locked():
-                return Running(since=int(marker[4] or 0) or record.claimed_at)
+                told = "".join(marker[4:5])  # by a file that a step can reach
+                return Running(since=int(told) if _MOMENT.fullmatch(told) else record.claimed_at)
             # The receipt is written before the lock is freed: look for it once more.
         return lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
@@ -198,7 +200,7 @@ class Folder:
         descriptor; it is itself dead only after them (`do_exit` in Linux: `exit_files` comes before `exit_notify`).
         """
         marker = self._marker()
-        if len(marker) < _BEGAN + 1 or marker[3] != self._place.boot:
+        if len(marker) < _BEGAN + 1 or marker[3] != self._place.boot or not _PROCESS.fullmatch(marker[2]):
             return False
         state, began = standing(marker[2])
         return state not in ("", "Z", "X") and began == marker[_BEGAN]
