@@ -6,12 +6,14 @@ import asyncio
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from control import wishes
 from control.client import parsed, serving
 from control.fake_host import FakeHost
 from dayfly.control.app import create_app, prepare
 from dayfly.control.store import Store
+from dayfly.control.tables import workloads
 
 
 def test_a_baseline_is_stored_and_handed_over(client, host):
@@ -111,6 +113,38 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
         assert host.calls == [("baseline", "default/shop")]
     finally:
         store.close()
+
+
+@pytest.mark.parametrize(
+    "document", ["", "{", '{"namespace": 1}', '{"namespace": "default", "name": "shop", "command": 2}']
+)
+async def test_one_that_cannot_be_read_holds_up_no_other(tmp_path, caplog, document):
+    """As one that a newer release has written, before this server was put back."""
+    path, host = tmp_path / "control.db", FakeHost()
+    with serving(path, {"local": FakeHost()}) as client:
+        for name in ("other", "shop"):
+            client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+    store = Store.open(path)
+    try:
+        spoil = rows_of_shop().values(document=document)
+        await store.of("local").write(lambda rows: rows.execute(spoil))
+        app = create_app(store, {"local": host.end}, keys=bool, version="1")
+        await prepare(app)
+        assert host.calls == [("baseline", "default/other")]
+        assert "baseline default/shop cannot be read by this release" in caplog.text
+    finally:
+        store.close()
+    with serving(path, {"local": FakeHost()}) as client:
+        assert [each["name"] for each in client.get("workloads")] == ["other"]
+        answer = client.call("GET", "workloads/default/shop")
+        assert (answer.status, "cannot be read by this release" in str(answer.body)) == (500, True)
+        client.put("workloads/default/third", wishes.baseline(name="third"))
+        client.put("workloads/default/shop", wishes.baseline())
+        assert [each["name"] for each in client.get("workloads")] == ["other", "shop", "third"]
+
+
+def rows_of_shop():
+    return sa.update(workloads).where(workloads.c.name == "shop")
 
 
 def test_a_baseline_that_fails_unforeseen_keeps_no_sandbox_waiting(client, host, monkeypatch, caplog):

@@ -63,16 +63,19 @@ class BaselineSync:
             unpaid = owed if told == session else set(known)
             told = session
             for key in sorted(unpaid):
-                if await _hand_over(link, _order(known, *key)):
+                if (order := _order(known, *key)) is None or await _hand_over(link, order):
                     unpaid.discard(key)
         finally:
             self._owed[link] = (told, unpaid | self._owed[link][1])
 
 
-def _order(known: Mapping[tuple[str, str], Workload], namespace: str, name: str) -> Baseline:
-    """How it is now; that it is gone if nobody declares it any more."""
-    if (workload := known.get((namespace, name))) is not None:
-        return Baseline(workload=workload)
+def _order(known: Mapping[tuple[str, str], Workload | None], namespace: str, name: str) -> Baseline | None:
+    """How it is now; that it is gone if nobody declares it any more. Of what cannot be read nothing is told."""
+    if (namespace, name) in known:
+        if (workload := known[namespace, name]) is not None:
+            return Baseline(workload=workload)
+        log.error("baseline %s/%s cannot be read by this release: apply it again", namespace, name)
+        return None
     return Baseline(workload=Workload(namespace=namespace, name=name, command=()), gone=True)
 
 

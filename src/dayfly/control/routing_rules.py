@@ -69,7 +69,7 @@ class RoutingRules:
 
         def read(rows: Any) -> Any:
             found = records.living(rows)
-            ports = {place: each.port for place, each in baselines.known(rows).items() if each.port}
+            ports = {place: each.port for place, each in baselines.readable(rows).items() if each.port}
             ours = [each for each in found if auth.seen(who, each)]
             return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
 

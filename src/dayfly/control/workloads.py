@@ -50,12 +50,16 @@ class Workloads:
     async def list_all(self, request: Request) -> Any:
         def work(rows: Rows) -> Any:
             query = rows.select(workloads).order_by(workloads.c.namespace, workloads.c.name)
-            return [_wire(row) for row in rows.execute(query)]
+            return [_wire(row, workload) for row in rows.execute(query) if (workload := decode(row.document))]
 
         return await self._shelf(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        return await self._shelf(request).read(lambda rows: _wire(_find(rows, request)))
+        row = await self._shelf(request).read(lambda rows: _find(rows, request))
+        if (workload := decode(row.document)) is None:
+            whose = quote(f"{row.namespace}/{row.name}")
+            raise ApiError(500, f"workload {whose} cannot be read by this release of the server: apply it again")
+        return _wire(row, workload)
 
     async def put(self, request: Request) -> Any:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
@@ -72,7 +76,7 @@ class Workloads:
 
         def work(rows: Rows) -> Any:
             document = msgspec.json.encode(workload).decode()
-            _check_ports(workload, baselines.known(rows))
+            _check_ports(workload, baselines.readable(rows))
             query = rows.select(workloads).where(_is(namespace, name))
             old = rows.execute(query).one_or_none()
             if old is None or decode(old.document) != workload:
@@ -83,7 +87,7 @@ class Workloads:
             elif decode(old.document) != workload:
                 change = rows.update(workloads).where(_is(namespace, name))
                 rows.execute(change.values(document=document, updated_at=now))
-            return _wire(rows.execute(query).one())
+            return _wire(rows.execute(query).one(), workload)
 
         stored = await self._shelf(request).write(work)
         await self._sync.hand_over_baseline(auth.caller(request).org, namespace, name)
@@ -138,6 +142,6 @@ def _is(namespace: str, name: str) -> sa.ColumnElement[bool]:
     return sa.and_(workloads.c.namespace == namespace, workloads.c.name == name)
 
 
-def _wire(row: Row[Any]) -> dict[str, Any]:
+def _wire(row: Row[Any], workload: Workload) -> dict[str, Any]:
     times = {"createdAt": rfc3339(row.created_at), "updatedAt": rfc3339(row.updated_at)}
-    return {**documents.export(decode(row.document)), **times}
+    return {**documents.export(workload), **times}
