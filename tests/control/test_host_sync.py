@@ -18,7 +18,7 @@ from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
-from dayfly.spec.wire import Endpoint, Hello
+from dayfly.spec.wire import Endpoint, Hello, Standing
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +141,20 @@ async def test_one_that_was_read_before_its_host_had_it_is_not_born_again(host, 
         store.close()
     assert host.calls == [("offer", before.uid)] * 2
     assert (host.offers[before.uid].birth, host.offers[before.uid].lease_until) == (False, lease)
+
+
+async def test_what_a_host_tells_of_runs_that_are_nobodys_is_not_kept(host, blank, tmp_path):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        (link,) = app.state.sync._links.each()
+        for number in range(100):
+            link.picture.stands(Standing(uid=f"nobodys-{number}", seq=1))
+        await app.state.sync.sweep()
+        assert link.picture.known == set(host.offers) != set()
+    finally:
+        store.close()
 
 
 async def test_one_that_no_host_has_heard_of_does_not_wait_for_those_that_are_only_told_again(

@@ -11,7 +11,7 @@ from control.fake_host import Encoded, FakeHost
 from dayfly.control import link as control
 from dayfly.control.bell import Bell
 from dayfly.control.link import HostFailedError, Link, Links
-from dayfly.control.picture import Picture
+from dayfly.control.picture import MOST_BEYOND, NOTHING_YET, Picture
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
 from dayfly.spec.lifecycle import Baseline, Exec, Fork, Lifecycle, Target, Unit
@@ -456,3 +456,29 @@ def test_a_picture_tells_whose_version_may_be_another_since_then():
     told.take_over(inventory(3))
     told.take_over(inventory(4))
     assert told.changed_since(0) == []
+
+
+def test_a_picture_drops_what_is_asked_but_for_ends():
+    told, host = Picture(), FakeHost()
+    for uid in ("u", "v", "w"):
+        host.offers[uid] = offer(uid)
+        told.stands(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
+    told.ends(wire.Standing(uid="w", seq=3))
+    assert told.known == {"u", "v", "w"}
+    told.drop(["u", "w", "x"])
+    assert (told.known, told.ended) == ({"v", "w"}, {"w"})
+    assert (told.last("u"), told.version("u"), told.changed_since(0)) == (None, NOTHING_YET, ["w", "v"])
+    assert told.last("v") is not None
+    told.stands(wire.Standing(uid="u", seq=1))
+    assert told.version("u") == 1
+
+
+def test_who_leaves_a_number_out_fills_nobodys_memory():
+    told = Picture()
+    for count in range(2, 2 * MOST_BEYOND + 2):
+        told.hears(count)
+        assert len(told._beyond) <= MOST_BEYOND
+    told.hears(1)
+    assert told.lacks_something, "what was forgotten is asked for again"
+    told.take_over(wire.Inventory(session=1, count=2 * MOST_BEYOND + 1, number=1, process="p", runs=(), ended=()))
+    assert not told.lacks_something

@@ -330,6 +330,13 @@ GUARDS: tuple[Guard, ...] = (
         "GRANT_LABEL not in labels:",
         "operator/test_pods.py::test_namespace_must_be_granted",
     ),
+    guard(
+        "another program under the runner's name is run with the steps' Secrets",
+        "operator/pods/namespaces.py",
+        'if any(found.get(field) != wanted[field] for field in ("immutable", "binaryData")):',
+        "if not found:",
+        "operator/test_grants.py::TestRunner::test_another_program_under_its_name_is_never_run",
+    ),
     # --- the embedded host ---
     guard(
         "a step that has started is fenced",

@@ -28,4 +28,11 @@ CLI: tuple[Guard, ...] = (
         "ours = True",
         TEST + "only_versions_of_tests_that_are_long_over_are_forgotten",
     ),
+    guard(
+        "a test of a plugin meddles with what somebody has planted",
+        "cli/testing_hands.py",
+        'if meta["name"] != made or marks != ([run], of.unit):',
+        "if marks != ([run], of.unit):",
+        "cli/test_testing_hands.py::TestMeddling::test_one_with_all_the_marks_and_another_name_was_planted_and_is_let_be",
+    ),
 )

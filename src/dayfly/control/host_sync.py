@@ -207,14 +207,15 @@ class HostSync:
             each.mend()
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
-        ended = {each: each.picture.ended for each in links}
+        pictures = {each: (each.picture.ended, each.picture.known) for each in links}
         roll, told = await self._store.everywhere().read(lambda rows: (shelves.roll(rows), confirmed.known(rows)))
         await self._pay(await self._owed(roll, told))
         await self._marks.write()
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
-        for each, over in ended.items():
-            each.acknowledge(over - living)
+        for each, (ended, known) in pictures.items():
+            each.acknowledge(ended - living)
+            each.picture.drop(known - living)  # a host may tell of what it likes, for as long as it likes
 
     async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
         """Of whom a host does not know what the store says, or has said that it is over."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # The version of a run of which nothing has been said, so that whoever waits from 0 on is told so once.
 NOTHING_YET = 1
+# Numbers heard behind one that was not. Where there are more they count as unheard, and all is asked for again.
+MOST_BEYOND = 10_000
 
 
 class Picture:
@@ -84,10 +86,25 @@ class Picture:
             self._ended.pop(uid, None)
             self._changed.pop(uid, None)
 
+    @property
+    def known(self) -> set[str]:
+        """Runs of which something is kept here."""
+        return set(self._changed)
+
+    def drop(self, uids: Iterable[str]) -> None:
+        """Nobody asks for these: whatever was said of them, but for an end that is to be acknowledged."""
+        for uid in uids:
+            if uid not in self._ended:
+                self._runs.pop(uid, None)
+                self._reports.pop(uid, None)
+                self._changed.pop(uid, None)
+
     def hears(self, count: int) -> None:
         """Something that the host numbered so has been heard."""
         self._said = max(self._said, count)
         if count > self._heard:
+            if len(self._beyond) >= MOST_BEYOND:
+                self._beyond.clear()
             self._beyond.add(count)
         self._close_ranks()
 
