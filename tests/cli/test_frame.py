@@ -65,6 +65,11 @@ def test_a_narrow_terminal_cuts_lines_and_never_wraps():
     assert draw(MIXED, width=8).splitlines()[1] == "✓ suc..."
 
 
+def test_a_line_that_is_wider_than_its_characters_is_cut_where_the_terminal_ends():
+    failed = unit("db/make", "failed", reason="ExitCode", message="数据库连接被拒绝请稍后再试")
+    assert draw(report(failed), width=42).splitlines()[1] == "✗ failed     db/make  ExitCode: 数据库 ..."
+
+
 def test_no_room_folds_the_healthy_and_shows_trouble_first():
     units = [unit(f"a{n}/make", "succeeded", startedAt=1, endedAt=2) for n in range(40)]
     units += [unit(f"b{n}/make", "waiting") for n in range(40)]

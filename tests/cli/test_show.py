@@ -35,6 +35,31 @@ def test_a_column_is_cut_only_where_the_terminal_is_known_to_be_narrow(
     assert capsys.readouterr().out.splitlines()[1] == f"demo      {shown}"
 
 
+def test_columns_stand_below_each_other_whatever_is_written_in_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A character of Chinese and a picture take two cells of a terminal, an accent of its own none."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((23, 0)))
+    rows = [("支付", "数据库连接被拒绝", "1m"), ("🚀", "cafe\u0301 is closed", "2m"), ("demo", "made", "3m")]
+    show.table(("NAME", "MESSAGE", "AGE"), rows, elastic="MESSAGE")
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME   MESSAGE      AGE",
+        "支付   数据库 ...   1m",
+        "🚀     cafe\u0301 is...   2m",
+        "demo   made         3m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(8, "数据库接"), (7, "数据..."), (6, "数 ..."), (5, "数..."), (2, ".."), (0, "")]
+)
+def test_a_text_is_cut_to_the_cells_there_are(width: int, shown: str):
+    assert show.cut("数据库接", width) == shown
+    assert show.cells(shown) <= width
+
+
 EVIL = "\x1b]0;title\x07\x1b[2J\x1b[31mred\r\x9b5n\x7f\u202edesrever\u2066"
 """It sets a title, clears the screen, colours, hides what stands before it, asks for an answer, turns the writing."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 GAP = "   "
 _LAYOUT = frozenset("\n\t")
+_WIDEST = 2
+"""Cells of a terminal that a character takes at most."""
 
 
 def emit(data: Any, output: str) -> None:
@@ -108,7 +110,7 @@ def hush(stream: TextIO) -> None:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
     """Print columns. On a terminal too narrow for them the column named `elastic` is cut."""
     lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     if elastic and sys.stdout.isatty():
         column = list(header).index(elastic)
         room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: nobody has told how wide it is
@@ -117,8 +119,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str 
         for line in lines:
             line[column] = cut(line[column], widths[column])
     for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        sys.stdout.write(GAP.join(cells).rstrip() + "\n")
+        filled = [cell + " " * (width - cells(cell)) for cell, width in zip(line, widths, strict=True)]
+        sys.stdout.write(GAP.join(filled).rstrip() + "\n")
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -130,8 +132,24 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` characters, with dots where it was cut."""
-    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."[: max(width, 0)]
+    """The text in at most `width` cells of a terminal, with dots where it was cut."""
+    if len(text) * _WIDEST <= width or cells(text) <= width:
+        return text
+    room, dots = max(width - 3, 0), "..."[: max(width, 0)]
+    if text.isascii():
+        return text[:room] + dots
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, room) + dots
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal it takes: a character of Chinese, or a picture, takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def plain(text: str) -> str:
