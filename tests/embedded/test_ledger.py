@@ -260,6 +260,19 @@ class TestEnd:
         assert ledger.birth(stored("old")), "it may be anybody's by now"
 
 
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\x00{}", b"\xff\xfe"])
+def test_a_wish_that_is_damaged_keeps_no_other_lease_from_being_renewed(ledger, damaged):
+    """Without that no server begins, and no run of it takes a turn."""
+    for uid in ("bad", "good"):
+        assert ledger.birth(stored(uid, lease_until=5))
+    ledger._db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
+    assert ledger.lapsing(9)
+    ledger.extend_leases(9)
+    assert ledger.load("good").wish.lease_until == 9
+    assert not ledger.lapsing(8)
+    assert ledger._db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
+
+
 def test_units_are_kept_as_they_were_written(ledger):
     run = claimed(ledger)
     assert isinstance(run.units["r/a"], UnitRecord)

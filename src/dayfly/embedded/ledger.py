@@ -241,10 +241,11 @@ class Ledger:
         return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
 
     def extend_leases(self, until: int) -> None:
-        """Let no open run's lease end before that moment."""
+        """Let no open run's lease end before that moment. A wish that is damaged is left as it is."""
         self._db.execute(
             "UPDATE run SET wish = CAST(json_set(CAST(wish AS TEXT), '$.lease_until', ?) AS BLOB) WHERE phase = 'open'"
-            " AND json_extract(CAST(wish AS TEXT), '$.lease_until') BETWEEN 1 AND ?",
+            " AND CASE WHEN json_valid(CAST(wish AS TEXT))"
+            " THEN json_extract(CAST(wish AS TEXT), '$.lease_until') END BETWEEN 1 AND ?",
             (until, until),
         )
 
@@ -348,8 +349,8 @@ class Ledger:
     def lapsing(self, until: int) -> bool:
         """Whether an open run has a lease that ends before that moment."""
         found = self._read(
-            "SELECT 1 FROM run WHERE phase = 'open'"
-            " AND json_extract(CAST(wish AS TEXT), '$.lease_until') BETWEEN 1 AND ? LIMIT 1",
+            "SELECT 1 FROM run WHERE phase = 'open' AND CASE WHEN json_valid(CAST(wish AS TEXT))"
+            " THEN json_extract(CAST(wish AS TEXT), '$.lease_until') END BETWEEN 1 AND ? LIMIT 1",
             until,
         )
         return bool(found)
