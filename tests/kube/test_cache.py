@@ -174,6 +174,32 @@ class TestReflector:
 
         run(main())
 
+    @pytest.mark.parametrize("line", [b"<html>", b'{"type": "ADDED", "object": {"metadata": {"name": "\xe9"}}}'])
+    def test_what_cannot_be_read_is_trouble_and_no_end(self, line):
+        """An extension API server may be written in anything."""
+
+        async def main():
+            cluster = FakeCluster()
+            async with reflecting(cluster) as reflector:
+                watching = reflector._client.stream
+
+                @contextlib.asynccontextmanager
+                async def garbled(_request):
+                    async def chunks():
+                        yield line + b"\n"
+
+                    reflector._client.stream = watching
+                    yield Stream(200, chunks())
+
+                reflector._client.stream = garbled
+                await asyncio.sleep(700)  # the watch has ended, and another one begun
+                assert reflector._client.stream == watching
+                await Client(cluster.transport()).create(SECRETS, secret("s"), "default")
+                await asyncio.sleep(60)
+                assert len(reflector.cache) == 1
+
+        run(main())
+
     def test_silence_is_not_believed(self):
         """A stream that says nothing, not even bookmarks, is given up and begun anew; until then the age grows."""
 

@@ -77,12 +77,13 @@ class TestChanges:
 
         played(main)
 
-    def test_an_answer_in_prose_is_unknown(self):
+    @pytest.mark.parametrize("body", [b"<html>", b'{"metadata": {"name": "\xe9"}}'])
+    def test_an_answer_in_prose_is_unknown(self, body):
         """A 2xx whose body cannot be read was a change all the same."""
 
         class Garbled:
             async def send(self, request):
-                return Answer(201, b"<html>")
+                return Answer(201, body)
 
         with pytest.raises(errors.OutcomeUnknown):
             run(Client(Garbled()).create(SECRETS, secret(), "default"))
@@ -316,6 +317,15 @@ class TestReads:
             assert asyncio.get_running_loop().time() == 0.0
 
         played(main)
+
+    @pytest.mark.parametrize(("status", "family"), [(429, errors.Throttled), (503, errors.OutcomeUnknown)])
+    def test_whoever_stands_before_a_server_may_write_as_he_likes(self, status, family):
+        """Whatever is no `ApiError` would end the watches, and with them the process."""
+        said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
+        fault = answers.fault(Request("POST", "/x"), said, changes=True)
+        assert type(fault) is family
+        assert "refus" in str(fault)
+        assert getattr(fault, "retry_after", 1.0) == 1.0
 
     def test_nobody_is_held_up_for_longer_than_half_a_minute(self):
         """What stands before a server may ask for any time."""

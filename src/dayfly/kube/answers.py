@@ -57,7 +57,7 @@ def status_of(body: bytes) -> Status:
     """The Status in a body, or one with the body's beginning as its message (proxies answer in prose)."""
     try:
         return _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return Status(message=body[:200].decode(errors="replace").strip() or "no explanation was given")
 
 
@@ -108,7 +108,7 @@ def _bounded(message: str) -> str:
 def _seconds(answer: Answer, status: Status) -> float:
     header = answer.headers.get("retry-after", "")
     told = status.details.retry_after_seconds if status.details else 0
-    return float(header) if header.isdigit() else float(told or 1)
+    return float(header) if header.isascii() and header.isdigit() else float(told or 1)
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def decode(kind: type[T], answer: Answer, request: Request) -> T:
         except RecursionError:
             decoded = decoder.decode(cut(answer.body))
         return decoded
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         if request.method in READS:
             raise errors.ServerTrouble(
                 str(request), f"cannot read the answer: {fault}", status=answer.status

@@ -130,7 +130,7 @@ def _decoded(request: Request, resource: Resource[T], line: bytes) -> WatchEvent
                 return bookmark
             raise
         return event
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise errors.ServerTrouble(str(request), f"cannot read an event: {fault}") from fault
 
 
