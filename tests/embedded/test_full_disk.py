@@ -77,6 +77,7 @@ async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
         machine.journal.with_name("journal.go").touch()
         await until(lambda: machine.host._engine.attempts.values, "the result")
         await until(lambda: "the ledger cannot be written" in machine.report().message, machine.report)
+        assert f"the disk of {machine.home} is full; once there is room, it goes on" in machine.report().message
         assert machine.report().done == 0
         assert machine.report("big") is None
     await machine.ready()

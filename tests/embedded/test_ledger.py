@@ -122,6 +122,17 @@ class TestTransaction:
         ledger._db.execute("PRAGMA query_only = 0")
         assert ledger.uids() == []
 
+    def test_a_disk_that_is_full_is_said_with_its_place_and_what_helps(self, ledger, tmp_path):
+        (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+        ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(LedgerError) as refused, ledger.transaction("x"):
+            ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
+        full = f"the disk of {tmp_path} is full; once there is room, it goes on by itself"
+        assert str(refused.value) == f"the ledger cannot be written: {full}"
+        ledger._db.execute("PRAGMA max_page_count = 1000000")
+        with ledger.transaction("x"):
+            ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
+
 
 class TestBirth:
     def test_it_is_once(self, ledger):

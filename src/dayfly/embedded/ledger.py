@@ -113,6 +113,7 @@ class Ledger:
 
     def __init__(self, path: Path | str, *, hook: Hook | None = None) -> None:
         self._hook = hook or (lambda _: None)
+        self._path = Path(path)
         # Whether the file of writes to come may hold what has been deleted; a server that was killed may have left it.
         self.remains = True
         try:
@@ -171,8 +172,14 @@ class Ledger:
                     self._db.execute("ROLLBACK")
                 raise
         except (sqlite3.DatabaseError, MemoryError) as error:
-            raise LedgerError(f"the ledger cannot be written: {str(error) or 'no memory is left'}") from error
+            raise self._refused(error) from error
         self._hook(f"after {what}")
+
+    def _refused(self, error: Exception) -> LedgerError:
+        full = f"the disk of {self._path.parent} is full; once there is room, it goes on by itself"
+        known = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        why = full if known else str(error) or "no memory is left"
+        return LedgerError(f"the ledger cannot be written: {why}")
 
     def begin_life(self, least: int) -> int:
         """A number higher than at any time before, for a server that begins; at least `least`.
@@ -183,7 +190,7 @@ class Ledger:
         try:
             self._db.execute("UPDATE life SET number = max(number + 1, ?)", (least,))
         except sqlite3.DatabaseError as error:
-            raise LedgerError(f"the ledger cannot be written: {error}") from error
+            raise self._refused(error) from error
         ((number,),) = self._read("SELECT number FROM life")
         return int(number)
 
@@ -310,8 +317,7 @@ class Ledger:
 
         Not of those that are not acknowledged: to whoever was away for long one of them would be lost, or new.
         """
-        found = self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))
-        gone = [uid for (uid,) in found]
+        gone = [uid for (uid,) in self._db.execute("SELECT uid FROM ended WHERE at < ? AND acknowledged", (before,))]
         self._db.executemany("DELETE FROM history WHERE run = ?", [(uid,) for uid in gone])
         self._db.executemany("DELETE FROM ended WHERE uid = ?", [(uid,) for uid in gone])
         return gone
@@ -390,6 +396,5 @@ class Ledger:
     def history(self, uid: str) -> list[Entry]:
         """What was written to the run's ledger, in order; kept after the run has ended."""
         query = "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid"
-        rows = self._read(query, uid)
         fields = Entry.__struct_fields__
-        return [Entry(**dict(zip(fields, row, strict=True))) for row in rows]
+        return [Entry(**dict(zip(fields, row, strict=True))) for row in self._read(query, uid)]
