@@ -13,7 +13,7 @@ from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import PODS, SECRETS, Key, anything
-from dayfly.kube.transport import Answer, HttpTransport, Request
+from dayfly.kube.transport import Answer, HttpTransport, Request, Stream
 from kube.fake import Crash, FakeCluster, Fault, Harm, Refusal, at_write, custom, run, serving
 
 RUNS = anything("dayfly.dev/v1alpha1", "Run", "runs", namespaced=False)
@@ -405,6 +405,30 @@ class TestReads:
                 await anext(client.log("q", "default", container="main"))
 
         played(main)
+
+    def test_a_stream_that_is_refused_and_never_explained_ends(self):
+        """A connection may fall silent behind the head of the answer. Who watches would be deaf for ever."""
+
+        class Silent:
+            @contextlib.asynccontextmanager
+            async def stream(self, request):
+                async def chunks():
+                    await asyncio.Event().wait()
+                    yield b""
+
+                yield Stream(410, chunks())
+
+        async def main():
+            async with Client(Silent()).stream(Request("GET", "/x", timeout=30.0)):
+                pass
+
+        async def timed():
+            async with asyncio.timeout(3600):
+                with pytest.raises(errors.Gone):
+                    await main()
+            assert asyncio.get_running_loop().time() == 30.0
+
+        run(timed())
 
     def test_a_secret_is_not_shown(self):
         """Printing one tells its keys alone."""

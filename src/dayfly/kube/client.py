@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -298,14 +298,17 @@ class Client:
 
     # Under both.
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """An answer that keeps coming: watches and logs. Its end is the caller's to judge."""
         await self._take(request)
         try:
             async with self._transport.stream(request) as stream:
                 if stream.status >= answers.FIRST_REFUSAL:
-                    body = b"".join([chunk async for chunk in stream.chunks])
+                    body = b""
+                    with contextlib.suppress(TimeoutError):  # the status says what there is to do
+                        async with asyncio.timeout(request.timeout):
+                            body = b"".join([chunk async for chunk in stream.chunks])
                     fault = answers.fault(request, Answer(stream.status, body, stream.headers), changes=False)
                     if isinstance(fault, errors.Throttled):
                         self._obey(fault)
