@@ -1,5 +1,6 @@
 """States: who may lock, read and write, whatever is lost and whoever comes between."""
 
+import asyncio
 import random
 import threading
 
@@ -128,6 +129,25 @@ class TestOneAttempt:
         with pytest.raises(OSError, match="the disk is full"):
             await mine.write(b"1", "a")
         assert len(store.blobs) == (not drops)
+        assert store.heads[PLACE].head.versions == ()
+
+    async def test_of_chunks_for_which_no_time_was_left_none_stays(self, store, monkeypatch):
+        """As where the API server is slow: whoever asks again would leave as many each time, and no quota counts them."""
+        mine, keep, kept = Client(store), store.keep, asyncio.Event()
+
+        async def slow(*of):
+            await keep(*of)
+            kept.set()
+            await asyncio.Event().wait()
+
+        await mine.lock("a")
+        monkeypatch.setattr(store, "keep", slow)
+        asked = asyncio.create_task(mine.write(b"1", "a"))
+        await kept.wait()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert store.blobs == {}
         assert store.heads[PLACE].head.versions == ()
 
 

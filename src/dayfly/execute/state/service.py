@@ -29,6 +29,8 @@ MAX_LOCK: Final = 64 << 10
 _TRIES: Final = 8
 # So many bytes are compressed or hashed in a few milliseconds.
 _QUICK: Final = 256 << 10
+# So long the chunks of what was broken off are looked after.
+_DROP_S: Final = 10.0
 
 UNKNOWN = Answer(401, b"this state is read and written by the running steps of its own resource alone\n")
 BUSY = Answer(503, b"others change this state at the same time; ask again\n")
@@ -209,10 +211,12 @@ class Service:
             await self._store.keep(place, run, blob, chunks)
         except FullError:
             raise
-        except Exception:
-            # Whoever asks again has chunks of another name. What stays all the same goes with the run.
+        except (Exception, asyncio.CancelledError):
+            # Also where the time for an answer is over. Whoever asks again has chunks of another name. What stays all
+            # the same goes with the run.
             with contextlib.suppress(Exception):
-                await self._store.drop(place, blob, len(chunks))
+                async with asyncio.timeout(_DROP_S):
+                    await self._store.drop(place, blob, len(chunks))
             raise
 
     async def _drop_unkept(self, place: Place, blob: str, count: int) -> None:
