@@ -14,7 +14,7 @@ import pytest
 
 from dayfly.embedded import state_door, states
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.state_door import BODIES_AT_ONCE, StateDoor, _App, _body, _listen
+from dayfly.embedded.state_door import BODIES_AT_ONCE, BODY_S, StateDoor, _App, _body, _listen
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Version
@@ -23,6 +23,7 @@ from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
 from dayfly.execute.state.service import Service as StateService
 from dayfly.spec.run import Phase
 from embedded.machine import until
+from kube.fake import run
 
 PLACE = Place("u", "db")
 WHO = access.caller("u", "db", "db/make", 1)
@@ -116,6 +117,37 @@ class TestApp:
         go.set()
         await asyncio.gather(*asking)
         assert len(begun) == len(asking)
+
+    def test_who_stops_in_the_middle_of_a_body_keeps_nobody_else_from_his_state(self):
+        """As many steps as there are places may be suspended, or mean it: the states of all others stood still."""
+
+        async def stuck(app):
+            sent = []
+            scope = {"type": "http", "path": "/u/db", "method": "POST", "query_string": b""}
+            scope["headers"] = [(b"authorization", b"Basic eA==")]
+            told = iter([{"type": "http.request", "body": b"x", "more_body": True}])
+
+            async def receive():
+                if (message := next(told, None)) is None:
+                    await asyncio.Event().wait()
+                return message
+
+            async def send(message):
+                sent.append(message)
+
+            await app(scope, receive, send)
+            return sent[0]["status"]
+
+        async def main():
+            app = _App(Service())
+            asking = [asyncio.create_task(stuck(app)) for _ in range(BODIES_AT_ONCE)]
+            await asyncio.sleep(1)
+            async with asyncio.timeout(3600):
+                assert (await ask(app))[0] == 200
+            assert asyncio.get_running_loop().time() == BODY_S
+            assert await asyncio.gather(*asking) == [503] * BODIES_AT_ONCE
+
+        run(main())
 
 
 class TestBody:

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 # Each body may be large, and is in memory whole.
 BODIES_AT_ONCE = 4
+# One that stops in the middle keeps its place from others for so long.
+BODY_S = 30.0
+TOO_SLOW = Answer(503, b"the request did not come to its end in time; ask again\n")
 AGAIN_S = 1.0
 
 Message = MutableMapping[str, Any]
@@ -164,7 +167,11 @@ class _App:
             return refusal
         lock = parse_qs(scope["query_string"].decode("latin-1")).get("ID", [""])[0]
         async with self._bodies:
-            body = await _body(receive, MAX_BODY if method in ("POST", "PUT") else MAX_LOCK)
+            try:
+                async with asyncio.timeout(BODY_S):
+                    body = await _body(receive, MAX_BODY if method in ("POST", "PUT") else MAX_LOCK)
+            except TimeoutError:
+                return TOO_SLOW
             if body is None:
                 return Answer(413, f"at most {MAX_BODY} bytes are taken\n".encode())
             return await self._service.handle(who, method, lock, body)
