@@ -52,6 +52,26 @@ class TestTurns:
         assert (bench.engine._deletes, bench.engine._creates) == ({}, {})
         assert bench.alarm() == NOW + int(seconds * 1000)
 
+    @pytest.mark.parametrize("fault", [LedgerError("full"), ValueError("a defect")])
+    async def test_why_one_fails_is_said_once_until_it_is_another_or_over(self, bench, monkeypatch, caplog, fault):
+        """It fails for as long as a disk is full or a row damaged, each second, and the server's log only grows."""
+
+        async def failing(fault: Exception | None, times: int) -> int:
+            caplog.clear()
+            fails(monkeypatch, fault)
+            for _ in range(times):
+                await bench.engine._take_turn("u")
+            return len(caplog.records)
+
+        assert await failing(fault, 3) == 1
+        assert "u" in caplog.text
+        assert str(fault) in caplog.text
+        assert ("Traceback" in caplog.text) is isinstance(fault, ValueError)
+        assert await failing(LedgerError("another"), 2) == 1
+        assert await failing(fault, 2) == 1
+        assert await failing(None, 1) == 0
+        assert await failing(fault, 2) == 1
+
     @pytest.mark.parametrize("in_memory", [False, True])
     async def test_one_whose_run_is_gone_leaves_nothing(self, bench, monkeypatch, in_memory):
         fails(monkeypatch, None)

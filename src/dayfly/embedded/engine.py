@@ -77,6 +77,7 @@ class Engine:
         self._blocked: set[str] = set()
         # How often that may have changed: a turn that began before the last time has seen what was before.
         self._freed = 0
+        self._complaints: dict[str, str] = {}  # of runs whose turns fail: what was said last
         self._alarms = Alarms(self.wake)
         self._gaps = Gaps()
         self._waking = asyncio.Lock()
@@ -192,13 +193,19 @@ class Engine:
             await self._heed_clock()
             decision = await turn(uid, self)
             self._rest(uid, decision, freed)
+            self._complaints.pop(uid, None)
         except LedgerError as error:
-            log.warning("%s waits: %s", uid, error)
+            self._complain(uid, logging.WARNING, f"{uid} waits: {error}")
             self._retry(uid, LEDGER_AGAIN_S)
-        except Exception:
-            # A defect of ours in one run must not stop the others; it stays visible and is tried again.
-            log.exception("turn of %s failed", uid)
+        except Exception as error:  # noqa: BLE001 - a defect of ours in one run must not stop the others
+            # It stays visible and is tried again.
+            self._complain(uid, logging.ERROR, f"turn of {uid} failed: {error!r}")
             self._retry(uid, DEFECT_AGAIN_S)
+
+    def _complain(self, uid: str, level: int, said: str) -> None:
+        if self._complaints.get(uid) != said:  # it will come again, and nobody shortens a server's log
+            self._complaints[uid] = said
+            log.log(level, said, exc_info=level == logging.ERROR)
 
     def _retry(self, uid: str, seconds: float) -> None:
         self.runs.drop(uid)
@@ -381,7 +388,7 @@ def _values(scene: Scene, moves: tuple[Move, ...]) -> Values:
 
 @contextlib.contextmanager
 def _said(uid: str) -> Iterator[None]:
-    """A run that cannot be read must not keep the server from its beginning; its turns say the same, ever again."""
+    """A run that cannot be read must not keep the server from its beginning; its turns say the same."""
     try:
         yield
     except Exception:
