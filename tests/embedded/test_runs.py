@@ -86,6 +86,25 @@ def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
     assert (bench.runs.count(), bench.runs.with_forks()) == (0, [])
 
 
+def test_one_that_cannot_be_read_any_more_keeps_no_other_from_being_read_again(bench, monkeypatch):
+    """Leases that begin anew and a baseline's new form are for all of them; no turn was taken until that was done."""
+    for uid in ("bad", "good"):
+        bench.row(uid)
+        bench.runs.keep(uid)
+    bench.row("good", forks=[doc.fork()])
+    load = bench.runs._reader.load
+
+    def damaged(uid):
+        return msgspec.json.decode(b"{", type=Stored) if uid == "bad" else load(uid)
+
+    monkeypatch.setattr(bench.runs._reader, "load", damaged)
+    bench.runs.refresh_all()
+    assert bench.runs.with_forks() == ["good"]
+    assert bench.runs.kept("bad") is None
+    with pytest.raises(msgspec.DecodeError):
+        bench.runs.keep("bad")
+
+
 @pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
 def test_forks_of_one_that_ends_need_no_addresses_any_more(bench, closed, followed):
     """Those that are promised to others are noted, and noted for nobody then."""

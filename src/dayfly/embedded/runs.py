@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
@@ -88,7 +90,11 @@ class Runs:
         live = self._live.get(uid)
         if live is None:
             return
-        stored = self._reader.load(uid)
+        try:
+            stored = self._reader.load(uid)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Its own next turn says that. Whoever reads all of them again is to come to the others.
+            stored = None
         if stored is None:
             del self._live[uid]
         else:
