@@ -181,6 +181,16 @@ class TestTaking:
 
         played(story)
 
+    def test_one_that_was_wanted_again_meanwhile_gives_its_requests_time_once_more(self):
+        async def story(bench: Bench):
+            await bench.take(bench.route(withdrawn=True, seen=2))
+            bench.clock += PATIENCE_MS
+            assert await bench.take(bench.route()) == ["withdrawn"], "it led again, and is to go now"
+            assert await bench.take(bench.route(withdrawn=True, seen=1)) == []
+            assert bench.later[-1] == pytest.approx(PATIENCE_MS / 1000 + 0.001)
+
+        played(story)
+
 
 class TestAddresses:
     """What other runs' addresses lead to the fork is waited for after its own routes have gone."""

@@ -202,6 +202,7 @@ class RouteReconciler:
         if seen.metadata.deletion_timestamp:
             return
         if not render.is_withdrawn(seen):
+            memory.withdrawn_at.pop(uid, None)  # it was withdrawn before, and wanted again since
             try:
                 await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
             except (errors.Conflict, errors.NotFound):
