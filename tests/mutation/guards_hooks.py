@@ -40,6 +40,13 @@ HOOKS: tuple[Guard, ...] = (
         BIRTH + "what_is_held_already_is_not_begun_again",
     ),
     guard(
+        "what an earlier hook of its name has selected is begun for a hook of another kind",
+        PAIRS,
+        " or not _means(wish, resource):",
+        ":",
+        "operator/test_hook_pairs.py::TestPairs::test_nothing_is_begun_where_one_of_them_is_not[hook of another kind]",
+    ),
+    guard(
         "a cache says that a hook lives before anything is begun",
         ADAPTER,
         "if run.ledger.seq and seen is not None and",

@@ -68,7 +68,10 @@ class TestPairs:
 
     @pytest.mark.parametrize(
         "how",
-        ["unwatched", "unknown", "no hook", "deleted", "hook deleted", "another", "unselected", "gone", "hook gone"],
+        [
+            *("unwatched", "unknown", "no hook", "deleted", "hook deleted"),
+            *("another", "unselected", "gone", "hook gone", "hook of another kind"),
+        ],
     )
     def test_nothing_is_begun_where_one_of_them_is_not(self, how):
         async def story(bench: Alone):
@@ -90,8 +93,13 @@ class TestPairs:
                 bench.ask("DELETE", f"{MACHINES}/m")
             if how == "another":
                 bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
-            if how == "hook gone":
+            if how in ("hook gone", "hook of another kind"):
                 bench.forget_hook()
+            if how == "hook of another kind":
+                selector = {"apiVersion": "db.example.org/v1", "kind": "Claim"}
+                meta = {"name": HOOK, "finalizers": bench.hook["metadata"]["finalizers"]}
+                bench.ask("POST", PATH, {"metadata": meta, "spec": {**bench.hook["spec"], "selector": selector}})
+                bench.hears()
             if how == "unselected":
                 bench.ask("PATCH", f"{PATH}/{HOOK}", {"spec": {"selector": {"labels": {"a": "b"}}}}, MERGE)
             asked: list[str] = []

@@ -37,6 +37,7 @@ from dayfly.spec.identity import pair_id
 from dayfly.spec.kinds import Hooked, Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.object_kinds import group_of
 from dayfly.spec.run import Run
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class Pairs:
         item = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if item is None or item.metadata.uid != seen.metadata.uid or item.metadata.deletion_timestamp:
             return
-        if not selected(wish, item.metadata):
+        if not selected(wish, item.metadata) or not _means(wish, resource):
             return
         if finalized(item.metadata, HOOKED_PREFIX + pair.hook):
             # The cache is behind. A run that is born now might be a second one.
@@ -225,6 +226,12 @@ class Pairs:
         )
         said = Reason.LEDGER_LOST, message
         self._status.note(pair.hook, hook.metadata.uid, _key(meta), target, said)
+
+
+def _means(wish: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
+    """Whether a hook selects that kind: the pair may be an earlier hook's of its name, and have been tried since."""
+    selector = wish.spec.selector
+    return (group_of(selector.api_version), selector.kind) == (resource.group, resource.kind)
 
 
 def _key(meta: AnnotatedMeta) -> str:
