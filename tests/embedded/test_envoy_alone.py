@@ -201,6 +201,14 @@ class TestFiles:
             assert said == {"preview/u/y": "requests cannot be taken in on port 79 of this machine: taken"}
             assert list(reader.in_force()) == [70]
 
+    async def test_a_port_that_two_are_to_have_is_the_firsts_and_the_others_are_in_force(self, reader):
+        """Somebody may declare a baseline with a port that was chosen for an address before."""
+        await reader.apply([self.B])
+        for _ in range(2):
+            said = await reader.apply([Way("baseline/a/c", 71, 83), self.A, self.B])
+            assert said == {self.B.name: "requests cannot be taken in on port 71 of this machine: baseline/a/c has it"}
+            assert reader.in_force() == {70: ["127.0.0.1:80"], 71: ["127.0.0.1:83"]}
+
     async def test_its_own_of_before_is_no_other(self, reader):
         await reader.apply([self.A])
         reader.forget()

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # How long it may take to begin, or to take up what was written, before that is said to be in trouble.
 PATIENCE_S = 10.0
 LOOK_S, LOOK_MOST_S = 0.004, 0.1
+_NOT_TAKEN_IN = "requests cannot be taken in on port {} of this machine"
 
 
 class TroubleError(Exception):
@@ -128,9 +129,12 @@ class Envoy:
                 return {}
             self._start()
         troubles: dict[str, str] = {}
-        good = []
+        good: list[Way] = []
         for way in ways:
-            if problem := await self._unlistenable(way):
+            # Two listeners at one port are one too many, and all ways would wait for the second.
+            if first := next((each.name for each in good if each.listens == way.listens), ""):
+                troubles[way.name] = f"{_NOT_TAKEN_IN.format(way.listens)}: {first} has it"
+            elif problem := await self._unlistenable(way):
                 troubles[way.name] = problem
             else:
                 good.append(way)
@@ -309,7 +313,7 @@ class Envoy:
         problem = unbindable(way.listens)
         if not problem or await asyncio.to_thread(self._probed, way.listens) != "":
             return ""
-        return f"requests cannot be taken in on port {way.listens} of this machine: {problem}"
+        return f"{_NOT_TAKEN_IN.format(way.listens)}: {problem}"
 
     def _probed(self, port: int) -> str:
         """The version of the table by which a port answers; empty if it does not, or is not ours."""
