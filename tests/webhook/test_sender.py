@@ -203,6 +203,13 @@ def test_a_private_ca_is_believed_where_it_is_named_and_nowhere_else(tmp_path, c
     assert own.code == 0, own.log
 
 
+def test_what_is_written_beside_a_certificate_is_no_part_of_it(tmp_path, certificate):
+    ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
+    with Server(lambda *_: CREATED, certificate=certificate) as server:
+        sent = send(tmp_path, unit(server.url, tls={"ca": f"# Autorité\n{ca}"}), allowed=[server.name])
+    assert sent.code == 0, sent.log
+
+
 # --- lost answers, and how it is found out ---------------------------------------------------------------------------
 
 

@@ -169,7 +169,8 @@ def _secured(stream: socket.socket, way: Way) -> socket.socket:
     import ssl  # noqa: PLC0415 - a tenth of the sender's start, which http:// does without
 
     try:
-        context = ssl.create_default_context(cadata=way.ca or None)
+        # Certificates are ASCII; what stands beside them in the same text, a name perhaps, need not be.
+        context = ssl.create_default_context(cadata=way.ca.encode("ascii", "replace").decode() or None)
     except ssl.SSLError as fault:
         raise UnsentError(f"tls.ca cannot be read: {fault}", again=False) from None
     try:
