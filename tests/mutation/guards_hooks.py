@@ -47,6 +47,13 @@ HOOKS: tuple[Guard, ...] = (
         "operator/test_hook_pairs.py::TestPairs::test_nothing_is_begun_where_one_of_them_is_not[hook of another kind]",
     ),
     guard(
+        "an object that nobody may change holds up its hook everywhere",
+        CONTROLLER,
+        "                refused = refused or error",
+        "                raise",
+        "operator/test_hook_taken_up.py::TestWaiting::test_what_nobody_may_change_in_one_namespace_holds_up_no_other",
+    ),
+    guard(
         "a cache says that a hook lives before anything is begun",
         ADAPTER,
         "if run.ledger.seq and seen is not None and",

@@ -9,7 +9,7 @@ from rig.hooking import HOOKS as PATH
 from rig.pairing import BOTH, KIND, LACK, MERGE, Alone, played
 
 from dayfly.kube import errors
-from dayfly.kube.objects import Key
+from dayfly.kube.objects import Key, PartialObjectMetadata
 from dayfly.operator.cluster.objects import HOOK_FINALIZER
 from dayfly.operator.hooks import controller
 from dayfly.operator.hooks.target_grants import BELIEVED_MS
@@ -299,6 +299,24 @@ class TestWaiting:
             bench.server.admission.append(no)
             with pytest.raises(errors.Forbidden, match="a policy says no"):
                 await bench.look()
+
+        played(story)
+
+    @pytest.mark.parametrize("status", [403, 422])
+    def test_what_nobody_may_change_in_one_namespace_holds_up_no_other(self, status):
+        def no(operation, kind, old, _new):
+            if operation == "UPDATE" and kind.plural == "machines" and old["metadata"]["namespace"] == "shop":
+                raise Refusal(status, "a policy says no")
+
+        async def story(bench: Alone):
+            bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+            other = bench.ask("POST", MACHINES.replace("shop", "team"), {"metadata": {"name": "n"}})
+            bench.server.admission.append(no)
+            bench.seen()
+            bench.watched.adapter.cache.put(msgspec.convert(other, PartialObjectMetadata))
+            await bench.look()
+            assert bench.reason == Reason.TAKEN_UP
+            assert [pair for pair, _ in bench.taken("pairs")] == [BOTH, BOTH._replace(key=Key("team", "n"))]
 
         played(story)
 

@@ -1,5 +1,7 @@
 """One hook: judged, its kind found and watched, held as long as it owes anything, and spoken of."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dayfly import compile as compiler
@@ -7,7 +9,7 @@ from dayfly.execute.pod import trial
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.discovery import served
-from dayfly.kube.objects import AnnotatedMeta, Key, Resource, anything
+from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, anything
 from dayfly.kube.ownership import add_finalizer
 from dayfly.operator.cluster.caches import Cluster, Pair, finalized
 from dayfly.operator.cluster.objects import (
@@ -34,6 +36,8 @@ from dayfly.spec.run import Phase
 
 # Nobody tells us of a right that was granted, or of a kind that is served now.
 AGAIN_S = 5.0
+MOST_ASKED = 16
+"""Namespaces of which one object each is asked about, as long as something stands against these alone."""
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
@@ -129,16 +133,38 @@ class Controller:
             raise WaitingError(reason, lack or f"its objects cannot be watched: {trouble.message}")
         if not watched.whole:
             raise WaitingError(Reason.NOT_TAKEN_UP, f"objects of kind {resource.kind} are being listed")
-        first = next((item for item in watched.adapter.cache if self._is_new(seen, item.metadata)), None)
-        try:
-            if first is not None:
-                await self._grants.check(watched.adapter.resource, first)
-        except errors.Forbidden as error:
-            lack = target_grants.sentence(error.message)
-            if not lack:
-                raise
-            raise WaitingError(Reason.TARGETS_NOT_GRANTED, lack) from None
+        await self._ask_leave(seen, watched)
         return watched
+
+    async def _ask_leave(self, seen: HookObject, watched: Watched) -> None:
+        """See whether we may write to what the hook is new to, by one object of a namespace.
+
+        What is said against one object itself, by a policy say, is no word on the others: another namespace's is asked.
+
+        Raises:
+            WaitingError: the right is missing.
+            errors.Refused: nothing can be written to any that were asked.
+        """
+        refused: errors.Refused | None = None
+        for item in islice(self._samples(seen, watched), MOST_ASKED):
+            try:
+                await self._grants.check(watched.adapter.resource, item)
+            except errors.Refused as error:
+                if lack := target_grants.sentence(error.message):
+                    raise WaitingError(Reason.TARGETS_NOT_GRANTED, lack) from None
+                refused = refused or error
+            else:
+                return
+        if refused is not None:
+            raise refused
+
+    def _samples(self, seen: HookObject, watched: Watched) -> Iterator[PartialObjectMetadata]:
+        """Of each namespace the first that the hook does not go with yet."""
+        asked: set[str] = set()
+        for item in watched.adapter.cache:
+            if item.metadata.namespace not in asked and self._is_new(seen, item.metadata):
+                asked.add(item.metadata.namespace)
+                yield item
 
     def _read(self, seen: HookObject) -> LifecycleHook | SpecError:
         name, which = seen.metadata.name, (seen.metadata.uid, seen.metadata.generation)
