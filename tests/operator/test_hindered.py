@@ -39,6 +39,25 @@ class TestHindered:
 
         at_work(story, Scene(RETRY, RETRY_UNITS, forked))
 
+    def test_policy_that_lets_nobody_hold_a_sandbox(self):
+        """Without our finalizer on it nothing begins, and so no turn has anything to tell."""
+
+        def forbid(operation, kind, _old, new):
+            if operation == "UPDATE" and kind.plural == "sandboxes" and new["metadata"].get("finalizers"):
+                raise Refusal(403, "no finalizers here")
+
+        async def story(world: World) -> None:
+            world.cluster.admission.append(forbid)
+            world.sandbox(wish())
+            await world.until(lambda: "no finalizers here" in world.status().get("message", ""), "the policy", 15)
+            assert (world.status()["ready"], world.status()["reason"]) == (False, "Hindered")
+            world.cluster.admission.clear()
+            await world.until(lambda: ready(world), "ready", 600)
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
     def test_quota_of_secrets_where_steps_run(self):
         """The step has ended; before its outputs are kept that is not recorded."""
 

@@ -20,6 +20,8 @@ from rig.hooking import (
 )
 from rig.world import World
 
+from kube.fake import Refusal
+
 LINE = (
     "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "
     "--resource=machines.cluster.example.org && "
@@ -68,6 +70,27 @@ def test_a_right_that_is_taken_back_is_said_and_waited_for():
         world.cluster.denied = set()
         await world.until(lambda: over(world), "everything to go", 600)
         assert world.cloud.starts("drain") == 1
+
+    hooking(story)
+
+
+def test_what_keeps_an_object_from_being_held_is_said():
+    def no(operation, kind, _old, new):
+        if operation == "UPDATE" and kind.plural == "machines" and new["metadata"].get("finalizers"):
+            raise Refusal(403, "a policy lets nobody hold it")
+
+    async def story(world: World) -> None:
+        world.cluster.admission.append(no)
+        world.start()
+        hook(world)
+        machine(world)
+        await world.until(lambda: said(world).get("troubled") == 1, "it to be said", 60)
+        told = "Machine shop/m: cannot go on and is being retried: a policy lets nobody hold it"
+        assert (taken_up(world), said(world)["message"]) == (True, told)
+        world.cluster.admission.clear()
+        await world.until(lambda: held(world), "our finalizer", 600)
+        await world.until(lambda: said(world)["troubled"] == 0, "it to be said no longer", 60)
+        assert said(world)["message"] == "goes with 1 object"
 
     hooking(story)
 

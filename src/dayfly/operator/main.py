@@ -276,9 +276,8 @@ class Operator:
 
     async def _try_to_say(self, run: str, error: Exception) -> None:
         scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
-        if scene is None or found is None or self.cluster.queue.failures(run) < patience(error):
+        if found is None or self.cluster.queue.failures(run) < patience(error):
             return
-        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         match error:
             case errors.ApiError():
                 said = error.message
@@ -286,6 +285,10 @@ class Operator:
                 said = str(error)
             case _:  # its text may hold anything
                 said = f"a bug in the operator, {type(error).__name__}; see its log"
+        if scene is None:
+            await self.targets.tell_unbegun(found, said)
+            return
+        report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         await self.targets.of(found).tell(scene, report, hindrance=said)
 
     async def _say_frozen(self, run: str, error: FrozenError) -> None:

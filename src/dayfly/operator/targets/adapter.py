@@ -30,6 +30,12 @@ class KindLostError(FrozenError):
     reason = Reason.KIND_NOT_SERVED
 
 
+class HinderedError(FrozenError):
+    """A run cannot begin: the server says no, or says nothing, and is asked again."""
+
+    reason = Reason.HINDERED
+
+
 class Seen(NamedTuple):
     """A target as a cache has it, which may be behind."""
 

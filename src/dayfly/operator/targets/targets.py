@@ -26,7 +26,7 @@ from dayfly.operator.cluster.objects import (
     holds,
     retries,
 )
-from dayfly.operator.targets.adapter import Adapter, Seen, Unknown
+from dayfly.operator.targets.adapter import Adapter, HinderedError, Seen, Unknown
 from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
@@ -152,6 +152,11 @@ class Targets:
                     await self._unborn(run)
                     return False
         return True
+
+    async def tell_unbegun(self, run: RunObject, hindrance: str) -> None:
+        """Say why a run does not begin, of which no turn tells: its target could not even be held."""
+        if not run.ledger.seq and self._unfenced(run) is not None:
+            await self.of(run).freeze(run, HinderedError(f"cannot go on and is being retried: {hindrance}"))
 
     async def wish(self, run: RunObject) -> Wish:
         """What the target's owner wants of it now."""
