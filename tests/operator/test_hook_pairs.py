@@ -120,6 +120,19 @@ class TestPairs:
 
         played(story)
 
+    def test_its_object_is_read_in_the_version_that_the_hook_is_written_for(self):
+        """All versions have the same objects, and are watched by one of them; their fields differ."""
+
+        async def story(bench: Alone):
+            bench.edits(selector={"apiVersion": "cluster.example.org/v1beta1"})
+            bench.seen()
+            [made] = await self.pair(bench)
+            [document] = bench.server.objects("objectlifecyclemethods")
+            for target in (made["ledger"]["target"], document["spec"]["target"]):
+                assert target["apiVersion"] == "cluster.example.org/v1beta1"
+
+        played(story)
+
     def test_what_was_written_for_it_before_is_taken_as_it_is(self):
         async def story(bench: Alone):
             bench.seen()

@@ -230,6 +230,24 @@ class TestHold:
 
         played(story)
 
+    def test_it_is_taken_away_in_the_version_in_which_it_was_set(self):
+        async def story(bench: Alone):
+            born = bench.born()
+            target = msgspec.structs.replace(born.ledger.target, api_version="cluster.example.org/v1beta1")
+            made = of(born, hook={"hold": ROLLOUT}, target=target)
+            asked: list[str] = []
+
+            async def held(_run):
+                return {"metadata": {"uid": target.uid}, "spec": {"rollout": {"paused": True}}}
+
+            bench.watched.adapter.fields = held
+            bench.server.faults = lambda call: asked.append(f"{call.request.method} {call.request.path}")
+            with pytest.raises(KindLostError):
+                await bench.watched.adapter.loosen(made)
+            assert f"PATCH {MACHINES.replace('v1', 'v1beta1')}/m" in asked
+
+        played(story)
+
     def test_what_a_run_needs_itself_is_not_asked(self):
         async def story(bench: Alone):
             hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}

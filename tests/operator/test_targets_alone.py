@@ -309,6 +309,18 @@ class TestEnding:
 
         played(story)
 
+    def test_a_document_is_of_its_target_in_whatever_version_that_is_watched(self):
+        async def story(bench: Heard):
+            bench.document()
+            found = bench.caches.documents.get("d")
+            target = msgspec.structs.replace(found.spec.target, api_version="dayfly.dev/v1")
+            other = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, target=target))
+            assert await bench.targets.wants_run(other)
+            bench.ask("DELETE", f"{BOXES}/box")
+            assert not await bench.targets.wants_run(other)
+
+        played(story)
+
     def test_a_document_without_labels_is_no_hooks(self):
         async def story(bench: Heard):
             bench.document()

@@ -128,7 +128,8 @@ class Pairs:
     async def _seal(self, found: _Found) -> None:
         meta, hook = found.item.metadata, found.hook.metadata
         target = Target(
-            api_version=found.resource.api_version,
+            # As it is watched it may be another version, which another hook asks for; fields are read in this one.
+            api_version=found.wish.spec.selector.api_version,
             kind=found.resource.kind,
             namespace=meta.namespace,
             name=meta.name,

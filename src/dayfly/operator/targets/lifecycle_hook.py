@@ -152,9 +152,8 @@ class HookedTarget(Plain):
 
     async def fields(self, run: RunObject) -> dict[str, Any] | None:
         target = run.ledger.target
-        whole = anything(target.api_version, target.kind, run.spec.plural)
         try:
-            found = await self._client.get(whole, target.name, target.namespace)
+            found = await self._client.get(_whole(run), target.name, target.namespace)
         except errors.ABSENT as missing:
             await self.vouch(run, missing)
             return None
@@ -186,7 +185,8 @@ class HookedTarget(Plain):
             {"op": "remove", "path": path},
         ]
         try:
-            await self._client.patch(self.resource, operations, target.name, target.namespace, style=Style.JSON)
+            kind = _whole(run).metadata_only()
+            await self._client.patch(kind, operations, target.name, target.namespace, style=Style.JSON)
         except (errors.Conflict, errors.Invalid):
             if _at(await self.fields(run), hold) == _value(hold):
                 raise  # by no peer: the server does not take it away
@@ -231,6 +231,11 @@ class HookedTarget(Plain):
 
     async def freeze(self, run: RunObject, why: FrozenError) -> None:
         await self._speaker.freeze(run, why)
+
+
+def _whole(run: RunObject) -> Resource[dict[str, Any]]:
+    """The kind of a run's target in the version in which its fields are meant; it may be watched in another."""
+    return anything(run.ledger.target.api_version, run.ledger.target.kind, run.spec.plural)
 
 
 def _way(hold: Hold) -> tuple[str, ...]:

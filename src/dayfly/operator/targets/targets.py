@@ -30,6 +30,7 @@ from dayfly.operator.targets.adapter import Adapter, HinderedError, Seen, Unknow
 from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
+from dayfly.spec.object_kinds import group_of
 from dayfly.spec.run import Phase, Request
 from dayfly.work.pace import Urgency
 
@@ -216,8 +217,8 @@ class Targets:
         if hook and await living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:
             return False
         kinds = [each.resource for each in self]
-        of = target.api_version, target.kind
-        known = next((kind.metadata_only() for kind in kinds if (kind.api_version, kind.kind) == of), None)
+        of = group_of(target.api_version), target.kind
+        known = next((kind.metadata_only() for kind in kinds if (kind.group, kind.kind) == of), None)
         if known is None:
             return True  # whoever wrote its documents and posts its runs is another front
         seen = await self._cluster.client.find(known, target.name, target.namespace)
