@@ -14,6 +14,13 @@ PURE = "object/test_render.py::test_"
 
 OBJECTS: tuple[Guard, ...] = (
     guard(
+        "what an object says of its Secret's name becomes a part of a request as it is",
+        READ,
+        " and is_name(values[0]) else",
+        " else",
+        "object/test_read.py::test_what_cannot_be_the_name_of_a_secret_names_none",
+    ),
+    guard(
         "an object whose kind is served no more is gone",
         RUN,
         "            raise self._lost(kind) from missing\n\n    async def is_ending",

@@ -195,6 +195,13 @@ def test_the_secret_of_an_output():
     assert read.secret_name(thing(secret=1), told) == read.secret_name(thing(), told) == ""
 
 
+@pytest.mark.parametrize("name", ["../configmaps/x", "a?watch=true", "a\nb", "$(id)", "a b", "A", "a" * 254, ""])
+def test_what_cannot_be_the_name_of_a_secret_names_none(name):
+    """It would be a part of a request's path, and of the line that an administrator is to type."""
+    told = Output(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
+    assert read.secret_name(thing(secret=name), told) == ""
+
+
 @pytest.mark.parametrize(
     ("value", "told"), [("ä", "ä"), ({"a": "ä"}, '{"a": "ä"}'), ([1, True, None], "[1, true, null]"), (7, "7")]
 )

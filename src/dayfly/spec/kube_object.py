@@ -236,6 +236,11 @@ def is_ours(key: str) -> bool:
     return bool(slash) and (domain == OUR_PREFIX[:-1] or domain.endswith(f".{OUR_PREFIX[:-1]}"))
 
 
+def is_name(text: str) -> bool:
+    """Whether an object can be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
 def is_pointer(pointer: str) -> bool:
     """Whether it is a JSON Pointer to something within a document."""
     return len(pointer) <= MAX_POINTER_CHARACTERS and _POINTER.fullmatch(pointer) is not None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.spec import jsonpath
-from dayfly.spec.kube_object import KubeObject, Verdict
+from dayfly.spec.kube_object import KubeObject, Verdict, is_name
 from dayfly.spec.lifecycle import Output
 
 Found = Mapping[str, Any]
@@ -88,7 +88,8 @@ def secret_name(found: Found, output: Output) -> str:
     if output.secret.name:
         return output.secret.name
     values = jsonpath.find(output.secret.json_path, found)
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""
+    # It becomes a part of a request, and of a line that somebody is to type.
+    return values[0] if len(values) == 1 and isinstance(values[0], str) and is_name(values[0]) else ""
 
 
 def as_bytes(value: Any) -> bytes:
