@@ -1,12 +1,13 @@
 """How long an answer is waited for: all of it together for as long as was said, however it trickles in."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
 
 from dayfly.execute.webhook import exchange
 from dayfly.execute.webhook.ends import End
-from dayfly.execute.webhook.exchange import LostError, Way, _connected, _exchanged, send
+from dayfly.execute.webhook.exchange import LostError, UnsentError, Way, _connected, _exchanged, _first, send
 from dayfly.execute.webhook.request import Origin
 
 
@@ -83,3 +84,41 @@ def test_what_the_connection_took_is_not_there_for_its_handshake(monkeypatch):
     monkeypatch.setattr(exchange, "_secured", lambda stream, _: stream)
     _connected(WAY, exchange.resolve)
     assert stream.waits == [2]
+
+
+class Network:
+    """Where a name leads: to addresses, of which the first answers nobody, or is of a family that this machine lacks."""
+
+    V6, V4 = (socket.AF_INET6, ("2001:db8::1", 443)), (socket.AF_INET, ("192.0.2.1", 443))
+
+    def __init__(self, monkeypatch, *, lacks: bool = False) -> None:
+        self.now, self.lacks, self.waits = 100.0, lacks, []
+        monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(exchange, "socket", SimpleNamespace(socket=self._socket, SOCK_STREAM=socket.SOCK_STREAM))
+
+    def _socket(self, family, _kind):
+        if self.lacks and family == socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        return SimpleNamespace(settimeout=self.waits.append, connect=self._connect, close=list)
+
+    def _connect(self, address):
+        if address == self.V6[1]:
+            self.now += self.waits[-1]
+            raise TimeoutError("timed out")
+
+
+def test_an_address_that_answers_nobody_leaves_time_for_the_next(monkeypatch):
+    network = Network(monkeypatch)
+    _first([Network.V6, Network.V4], WAY.origin, 105.0)
+    assert network.waits == [2.5, 2.5]
+    with pytest.raises(UnsentError, match="cannot be connected to: timed out"):
+        _first([Network.V6], WAY.origin, 110.0)
+    assert network.waits[2:] == [5.0 + 2.5], "the last has all that is left"
+
+
+def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(monkeypatch):
+    network = Network(monkeypatch, lacks=True)
+    _first([Network.V6, Network.V4], WAY.origin, 105.0)
+    assert network.waits == [5.0]
+    with pytest.raises(UnsentError, match="cannot be connected to: address family not supported"):
+        _first([Network.V6], WAY.origin, 105.0)

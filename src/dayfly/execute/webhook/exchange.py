@@ -149,12 +149,17 @@ def _resolved(origin: Origin, seconds: float, resolver: Resolve) -> Resolved:
 def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
     """A connection to the first address that takes one."""
     why = "no time was left"
-    for family, address in found:
+    for number, (family, address) in enumerate(found, 1):
         left = until - time.monotonic()
         if left <= 0:
             break
-        stream = socket.socket(family, socket.SOCK_STREAM)
-        stream.settimeout(left)
+        try:
+            stream = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as fault:  # this machine has no IPv6, say
+            why = (fault.strerror or str(fault)).lower()
+            continue
+        # One that answers nobody is to leave time for those behind it.
+        stream.settimeout(left if number == len(found) else left / 2)
         try:
             stream.connect(address)
         except OSError as fault:
