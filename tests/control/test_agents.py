@@ -157,6 +157,24 @@ async def test_what_was_seen_is_gone_and_what_was_not_comes_again(replica, store
     assert (await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"]))[0] == 200
 
 
+async def test_for_who_fetches_nothing_no_more_lies_ready_than_the_bound(replica, store, monkeypatch):
+    monkeypatch.setattr(mailbox, "MOST_UNSEEN", 3)
+    await replica.open()
+
+    async def ask(session: int, count: int) -> list[int]:
+        return await publish(store, "east", *[wire.AskHistory(uid="u", session=session)] * count)
+
+    assert [await ask(1, 2), await ask(1, 2), await publish(store, "east", HELLO)] == [[1, 2], [3, 0], [0]]
+    _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
+    assert [each["number"] for each in found["messages"]] == [1, 2, 3]
+    # What was seen makes room for what is sent again, without a gap.
+    await replica.ask("east", "GET", "messages", session=1, after=2, digest=found["messages"][1]["digest"])
+    assert await ask(1, 3) == [4, 5, 0]
+    # In another session all of that is void, and takes no room.
+    await replica.open(previous=1, number=2, digest=found["messages"][1]["digest"])
+    assert [await publish(store, "east", HELLO), await ask(2, 2)] == [[6], [7, 0]]
+
+
 async def test_another_chain_freezes_and_a_frozen_cluster_takes_nothing(replica, store):
     await replica.open()
     await publish(store, "east", HELLO)

@@ -221,4 +221,11 @@ AGENTS: tuple[Guard, ...] = (
         "if not _HOST",
         OFFERS + "an_address_that_no_browser_should_follow_is_not_shown",
     ),
+    guard(
+        "for who fetches nothing ever more lies ready",
+        MAILBOX,
+        "if len(made) >= room or",
+        "if",
+        "control/test_agents.py::test_for_who_fetches_nothing_no_more_lies_ready_than_the_bound",
+    ),
 )

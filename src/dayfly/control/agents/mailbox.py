@@ -18,13 +18,15 @@ from dayfly.spec import wire
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, Sent, Session, chained
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from sqlalchemy import Row
 
     from dayfly.control.rows import Rows
 
 MOST_BYTES = 1 << 20
+# Of what a host has not fetched. Beyond so much all is void, and owed: one that talks need not listen.
+MOST_UNSEEN = 20_000
 # How long what a host has said waits for replicas that have not read it; who is slower asks for everything.
 KEEP_HEARD_MS = 60_000
 # How exactly it is known when a host that had nothing to say was here last: each note is a write.
@@ -175,18 +177,19 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
     return msgspec.structs.replace(found, check=found.checked())
 
 
-def publish(rows: Rows, cluster: str, messages: Iterable[wire.AnyToHost], now: int) -> tuple[int, list[int]]:
+def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> tuple[int, list[int]]:
     """Number messages and have them lie ready. Returns the session, and their numbers; 0 for what is void by now."""
     row = _locked(rows, cluster)
     if row is None or row.frozen:
         return 0, [0 for _ in messages]
     number, digest, made, numbers = row.sent, row.sent_digest, [], []
+    room = _room(rows, row, len(messages))
     for message in messages:
-        if isinstance(message, wire.Hello):
-            message = msgspec.structs.replace(message, process=process_of(row.session))  # noqa: PLW2901
-        elif message.session != row.session:
+        if len(made) >= room or (not isinstance(message, wire.Hello) and message.session != row.session):
             numbers.append(0)
             continue
+        if isinstance(message, wire.Hello):
+            message = msgspec.structs.replace(message, process=process_of(row.session))  # noqa: PLW2901
         number += 1
         body = wire.encode(msgspec.structs.replace(message, number=number)).decode()
         digest = chained(digest, number, now, body)
@@ -328,6 +331,16 @@ def _agrees(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
         return False
     query = rows.select(agent_outbox.c.digest).where(*_of(agent_outbox, row), agent_outbox.c.number == number)
     return rows.execute(query).scalar() == digest
+
+
+def _room(rows: Rows, row: Row[Any], wanted: int) -> int:
+    """How many messages may still be laid ready; looked at closely only where there may be less room than is wanted."""
+    room = MOST_UNSEEN - (row.sent - row.acked)
+    if room < wanted:
+        # A host that has begun anew goes on behind numbers that it has never seen, and that lie here no more.
+        query = rows.select(sa.func.count(agent_outbox.c.number)).where(*_of(agent_outbox, row))
+        room = MOST_UNSEEN - rows.execute(query).scalar_one()
+    return room
 
 
 def _in_session(rows: Rows, cluster: str, session: int) -> Row[Any]:
