@@ -386,6 +386,28 @@ async def test_a_cluster_that_was_removed_and_added_again_is_another_one(replica
     assert (second.picture.session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)
 
 
+async def test_for_slow_replicas_no_more_waits_of_what_a_host_says_than_the_bound(replica, store, monkeypatch):
+    """However fast it says it. Who is slower misses numbers, and asks for everything."""
+    monkeypatch.setattr(mailbox, "MOST_HEARD", 4)
+    await replica.open()
+    await replica.agents._look()
+
+    async def say(first: int, *messages: str) -> list[str]:
+        said = {"session": 1, "first": first, "messages": messages}
+        status, answer, _ = await replica.ask("east", "POST", "messages", said)
+        assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
+        return [body for _, _, body in await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
+
+    assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
+    assert await say(7, "ä" * mailbox.HEARD_BYTES) == ["f", "ä" * mailbox.HEARD_BYTES]
+    assert await say(8, "g") == ["ä" * mailbox.HEARD_BYTES, "g"]
+    # What alone is longer than the bound is heard nonetheless.
+    assert await say(9, "x" * 9 * mailbox.HEARD_BYTES) == ["x" * 9 * mailbox.HEARD_BYTES]
+    await replica.agents._look()
+    host = replica.agents._hosts[ORG, "east"]
+    assert host.read == host.standing.inbox > 9
+
+
 async def test_what_one_host_says_too_deeply_nested_keeps_nobody_from_being_heard(replica):
     for token in ("east", "west"):
         await replica.open(token)
@@ -396,7 +418,9 @@ async def test_what_one_host_says_too_deeply_nested_keeps_nobody_from_being_hear
     await replica.ask("west", "POST", "messages", {"session": 1, "first": 1, "messages": [hello]})
     replica.agents._all_at = 0.0
     await replica.agents._look()
-    assert [replica.agents._hosts[ORG, each].read for each in ("east", "west")] == [1, 1]
+    hosts = [replica.agents._hosts[ORG, each] for each in ("east", "west")]
+    # All was read, and a long message takes a number for each KiB of it.
+    assert [host.read for host in hosts] == [host.standing.inbox for host in hosts] == [1 + len(deep) // 1024, 1]
 
 
 @pytest.mark.parametrize("field", ["previous", "number"])

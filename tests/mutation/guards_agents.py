@@ -228,4 +228,11 @@ AGENTS: tuple[Guard, ...] = (
         "if",
         "control/test_agents.py::test_for_who_fetches_nothing_no_more_lies_ready_than_the_bound",
     ),
+    guard(
+        "what hosts say fast enough fills the database",
+        MAILBOX,
+        ", agent_inbox.c.number <= number - MOST_HEARD)",
+        ")",
+        "control/test_agents.py::test_for_slow_replicas_no_more_waits_of_what_a_host_says_than_the_bound",
+    ),
 )

@@ -29,6 +29,8 @@ MOST_BYTES = 1 << 20
 MOST_UNSEEN = 20_000
 # How long what a host has said waits for replicas that have not read it; who is slower asks for everything.
 KEEP_HEARD_MS = 60_000
+# And how much of it waits: each message takes one number for every so many bytes that it has begun.
+MOST_HEARD, HEARD_BYTES = 1 << 17, 1 << 10
 # How exactly it is known when a host that had nothing to say was here last: each note is a write.
 NOTED_EVERY_MS = 10_000
 
@@ -182,7 +184,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
     row = _locked(rows, cluster)
     if row is None or row.frozen:
         return 0, [0 for _ in messages]
-    number, digest, made, numbers = row.sent, row.sent_digest, [], []
+    number, digest, made, numbers = row.sent, row.sent_digest, list[dict[str, Any]](), list[int]()
     room = _room(rows, row, len(messages))
     for message in messages:
         if len(made) >= room or (not isinstance(message, wire.Hello) and message.session != row.session):
@@ -245,15 +247,16 @@ def hear(rows: Rows, cluster: str, session: int, first: int, bodies: list[str], 
     row = _in_session(rows, cluster, session)
     if first > row.heard + 1:
         return int(row.heard)
-    new = bodies[row.heard + 1 - first :]
-    made = [
-        {"cluster": cluster, "number": number, "session": session, "at": now, "body": body}
-        for number, body in enumerate(new, row.inbox + 1)
-    ]
+    new, number = bodies[row.heard + 1 - first :], row.inbox
+    made: list[dict[str, Any]] = []
+    for body in new:
+        number += 1 + len(body.encode()) // HEARD_BYTES
+        made.append({"cluster": cluster, "number": number, "session": session, "at": now, "body": body})
     if made:
         rows.insert(agent_inbox, made)
-        rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row), agent_inbox.c.at < now - KEEP_HEARD_MS))
-    _set(rows, row, heard=row.heard + len(new), inbox=row.inbox + len(new), seen_at=now)
+        old = sa.or_(agent_inbox.c.at < now - KEEP_HEARD_MS, agent_inbox.c.number <= number - MOST_HEARD)
+        rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row), old))
+    _set(rows, row, heard=row.heard + len(new), inbox=number, seen_at=now)
     return int(row.heard) + len(new)
 
 
@@ -335,11 +338,11 @@ def _agrees(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
 
 def _room(rows: Rows, row: Row[Any], wanted: int) -> int:
     """How many messages may still be laid ready; looked at closely only where there may be less room than is wanted."""
-    room = MOST_UNSEEN - (row.sent - row.acked)
+    room = MOST_UNSEEN - int(row.sent - row.acked)
     if room < wanted:
         # A host that has begun anew goes on behind numbers that it has never seen, and that lie here no more.
         query = rows.select(sa.func.count(agent_outbox.c.number)).where(*_of(agent_outbox, row))
-        room = MOST_UNSEEN - rows.execute(query).scalar_one()
+        room = MOST_UNSEEN - int(rows.execute(query).scalar_one())
     return room
 
 
