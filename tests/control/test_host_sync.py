@@ -13,7 +13,7 @@ from control.client import KEY, ORG, parsed
 from control.databases import sql
 from control.fake_host import uid_of
 from control.lossy import call
-from dayfly.control import auth, host_sync, records
+from dayfly.control import auth, host_sync, records, shelves
 from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
@@ -153,6 +153,45 @@ async def test_what_a_host_tells_of_runs_that_are_nobodys_is_not_kept(host, blan
             link.picture.stands(Standing(uid=f"nobodys-{number}", seq=1))
         await app.state.sync.sweep()
         assert link.picture.known == set(host.offers) != set()
+    finally:
+        store.close()
+
+
+async def test_what_another_server_has_archived_is_remembered_no_more(host, blank, tmp_path, monkeypatch):
+    """Two serve one store, and what has ended is noted by one of them. Nor is one forgotten that has just come."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+        sync = app.state.sync
+
+        async def apply(name: str) -> str:
+            before = set(host.offers)
+            wish = wishes.empty() | {"lease": {"seconds": 30}}
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wish))[0] == 200
+            (uid,) = set(host.offers) - before
+            return uid
+
+        def known() -> list[set[str]]:
+            return [sync._marks._taken, set(sync._marks._confirmed), set(sync._leases), set(sync._troubles)]
+
+        uid = await apply("sb1")
+        host.down = True
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb2", wishes.empty()))[0] == 200
+        (late,) = sync._troubles
+        assert known() == [{uid}, {uid}, {uid}, {late}]
+        host.down = False
+        for name in ("sb1", "sb2"):
+            gone = await store.of("local").read(lambda rows, name=name: records.find(rows, name))
+            await store.of("local").write(lambda rows, gone=gone: shelves.archive(rows, gone, 1, given_up=False))
+        owed, come = sync._owed, []
+
+        async def just_come(*roll):
+            come.append(await apply("sb3"))
+            return await owed(*roll)
+
+        monkeypatch.setattr(sync, "_owed", just_come)
+        await sync.sweep()
+        assert known() == [set(come), set(come), set(come), set()]
     finally:
         store.close()
 

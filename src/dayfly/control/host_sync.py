@@ -207,10 +207,13 @@ class HostSync:
             each.mend()
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
+        mine = self._marks.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.picture.ended, each.picture.known) for each in links}
         roll, told = await self._store.everywhere().read(lambda rows: (shelves.roll(rows), confirmed.known(rows)))
         await self._pay(await self._owed(roll, told))
         await self._marks.write()
+        for uid in mine - {entry.uid for entry in roll}:
+            self._forget(uid)  # another server has archived it
         living = {entry.uid for entry in roll} - self._archived
         self._archived.clear()
         for each, (ended, known) in pictures.items():
@@ -358,9 +361,12 @@ class HostSync:
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now(), given_up=given_up))
         self._archived.add(record.uid)
-        self._marks.forget(record.uid)
-        self._leases.pop(record.uid, None)
-        self._no_trouble(record.uid)
+        self._forget(record.uid)
+
+    def _forget(self, uid: str) -> None:
+        self._marks.forget(uid)
+        self._leases.pop(uid, None)
+        self._no_trouble(uid)
 
     def _no_trouble(self, uid: str) -> None:
         self._troubles.pop(uid, None)

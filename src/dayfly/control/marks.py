@@ -41,6 +41,11 @@ class Marks:
         # Whom a host has taken over since this process began. A record may be older than its mark in the store.
         self._taken: set[str] = set()
 
+    @property
+    def uids(self) -> set[str]:
+        """Of whom anything is remembered."""
+        return self._taken | self._confirmed.keys()
+
     def has_taken(self, record: Kept) -> bool:
         """Whether a host is known to have its run."""
         return record.taken_over or record.uid in self._taken
