@@ -289,7 +289,7 @@ class TestWaiting:
 
         played(story)
 
-    def test_another_refusal_is_no_lack_of_a_right(self):
+    def test_another_refusal_is_no_lack_of_a_right_and_is_said(self):
         def no(operation, kind, _old, _new):
             if operation == "UPDATE" and kind.plural == "machines":
                 raise Refusal(403, "a policy says no")
@@ -297,8 +297,11 @@ class TestWaiting:
         async def story(bench: Alone):
             bench.seen()
             bench.server.admission.append(no)
-            with pytest.raises(errors.Forbidden, match="a policy says no"):
-                await bench.look()
+            await bench.look()
+            assert (bench.reason, bench.taken("pairs")) == (Reason.HINDERED, [])
+            assert bench.said["message"] == "its objects cannot be changed: a policy says no"
+            # As soon as it is lifted the hook is taken up, though nobody says so.
+            assert bench.taken("hooked") == [(HOOK, controller.AGAIN_S)]
 
         played(story)
 

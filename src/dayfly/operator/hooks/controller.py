@@ -142,8 +142,7 @@ class Controller:
         What is said against one object itself, by a policy say, is no word on the others: another namespace's is asked.
 
         Raises:
-            WaitingError: the right is missing.
-            errors.Refused: nothing can be written to any that were asked.
+            WaitingError: the right is missing, or nothing can be written to any that were asked.
         """
         refused: errors.Refused | None = None
         for item in islice(self._samples(seen, watched), MOST_ASKED):
@@ -156,7 +155,7 @@ class Controller:
             else:
                 return
         if refused is not None:
-            raise refused
+            raise WaitingError(Reason.HINDERED, f"its objects cannot be changed: {refused.message}")
 
     def _samples(self, seen: HookObject, watched: Watched) -> Iterator[PartialObjectMetadata]:
         """Of each namespace the first that the hook does not go with yet."""
