@@ -94,7 +94,10 @@ def test_a_server_whose_clock_is_set_is_followed():
     assert AT <= watch.clock.now() <= AT + 1000
 
 
-@pytest.mark.parametrize("said", ["", "yesterday", "Thu, 01 Jan 2026 00:00:00", "0"])
+@pytest.mark.parametrize(
+    "said",
+    ["", "yesterday", "Thu, 01 Jan 2026 00:00:00", "0", f"Thu, 01 Jan 2026 00:00:00 +{'9' * 30}"],
+)
 def test_what_is_no_date_tells_nothing(said):
     watch = Watch(AT + DAY)
     watch.clock.hear(said, watch.ticks)

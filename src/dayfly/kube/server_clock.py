@@ -49,7 +49,7 @@ class ServerClock:
         """The server has answered with that `Date`; `asked` has the ticks before the request was sent."""
         try:
             told = self._told(date)
-        except ValueError:
+        except (ValueError, OverflowError):
             return
         ticks = self.ticks()
         ahead = self.now() - ticks
