@@ -144,6 +144,23 @@ def test_a_name_that_nobody_resolves_ends_the_try(tmp_path):
     assert sent.log.endswith("the name api.example was not resolved within 0.08 s")
 
 
+def test_a_later_try_has_no_more_time_than_is_left(tmp_path):
+    never, asked = threading.Event(), []
+
+    def hangs_at_last(*_):
+        asked.append(1)
+        if len(asked) > 1:
+            never.wait()
+        return []
+
+    try:
+        sent = send(tmp_path, unit("https://api.example/", run_ms=700), resolver=hangs_at_last)
+    finally:
+        never.set()
+    assert (sent.reason, sent.pauses) == ("NotSent", [0.5])
+    assert sent.log.endswith("the name api.example was not resolved within 0.06 s"), "of 0.56 s"
+
+
 def test_a_name_without_an_address_says_so(tmp_path):
     sent = send(tmp_path, unit("https://api.example/"), resolver=lambda *_: [])
     assert (sent.reason, sent.log.splitlines()[-1]) == ("NotSent", "the name api.example has no address")

@@ -108,12 +108,11 @@ class Sender:
     def _sent(self, request: Request) -> Answer | None:
         """Its answer; None if it has left and none came, or none that says what became of it."""
         self._show_request(request)
-        way = self._way(request)
         for number in range(TRIES):
             if self._cancelled:
                 raise Over(End.CANCELLED, "was asked to end; nothing was sent")
             try:
-                answer = send(way, request, self._resolver)
+                answer = send(self._way(request), request, self._resolver)
             except UnsentError as unsent:
                 pause = FIRST_PAUSE_S * 2**number
                 if not unsent.again or number == TRIES - 1 or self._left() < pause:
