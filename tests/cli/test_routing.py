@@ -273,6 +273,10 @@ def test_a_port_of_another_baseline_is_not_taken(served: Cli):
         done = served("apply", "-f", "b.yaml")
         assert done.code != 0
         assert f'{port} is a port of the baseline "default/a"; choose another' in done.err
+    served.write("b.yaml", f"{head}name: b\nport: 20002\n")
+    assert '20002 is a port of the baseline "default/a"; choose another' in served("apply", "-f", "b.yaml").err
+    served.write("b.yaml", f"{head}name: b\nport: 20001\n")
+    assert served("apply", "-f", "b.yaml").code == 0, "two may listen at one port, if not at once"
     served.write("b.yaml", f"{head}name: b\nport: 20003\nroutedPort: 20003\n")
     assert "where the workload itself listens" in served("apply", "-f", "b.yaml").err
     served.write("b.yaml", f"{head}name: b\nroutedPort: 20004\n")

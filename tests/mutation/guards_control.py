@@ -220,8 +220,15 @@ CONTROL: tuple[Guard, ...] = (
     guard(
         "a baseline's requests are taken in where another listens",
         "control/workloads.py",
-        "if workload.routed_port in (other.routed_port, other.port):",
+        "if port is not None and port in taken:",
         "if False:",
+        "cli/test_routing.py::test_a_port_of_another_baseline_is_not_taken",
+    ),
+    guard(
+        "a baseline listens where another's requests are taken in",
+        "control/workloads.py",
+        '("port", workload.port, (other.routed_port,)),',
+        "",
         "cli/test_routing.py::test_a_port_of_another_baseline_is_not_taken",
     ),
     guard(

@@ -115,19 +115,23 @@ class Workloads:
 
 
 def _check_ports(workload: Workload, known: Mapping[tuple[str, str], Workload]) -> None:
-    """Refuse to take requests in where another baseline does, or listens: they would be meant for that.
+    """Refuse to take requests in where another baseline does, or listens, and to listen where another takes them in.
+
+    They would be meant for that. Two may listen at one port: they need not run at once.
 
     Raises:
         SpecError: naming the other one.
     """
     for place, other in known.items():
-        if place == (workload.namespace, workload.name) or workload.routed_port is None:
+        if place == (workload.namespace, workload.name):
             continue
-        if workload.routed_port in (other.routed_port, other.port):
-            whose = quote(f"{other.namespace}/{other.name}")
-            raise SpecError(
-                f"{workload.routed_port} is a port of the baseline {whose}; choose another", ("routedPort",)
-            )
+        whose = quote(f"{other.namespace}/{other.name}")
+        for field, port, taken in (
+            ("routedPort", workload.routed_port, (other.routed_port, other.port)),
+            ("port", workload.port, (other.routed_port,)),
+        ):
+            if port is not None and port in taken:
+                raise SpecError(f"{port} is a port of the baseline {whose}; choose another", (field,))
 
 
 def _find(rows: Rows, request: Request) -> Row[Any]:
