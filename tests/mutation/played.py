@@ -38,7 +38,7 @@ SCHEDULES = "tests/mutation/schedules.py"
 TESTS = (
     *(f"tests/{room}" for room in ("plan", "execute", "operator", "embedded")),
     *(f"tests/{room}" for room in ("simulator", "policy", "conformance", "work", "webhook", "object")),
-    *(f"tests/control/test_{end}.py" for end in ("host_end", "link", "port", "reports")),
+    *(f"tests/control/test_{end}.py" for end in ("host_end", "link", "port", "reports", "telling")),
     SCHEDULES,
 )
 

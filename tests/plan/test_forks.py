@@ -5,15 +5,16 @@ import pytest
 
 from dayfly.plan.decide import decide
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Running
+from dayfly.plan.world import NeverRan, Running, Unclear
 from dayfly.spec.run import State, UnitRecord
 from plan.rows import APP, MAKE, NOW, SEED, Row, check
-from plan.worlds import after, born, claim, database, done, failed, fork, plan_of, record, world
+from plan.worlds import after, born, claim, database, done, doubt, failed, fork, plan_of, record, void, world
 
 WEB = "fork:shop/web"
 PLAN = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))
 MADE = done(PLAN, born(PLAN), MAKE, SEED)
 BEGUN = after(PLAN, MADE, claim(APP, generation=PLAN.kept[APP].generation))
+VOIDED = after(PLAN, MADE, claim(APP), void(APP), claim(APP, 2), void(APP, 2))
 ONCE = f"starts once {APP} answers"
 
 ROWS = (
@@ -35,6 +36,27 @@ ROWS = (
         {APP: "the result of attempt 1 is known; its processes are still ending", WEB: ONCE},
         {(APP, 1): Running(since=0)},
         PLAN,
+    ),
+    Row(
+        "nobody knows what has become of the first",
+        after(PLAN, BEGUN, doubt(APP)),
+        "",
+        {
+            APP: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, "
+            "and then cleanup can go on. Nothing is started again in the meantime",
+            WEB: ONCE,
+        },
+        {(APP, 1): Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)},
+        PLAN,
+    ),
+    Row(
+        "it is taken away behind its gate once more: it is kept, however often",
+        VOIDED,
+        f"claim {APP}#3, void {APP}#3 (Deleted), release {APP}#3",
+        {APP: "attempt 3 was removed before it was allowed to start; a new one is being made", WEB: ONCE},
+        {(APP, 3): NeverRan(reason="Deleted", message="deleted behind its gate")},
+        PLAN,
+        {"gated": frozenset({"fork"})},
     ),
 )
 

@@ -114,6 +114,13 @@ def test_what_is_said():
     assert (said.ready, said.matched, said.reason) == (True, ("one", "two"), "AllDesiredWorkloadsReady")
 
 
+def test_of_very_many_conflicts_some_are_named_and_the_others_counted():
+    names = [f"shop/w{number}" for number in range(10)]
+    said = standing(report(), [member(name, 1, baselines=names) for name in ("one", "two")], [])
+    assert said.message.count("one goes before two") == 8
+    assert said.message.endswith("shop/w7 is forked by several: one goes before two; and so are 2 more.")
+
+
 @pytest.mark.parametrize(("phase", "matched"), [(Phase.OPEN, ("one",)), (Phase.CLOSED, ())])
 def test_a_group_that_is_not_ready_says_why_and_one_that_ends_has_nobody(phase, matched):
     said = standing(report(ready=False, reason="HooksPending", message="a: runs", phase=phase), [member("one")], [])

@@ -10,7 +10,7 @@ from dayfly.plan.desk import Desk
 from dayfly.plan.phases import of_resource, phase, troubled
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.plan.status import describe, limited, respoken
+from dayfly.plan.status import describe, limited, of_unit, respoken
 from dayfly.plan.world import Ended, Running, Wish
 from dayfly.spec.lifecycle import Input, Output, Ref
 from dayfly.spec.report import Report, UnitReport
@@ -238,6 +238,11 @@ class TestBeside:
         assert one(later, "db/b") == one(report, "db/b")
         ready = told(made(PLAN, "a", "b", "c", "d"))
         assert respoken(ready, NOW + 8_000) == ready
+        assert (ready.about, ready.others) == ("", 0)
+
+    def test_of_a_unit_that_says_nothing_its_state_is_said(self):
+        quiet = UnitReport(id="db/a", name="a", event="preStart", kind="exec", state="waiting")
+        assert of_unit(quiet, "", 2) == "db/a: waiting (and 2 more)"
 
     def test_a_wish_that_is_not_served_is_said_of_what_is_open(self):
         ready = told(made(PLAN, "a", "b", "c", "d"))

@@ -53,6 +53,11 @@ def test_what_waits_stands_above_what_it_waits_for():
     assert running.next == "watch it with `dayfly logs box db make -f`"
 
 
+def test_what_says_nothing_stands_there_with_its_state():
+    found = leaf(unit("db/make", "waiting"))
+    assert (found.reason, found.message) == ("waiting", "waiting")
+
+
 def test_units_that_wait_for_each_other_are_met_once():
     found = asked(unit("a", "waiting", waits_on=("b",)), unit("b", "waiting", waits_on=("a",)))
     assert [each.subject for each in found.because[0].because] == ["b"]

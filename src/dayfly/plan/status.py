@@ -108,9 +108,8 @@ def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tu
 
 def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
     run = world.run
-    if run.phase is Phase.ABANDONED or run.abandon is not None:
-        request = run.abandon or run.closed
-        why = request.message or request.reason if request else ""
+    if run.abandon is not None:
+        why = run.abandon.message or run.abandon.reason
         return (
             Reason.ABANDONED,
             f"cleanup was given up: {why}; what its delete steps would have removed may be left over",
