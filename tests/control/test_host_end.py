@@ -200,7 +200,7 @@ async def test_of_a_run_that_is_over_nothing_is_kept(heard: Heard) -> None:
     assert not heard.host.end._newest
 
 
-async def test_of_a_run_that_is_over_no_failure_is_kept(heard: Heard, monkeypatch) -> None:
+async def test_of_a_run_that_is_over_no_failure_is_kept(heard: Heard, monkeypatch, caplog) -> None:
     """As of an offer that always failed: whoever deletes its sandbox ends it before it began."""
 
     def fails(*_):
@@ -208,9 +208,12 @@ async def test_of_a_run_that_is_over_no_failure_is_kept(heard: Heard, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(heard.host, "admit", fails)
-        assert (await heard.told(offer(2, birth=True)))[0].verdict is Verdict.FAILED
+        for number in (2, 3):
+            assert (await heard.told(offer(number, birth=True)))[0].verdict is Verdict.FAILED
+    # It comes again and again, and is said once.
+    assert caplog.text.count("Offer u failed") == 1
     assert heard.host.end._failing == {("Offer", "u")}
-    (said,) = await heard.told(stop(3))
+    (said,) = await heard.told(stop(4))
     assert heard.host.end._failing == set(), said
 
 

@@ -48,6 +48,8 @@ EQUIVALENT: dict[str, str] = {
         f"execute/host_end.py HostEnd.__init__: 0 -> 1 ({number})": "the first greeting, before which nothing is heard, sets it"
         for number in (1, 2, 3)
     },
+    "execute/host_end.py HostEnd._greeted: 0 -> 1 (1)": "numbers count from 1, and the greeting itself has one of them",
+    "execute/process/resident.py Held.__enter__: return self -> return None": "whoever uses it in a `with` has its name",
     "execute/inputs.py _source: 0 -> 1": (
         "of what is still being made the size is not known: it is only asked whether that is more than a variable holds"
     ),

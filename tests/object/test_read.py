@@ -158,6 +158,8 @@ def test_what_is_nested_too_deep_for_a_query_has_nothing_of_what_is_sought():
 def test_one_of_a_kind_without_generations_is_as_its_controller_says(observed, standing):
     found = {"kind": "Thing", "metadata": {"name": "x"}, "status": {"observedGeneration": observed, "ready": True}}
     assert judged(found, CONTRACT).standing is standing
+    found["status"] = {"conditions": [{"type": "Complete", "status": "True", "observedGeneration": observed}]}
+    assert judged(found, COMPLETE).standing is standing
 
 
 def test_whose_it_is():
