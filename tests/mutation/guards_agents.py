@@ -187,6 +187,13 @@ AGENTS: tuple[Guard, ...] = (
         "operator/test_agent.py::test_after_a_long_absence_of_the_control_plane_it_is_heard_within_seconds",
     ),
     guard(
+        "an agent whose note was deleted hears nothing ever after",
+        "operator/agent/dial.py",
+        "(errors.Conflict, errors.NotFound, errors.OutcomeUnknown)",
+        "(errors.Conflict, errors.OutcomeUnknown)",
+        "operator/test_agent_dial.py::TestHearing::test_where_somebody_has_deleted_the_note_the_session_is_over",
+    ),
+    guard(
         "a control plane that hears nothing is told without a pause",
         "operator/agent/dial.py",
         "failures = 0 if self._is_heard(heard) else failures + 1",

@@ -251,6 +251,23 @@ class TestHearing:
 
         played(story)
 
+    def test_where_somebody_has_deleted_the_note_the_session_is_over(self):
+        """It can be written in no try that is to come: whoever went on would hear nothing any more, and say nothing."""
+
+        async def story(bench: Bench):
+            async def late():
+                await bench.client.delete(SECRETS, NAME, "dayfly-system")
+                return letters(Seen(1), "{}")[0]
+
+            bench.says("POST session", session(1), refusal(409, there="1"), session(2))
+            bench.says("GET messages", late)
+            await rest(5)
+            assert [(each["previous"], each["number"]) for each in bench.of("POST session")] == [(0, 0), (0, 0), (1, 0)]
+            assert bench.dial.session == session(2)
+            assert bench.came == [], "what nobody has noted is not carried out"
+
+        played(story)
+
     def test_a_silent_server_is_asked_ever_later_and_at_once_when_it_has_spoken(self):
         async def story(bench: Bench):
             found, _ = letters(Seen(1), "{}")

@@ -54,6 +54,7 @@ class Cursor:
 
         Raises:
             errors.Conflict: another operator has noted something since it was loaded.
+            errors.NotFound: somebody has deleted the Secret since.
             errors.ApiError: it may not be written.
         """
         if seen == self.seen:

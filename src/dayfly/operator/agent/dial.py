@@ -225,8 +225,8 @@ class Dial:
                 last = _follows(seen, found)
                 if last != seen:
                     await self._cursor.save(last)
-            except (errors.Conflict, errors.OutcomeUnknown) as fault:
-                raise OverError from fault  # another operator listens, or what is noted is not known
+            except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
+                raise OverError from fault  # another operator listens, or what is noted is gone or not known
             except (WayError, errors.ApiError) as fault:
                 failures += 1
                 log.debug("nothing was received: %s", fault)
