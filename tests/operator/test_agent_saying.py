@@ -96,6 +96,22 @@ class TestSaying:
 
         played(story)
 
+    def test_what_is_heard_of_a_session_that_is_over_counts_for_nothing(self, caplog):
+        async def story(bench: Bench):
+            async def late():
+                bench.dial.begin_anew()
+                return {"heard": 1}
+
+            bench.says("POST session", session(1), session(2))
+            await rest(1)
+            bench.says("POST messages", late)
+            bench.hear(SAID)
+            await rest(5)
+            assert (bench.dial.session, bench.dial.trouble) == (session(2), "")
+
+        played(story)
+        assert "which cannot be" not in caplog.text
+
     @pytest.mark.parametrize(("most", "size"), [("MOST_MESSAGES", 2), ("MOST_BYTES", None)])
     def test_much_is_said_in_parts(self, monkeypatch, most, size):
         one = len(wire.encode(SAID))

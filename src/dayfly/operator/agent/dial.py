@@ -275,6 +275,7 @@ class Dial:
             except WayError as fault:
                 log.debug("nothing was heard: %s", fault)
                 heard = self._first - 1
+            self._now()  # what was heard of a session that has ended meanwhile is not counted in the next one
             failures = 0 if self._is_heard(heard) else failures + 1
             if failures:
                 await self._pause(failures)
