@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 from rig.dialling import LONG, SAID, Bench, home, played, refusal, session
+from rig.serving import report
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
@@ -141,6 +142,55 @@ class TestSaying:
             assert [len(each["messages"]) for each in bench.of("POST messages")] == [1, 1]
 
         played(story)
+
+    @pytest.mark.parametrize("kind", [wire.Stands, wire.Ended])
+    def test_a_report_for_which_no_request_has_room_is_left_to_be_asked_for(self, monkeypatch, kind):
+        """Else it would be refused for ever, and nothing that comes after it would be heard."""
+        monkeypatch.setattr(dial, "MOST_BODY", 4_000)
+        run = wire.Standing(uid="u", seq=7, report=report(message='"' * 2_000))
+
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await rest(1)
+            bench.says("POST messages", {"heard": 1}, {"heard": 2})
+            bench.hear(kind(session=1, count=5, run=run))
+            await rest(1)
+            bench.hear(SAID)
+            await rest(1)
+            assert [
+                wire.read_to_control(text.encode()) for each in bench.of("POST messages") for text in each["messages"]
+            ] == [
+                kind(session=1, count=5, run=wire.Standing(uid="u", seq=7)),
+                SAID,
+            ]
+
+        played(story)
+
+    @pytest.mark.parametrize(("letter", "fits"), [("a", 2_000), ('"', 500), ("ä", 1_000), ("😀", 500)])
+    def test_an_answer_for_which_no_request_has_room_is_said_to_be_too_long(self, monkeypatch, caplog, letter, fits):
+        monkeypatch.setattr(dial, "MOST_BODY", dial.MOST_ENVELOPE + 2_300)
+
+        def answer(length: int) -> wire.Answer:
+            entry = wire.HistoryEntry(seq=1, at=1, unit="", attempt=0, move="", reason="", message=letter * length)
+            return wire.History(session=1, number=9, entries=(entry,))
+
+        async def story(bench: Bench):
+            bench.says("POST session", session(1))
+            await rest(1)
+            bench.says("POST messages", {"heard": 2})
+            bench.hear(answer(fits))
+            bench.hear(answer(2 * fits))
+            await rest(1)
+            [said] = bench.of("POST messages")
+            whole, short = (wire.read_to_control(text.encode()) for text in said["messages"])
+            assert whole == answer(fits)
+            assert isinstance(short, wire.Reply)
+            assert (short.session, short.number, short.verdict) == (1, 9, wire.Verdict.REFUSED)
+            assert short.message == "its answer is longer than a control plane hears"
+
+        played(story)
+        [told] = [each.getMessage() for each in caplog.records if "hears" in each.getMessage()]
+        assert told.startswith("History has ")
 
     def test_as_much_as_may_wait_waits(self, monkeypatch):
         monkeypatch.setattr(dial, "MOST_UNHEARD_BYTES", 3 * len(wire.encode(SAID)))

@@ -11,6 +11,8 @@ SESSION_HEADER = "Dayfly-Agent-Session"
 # Of what cannot go on before a human has looked.
 FROZEN_STATUS = 423
 MOST_MESSAGES = 200
+# Bytes of what a host says in one request.
+MOST_BODY = 8 << 20
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

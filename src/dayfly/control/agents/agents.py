@@ -24,6 +24,7 @@ from dayfly.control.store import StoreError
 from dayfly.control.waits import AGENTS_PART, Waits
 from dayfly.spec.mailbox import (
     FROZEN_STATUS,
+    MOST_BODY,
     MOST_MESSAGES,
     PROTOCOL_HEADER,
     SESSION_HEADER,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 # Where no cluster was added for an agent.
 LONELY_S = 5.0
-MAX_BODY_BYTES = 8 << 20
 MOST_RUNS = 20_000
 # Of the column; UUIDs have 36, and digests 64. What a frozen host has said is read again and again.
 LONGEST_UID = 64
@@ -391,8 +391,8 @@ async def _body(request: Request, form: Any) -> Any:
     try:
         async for chunk in request.stream():
             body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                raise ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", {"Connection": "close"})
+            if len(body) > MOST_BODY:
+                raise ApiError(413, f"the body is longer than {MOST_BODY} bytes", {"Connection": "close"})
     except ClientDisconnect:
         raise ApiError(400, "the connection ended before the body did") from None
     try:

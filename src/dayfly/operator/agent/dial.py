@@ -24,6 +24,7 @@ from dayfly.operator.agent.way import Answer, Way, WayError
 from dayfly.spec import wire
 from dayfly.spec.mailbox import (
     FROZEN_STATUS,
+    MOST_BODY,
     MOST_MESSAGES,
     SESSION_HEADER,
     Asked,
@@ -44,6 +45,8 @@ REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
+# What stands around a message that is said alone, at most.
+MOST_ENVELOPE = 1 << 10
 # What cannot be read, be it for its depth alone: a control plane that is somebody else's by now must not end us.
 _MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -247,6 +250,9 @@ class Dial:
         if self.session is None:
             return
         text = wire.encode(message).decode()
+        if _has_no_room(text):
+            log.warning("%s has %d characters, which no control plane hears", type(message).__name__, len(text))
+            text = wire.encode(_in_short(message)).decode()
         if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
             log.warning("%d messages were not heard: everything is said anew in another session", len(self._unheard))
             self._void()
@@ -328,6 +334,23 @@ def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
             raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered on its way")
         seen = Seen(seen.session, message.number, digest)
     return seen
+
+
+def _has_no_room(text: str) -> bool:
+    """Whether a message is longer than a request may be. It would be refused for ever, and keep back all behind it."""
+    most = MOST_BODY - MOST_ENVELOPE
+    # As JSON in JSON no character has more than four bytes: most messages need not be looked at closely.
+    return 4 * len(text) > most and len(msgspec.json.encode(text)) > most
+
+
+def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
+    """What can be said of it: of a run its number alone, for who wants to know more asks; else that it is too long."""
+    if isinstance(message, wire.Stands | wire.Ended):
+        return msgspec.structs.replace(message, run=wire.Standing(uid=message.run.uid, seq=message.run.seq))
+    if isinstance(message, wire.Answer):
+        said = "its answer is longer than a control plane hears"
+        return wire.Reply(session=message.session, number=message.number, verdict=wire.Verdict.REFUSED, message=said)
+    return message
 
 
 def _text(answer: Answer) -> str:
