@@ -361,6 +361,27 @@ async def test_a_report_that_a_host_sends_is_not_asked_for_and_its_clocks_go_on(
     assert stale == "it does not answer"
 
 
+async def test_of_very_many_runs_is_asked_in_parts_and_one_that_fails_is_said_of_its_own(host, way):
+    """All in one answer were more than a host that dials in can say at once."""
+    link, uids = Link(way), [f"u{number:03}" for number in range(250)]
+    for uid in uids:
+        await link.order(offer(uid))
+    found, why = await link.look(uids)
+    assert (sorted(found), why) == (uids, "")
+    assert [len(each.uids) for each in way.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
+    assert max(len(each.runs) for each in way.sent if isinstance(each, wire.Standings)) == 100
+    standing = host.standing
+
+    def short(uid):
+        if uid == "u150":
+            raise RefusedError("its answer is too long")
+        return standing(uid)
+
+    host.standing = short
+    found, why = await link.look(uids)
+    assert (len(found), why) == (150, "its answer is too long")
+
+
 @pytest.mark.parametrize(
     ("fault", "said"), [(ValueError("a defect"), "the host's log has the details"), (RefusedError("what?"), "what?")]
 )

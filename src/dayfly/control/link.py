@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0
 # Where the answer can go without: a cluster that went away a moment ago holds nobody up for longer.
 COURTESY_S = 3.0
+# Of so many runs is asked at once: an answer is one message, and what a host that dials in says has a largest size.
+RUNS_AT_ONCE = 100
 
 
 class HostFailedError(Exception):
@@ -265,17 +267,24 @@ class Link:
         now = time.time_ns() // 1_000_000
         found = {uid: _at(last, now) for uid in uids if (last := self.picture.last(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.picture.is_fresh(found[uid]))
-        if not stale:
-            return found, ""
+        if len(stale) <= RUNS_AT_ONCE:
+            asked = [await self._standings(stale)] if stale else []
+        else:
+            parts = (stale[start : start + RUNS_AT_ONCE] for start in range(0, len(stale), RUNS_AT_ONCE))
+            asked = await asyncio.gather(*map(self._standings, parts))
+        said = {run.uid: run for runs, _ in asked for run in runs}
+        return found | said, next((why for _, why in asked if why), "")
+
+    async def _standings(self, uids: tuple[str, ...]) -> tuple[tuple[wire.Standing, ...], str]:
+        """How these stand, or why that is not known."""
         try:
-            answer = await self.ask(wire.AskStanding(uids=stale), wire.Standings, COURTESY_S)
+            return (await self.ask(wire.AskStanding(uids=uids), wire.Standings, COURTESY_S)).runs, ""
         except HostUnavailableError as fault:
-            return found, str(fault)
+            return (), str(fault)
         except (HostFailedError, RefusedError) as fault:
             # A defect there, or a question that it does not know: those of other clusters are told all the same.
             log.warning("a host does not say how its runs stand: %s", fault)
-            return found, str(fault)
-        return found | {run.uid: run for run in answer.runs}, ""
+            return (), str(fault)
 
     async def values(self, uid: str) -> tuple[wire.Value, ...]:
         """All recorded outputs of a living run."""
