@@ -201,6 +201,14 @@ AGENTS: tuple[Guard, ...] = (
         "operator/test_agent_saying.py::TestSaying::test_a_report_for_which_no_request_has_room_is_left_to_be_asked_for",
     ),
     guard(
+        "a control plane that goes away in the midst of a session seems to be there",
+        "operator/agent/dial.py",
+        "if failures >= AWAY_AFTER:",
+        "if False:",
+        "operator/test_agent_dial.py::TestHearing::"
+        "test_a_server_that_is_away_in_the_midst_of_a_session_is_said_to_be_so_once",
+    ),
+    guard(
         "a control plane that hears nothing is told without a pause",
         "operator/agent/dial.py",
         "failures = 0 if self._is_heard(heard) else failures + 1",

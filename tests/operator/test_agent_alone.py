@@ -73,6 +73,9 @@ class TestConnecting:
             connected = agent.figures()["control_plane_connected"]
             assert connected() == 0
             agent.dial.session = session(1)
+            assert str(agent.why_waiting(served)) == UNASKED.format(why="no route"), "nothing of it gets through"
+            assert connected() == 0
+            agent.dial.trouble = ""
             assert agent.why_waiting(served) is None
             assert connected() == 1
 

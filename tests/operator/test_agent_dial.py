@@ -16,7 +16,7 @@ from dayfly.operator.agent.way import Answer, WayError
 from dayfly.spec import wire
 from dayfly.spec.mailbox import FROZEN_STATUS, Letters, chained
 from dayfly.spec.run import Request
-from kube.fake import rest
+from kube.fake import Fault, Harm, rest
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 TOO_DEEP = "means nothing: maximum recursion depth exceeded while deserializing an object"
@@ -265,6 +265,56 @@ class TestHearing:
             assert [(each["previous"], each["number"]) for each in bench.of("POST session")] == [(0, 0), (0, 0), (1, 0)]
             assert bench.dial.session == session(2)
             assert bench.came == [], "what nobody has noted is not carried out"
+
+        played(story)
+
+    @pytest.mark.parametrize(
+        ("answer", "why"),
+        [
+            (WayError("closed"), "it cannot be reached: closed"),
+            (refusal(502), "it cannot be reached: it answers 502: no"),
+            (Answer(200, {}, b"<html>"), "it cannot be reached: its answer means nothing: "),
+        ],
+    )
+    def test_a_server_that_is_away_in_the_midst_of_a_session_is_said_to_be_so_once(self, caplog, answer, why):
+        """Else all would seem to be well, however long nothing gets through."""
+
+        async def story(bench: Bench):
+            async def later():
+                await rest(30)
+                return letters(Seen(1))[0]
+
+            bench.says("POST session", session(1))
+            bench.says("GET messages", answer, later, *[answer] * 8, later)
+            await rest(15)
+            assert (bench.dial.trouble, bench.dial.is_connected) == ("", True), "what heals by itself is no news"
+            await rest(30)
+            assert bench.dial.trouble.startswith(why)
+            assert (bench.dial.session, bench.dial.is_connected) == (session(1), False)
+            await rest(120)
+            assert (bench.dial.trouble, bench.dial.is_connected) == ("", True)
+            assert len(bench.of("POST session")) == 1
+
+        caplog.set_level("INFO", "dayfly.operator.agent.dial")
+        played(story)
+        told = [record.getMessage() for record in caplog.records][1:]
+        assert len(told) == 2
+        assert told[0].startswith(f"the control plane: {why}")
+        assert told[1] == "the control plane is reached again"
+
+    def test_what_cannot_be_noted_is_said_to_be_this_clusters_fault(self):
+        async def story(bench: Bench):
+            found, _ = letters(Seen(1), "{}")
+
+            async def hindered():
+                bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
+                return found
+
+            bench.says("POST session", session(1))
+            bench.says("GET messages", hindered, *[found] * 9)
+            await rest(60)
+            assert bench.dial.trouble.startswith("what it says cannot be noted in this cluster: PATCH ")
+            assert (bench.came, bench.dial.is_connected) == ([], False)
 
         played(story)
 

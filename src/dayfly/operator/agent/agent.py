@@ -107,7 +107,7 @@ class Agent:
 
     def why_waiting(self, seen: SandboxObject) -> WaitingError | None:
         """Why one of its Sandboxes does not begin."""
-        if not is_served(seen.metadata) or self.dial.session is not None:
+        if not is_served(seen.metadata) or self.dial.is_connected:
             return None
         return WaitingError(Reason.RESOURCES_PENDING, UNASKED.format(why=self.dial.trouble or "not connected yet"))
 
@@ -116,7 +116,7 @@ class Agent:
     def figures(self) -> dict[str, Callable[[], float]]:
         """For whoever watches over the operator."""
         return {
-            "control_plane_connected": lambda: self.dial.session is not None,
+            "control_plane_connected": lambda: self.dial.is_connected,
             "control_plane_refusals": lambda: self.dial.refusals,
             "control_plane_frozen": lambda: self.dial.is_frozen,
         }

@@ -42,6 +42,8 @@ WAIT_S = 25
 PATIENCE_S = 40.0
 # Between tries: of one that was refused, and where nobody answers, for what waits there is to be heard soon.
 REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
+# Within a session one try that fails is no trouble: whatever stands on the way may end a request that waits for long.
+AWAY_AFTER = 2
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
@@ -114,13 +116,18 @@ class Dial:
         self.session: Session | None = None
         self.refusals = 0
         self.trouble = ""
-        """Why there is no session; empty while there is one."""
+        """Why there is no session, or why nothing of it gets through now; empty while all is well."""
         self.is_frozen = False
         self._unheard: deque[str] = deque()
         self._unheard_bytes = 0
         # Of the first that was not heard. A session begins with both anew.
         self._first = 1
         self._says = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session in which what comes gets through."""
+        return self.session is not None and not self.trouble
 
     async def run(self) -> None:
         """Talk, until cancelled."""
@@ -139,7 +146,7 @@ class Dial:
                     self.refusals += isinstance(fault, RefusedError)
                     self.is_frozen = isinstance(fault, FrozenError)
                 except (WayError, errors.ApiError) as fault:
-                    self._close(f"it cannot be reached: {fault}")
+                    self._close(_unreached(fault))
                     most = AWAY_PAUSE_S
                 failures += 1
                 await self._pause(failures, most)
@@ -187,19 +194,23 @@ class Dial:
         await self._cursor.save(Seen(found.session, found.number, found.digest))
         self._forget()
         self.session, self.is_frozen = found, False
-        if self.trouble:
-            log.info("the control plane is reached again")
-        else:
+        if not self.trouble:
             log.info("connected to the control plane as cluster %s of %s", found.cluster, found.org)
-        self.trouble = ""
+        self._say_trouble("")
         self._meet(found)
         # The first thing that is said: whoever hears it says hello.
         self._end.attach(self._hear)
 
     def _close(self, why: str) -> None:
         self.session = None
-        if why != self.trouble:
+        self._say_trouble(why)
+
+    def _say_trouble(self, why: str) -> None:
+        """Once, however often it is tried; and once that it is over (empty)."""
+        if why and why != self.trouble:
             log.warning("the control plane: %s. What was received goes on; it is tried again", why)
+        elif self.trouble and not why:
+            log.info("the control plane is reached again")
         self.trouble = why
 
     def _void(self) -> None:
@@ -233,9 +244,12 @@ class Dial:
             except (WayError, errors.ApiError) as fault:
                 failures += 1
                 log.debug("nothing was received: %s", fault)
+                if failures >= AWAY_AFTER:
+                    self._say_trouble(_unreached(fault))
                 await self._pause(failures)
                 continue
             failures = 0
+            self._say_trouble("")
             for message in found:
                 self._carry_out(message)
 
@@ -324,6 +338,13 @@ class Dial:
     async def _pause(self, failures: int, most: float = AWAY_PAUSE_S) -> None:
         longest = min(most, 2.0 ** min(failures - 1, 6))
         await asyncio.sleep(longest * (0.5 + self._random.random() / 2))
+
+
+def _unreached(fault: WayError | errors.ApiError) -> str:
+    """Why the conversation does not go on, and whose fault that is."""
+    if isinstance(fault, WayError):
+        return f"it cannot be reached: {fault}"
+    return f"what it says cannot be noted in this cluster: {fault}"
 
 
 def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
