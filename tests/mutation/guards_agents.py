@@ -216,6 +216,13 @@ AGENTS: tuple[Guard, ...] = (
         "operator/test_agent_saying.py::TestSaying::test_a_server_that_hears_nothing_is_asked_ever_later",
     ),
     guard(
+        "of what is over nothing is told before the caches show it",
+        SERVED,
+        "objects.last_word(read, uid) if read is not None else None",
+        "None",
+        "operator/test_agent_orders.py::TestAhead::test_what_is_over_is_told_at_once_and_to_whoever_ordered_something",
+    ),
+    guard(
         "a key may be a pattern",
         ADMISSION,
         "                check_key(key)\n",

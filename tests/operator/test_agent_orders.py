@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
-from rig.serving import API, BOX, BOXES, DOCUMENTS, FIRST, LED, MERGE, NAME, STOP, UID, WEB, Bench, offer, over, played
+from rig.serving import (
+    API,
+    BOX,
+    BOXES,
+    DOCUMENTS,
+    FIRST,
+    LED,
+    MERGE,
+    NAME,
+    STOP,
+    UID,
+    WEB,
+    Bench,
+    offer,
+    over,
+    played,
+    report,
+)
 
+from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     RETRY_ANNOTATION,
@@ -14,8 +34,9 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     TARGET_FINALIZER,
 )
+from dayfly.spec import wire
 from dayfly.spec.lifecycle import Lifecycle, Route, Target
-from dayfly.spec.run import Request
+from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from kube.fake import Harm
 
@@ -273,5 +294,48 @@ class TestStop:
             assert "stop" not in bench.offered
             assert ABANDON_ANNOTATION not in bench.notes
             assert bench.offered["leaseUntil"] == 8
+
+        played(story)
+
+
+class TestAhead:
+    """The caches hear of what we read and write a moment later."""
+
+    @pytest.mark.parametrize("how", ["never there", "without a run", "has said its end"])
+    def test_what_is_over_is_told_at_once_and_to_whoever_ordered_something(self, how):
+        """Else the order would wait for an answer in vain, and the end for half a minute."""
+
+        async def story(bench: Bench):
+            heard: list[wire.AnyToControl] = []
+            end = bench.served.end = ServedEnd(bench.served, bench.caches, bench.served.seen_run)
+            end.attach(heard.append)
+            end.send(wire.Hello(process="p", number=1))
+            if how != "never there":
+                await bench.begun()
+                bench.served.heard(
+                    msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report()
+                )
+                await asyncio.sleep(0)
+            if how == "without a run":
+                bench.finalizers(SERVED_FINALIZER)
+                bench.forget_run()
+            if how == "has said its end":
+                over(bench)
+            heard.clear()
+            end.send(wire.Stop(session=3, number=2, uid=UID, request=STOP))
+            await asyncio.gather(*end._tasks)
+            for _ in range(2):
+                assert [(type(each), each.number) for each in heard] == [(wire.Ended, 0), (wire.Ended, 2)]
+                assert {each.run.report.phase for each in heard} == {Phase.CLEANED}
+                bench.hears()
+                await asyncio.sleep(0)
+            stands = bench.served.standing(UID)
+            assert (stands.report.phase, stands.endpoints) == (Phase.CLEANED, ())
+            assert bench.served._over == {UID: None}, "the caches have it"
+            bench.finalizers()
+            if how == "has said its end":
+                bench.ask("DELETE", f"{BOXES}/{NAME}")
+            bench.hears()
+            assert (bench.served.standing(UID), bench.served._over) == (None, {})
 
         played(story)

@@ -32,6 +32,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.plan.actions import Decision
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe
 from dayfly.plan.world import World
@@ -42,6 +43,10 @@ from dayfly.spec.run import Phase, Run, decode
 from dayfly.spec.wire import Offer, RefusedError
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LOST = (
+    "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
+    "backup, or give the cleanup up with dayfly abandon"
+)
 _NOBODY = Target(kind="Sandbox", name="", uid="")
 
 
@@ -84,13 +89,14 @@ async def make(client: Client, wanted: dict[str, Any]) -> SandboxObject | None:
     return None
 
 
-async def bar(client: Client, wanted: dict[str, Any]) -> None:
+async def bar(client: Client, wanted: dict[str, Any]) -> SandboxObject:
     """Make the object and delete it at once: nothing can be begun under its name, until the end is noted."""
     meta = wanted["metadata"]
     made = await make(client, wanted)
     if made is None:
         made = await client.get(SANDBOXES, meta["name"], meta["namespace"])
     await remove(client, made)
+    return made
 
 
 async def remove(client: Client, seen: SandboxObject) -> None:
@@ -132,3 +138,17 @@ def last_word(seen: SandboxObject, uid: str) -> Report:
         last = Run(uid=uid, target=_NOBODY, plan="", phase=Phase.CLEANED)
     last = msgspec.structs.replace(last, uid=uid)
     return describe(seal(()), World(run=last), Decision(), last.ended_at)
+
+
+def lost(uid: str) -> Report:
+    """What is said of one that had a run, and has none though it has not ended."""
+    return Report(
+        uid=uid,
+        phase=Phase.OPEN,
+        ready=False,
+        reason=Reason.LEDGER_LOST,
+        message=LOST,
+        done=0,
+        total=0,
+        units=(),
+    )

@@ -40,14 +40,9 @@ from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import KIND as GROUP
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from dayfly.spec.workload import Workload
-
-LOST = (
-    "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
-    "backup, or give the cleanup up with dayfly abandon"
-)
 
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
@@ -68,7 +63,8 @@ class Served:
         self._spoken = Spoken()
         self._foreign = ForeignKeys(cluster)
         self._keys: dict[str, Key] = {}
-        self._over: set[str] = set()
+        # What is over, with its last word as it was read if the caches do not show that yet.
+        self._over: dict[str, Report | None] = {}
         # Called where the cluster has less than the control plane was told.
         self.lost: Callable[[], None] = lambda: None
         self._release = Release(cluster)
@@ -112,6 +108,8 @@ class Served:
         return seen is not None and self._is_over(seen)
 
     def standing(self, uid: str) -> wire.Standing | None:
+        if (last := self._over.get(uid)) is not None:
+            return wire.Standing(uid=uid, seq=self.version(uid), report=last)
         seen = self._seen(uid)
         if seen is None:
             return None
@@ -119,7 +117,7 @@ class Served:
         if objects.has_ended(seen, run=run is not None):
             report, endpoints = objects.last_word(seen, uid), ()
         elif run is None and finalized(seen.metadata, TARGET_FINALIZER):
-            report = _frozen(uid)
+            report = objects.lost(uid)
         elif (said := self._spoken.report(uid)) is not None:
             report = said
         elif run is not None:
@@ -158,7 +156,7 @@ class Served:
             return Verdict.UNKNOWN
         run = await self._fresh(seen)
         if objects.has_ended(seen, run=run is not None):
-            return self._ends(offer.uid)
+            return self._ends(offer.uid, seen)
         if run is not None:
             await self._revise(run, offer)
         elif finalized(seen.metadata, TARGET_FINALIZER) or not offer.birth:
@@ -179,7 +177,7 @@ class Served:
         if run is None:
             return await self._drop(seen, uid)
         if objects.has_ended(seen, run=True):
-            return self._ends(uid)
+            return self._ends(uid, seen)
         await self._change(run, lambda offered: msgspec.structs.replace(offered, stop=offered.stop or request))
         return Verdict.TAKEN
 
@@ -190,7 +188,7 @@ class Served:
             return await self._bar(uid)
         run = await self._fresh(seen)
         if objects.has_ended(seen, run=run is not None):
-            return self._ends(uid)
+            return self._ends(uid, seen)
         by = f" (by {request.by})" if request.by else ""
         meta = seen.metadata
         if ABANDON_ANNOTATION not in (meta.annotations or {}):
@@ -218,7 +216,7 @@ class Served:
         if seen is None or run is None:
             return Verdict.UNKNOWN
         if objects.has_ended(seen, run=True):
-            return self._ends(uid)
+            return self._ends(uid, seen)
         if run.ledger.closed is not None:
             return Verdict.CLOSED
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
@@ -272,7 +270,7 @@ class Served:
                 self.lost()
             self._keys.pop(uid, None)
             self._spoken.forget(uid)
-            self._over.discard(uid)
+            self._over.pop(uid, None)
 
     def _run_heard(self, change: Change[RunObject]) -> None:
         offered = change.gone.spec.offered if change.gone is not None else None
@@ -286,14 +284,17 @@ class Served:
             return
         if FORGET_ANNOTATION in (seen.metadata.annotations or {}):
             self.end.begin(self._release.one(seen))
-        elif uid not in self._over:
+        else:
             self._ends(uid)
 
-    def _ends(self, uid: str) -> Verdict:
+    def _ends(self, uid: str, read: SandboxObject | None = None) -> Verdict:
+        """It is over: the caches show that, or it was `read`."""
         if uid not in self._over:
-            self._over.add(uid)
+            self._over[uid] = objects.last_word(read, uid) if read is not None else None
             self._spoken.advance(uid)
             self.end.ended(uid)
+        elif read is None:
+            self._over[uid] = None
         return Verdict.OVER
 
     # --- objects ------------------------------------------------------------------------------------------------------
@@ -374,30 +375,17 @@ class Served:
 
     async def _bar(self, uid: str) -> Verdict:
         key = self._key(uid)
-        await objects.bar(self._client, objects.body(key, uid, self.org, self.cluster_name, None))
+        made = await objects.bar(self._client, objects.body(key, uid, self.org, self.cluster_name, None))
         self._keys.setdefault(uid, key)
-        return self._ends(uid)
+        return self._ends(uid, made)
 
     async def _drop(self, seen: SandboxObject, uid: str) -> Verdict:
         """It has no run: nothing of it has begun, or nobody knows what has."""
         if finalized(seen.metadata, TARGET_FINALIZER):
             return Verdict.UNKNOWN
         await objects.remove(self._client, seen)
-        return self._ends(uid)
+        return self._ends(uid, seen)
 
     async def _annotate(self, seen: SandboxObject, notes: dict[str, str]) -> None:
         patch: dict[str, Any] = {"metadata": {"uid": seen.metadata.uid, "annotations": notes}}
         await self._client.patch(SANDBOXES.metadata_only(), patch, seen.metadata.name, seen.metadata.namespace)
-
-
-def _frozen(uid: str) -> Report:
-    return Report(
-        uid=uid,
-        phase=Phase.OPEN,
-        ready=False,
-        reason=Reason.LEDGER_LOST,
-        message=LOST,
-        done=0,
-        total=0,
-        units=(),
-    )
