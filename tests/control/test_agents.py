@@ -21,9 +21,11 @@ from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.control.tokens import ClusterCaller
 from dayfly.spec import wire
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, chained
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec, Ttl
+from dayfly.spec.wire import RefusedError
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
@@ -430,3 +432,26 @@ async def test_no_number_that_no_column_holds_keeps_a_frozen_cluster_from_being_
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
     assert (await replica.open(previous=1))["session"] == 2
+
+
+async def test_documents_that_no_operator_reads_are_refused_and_keep_nothing_back(replica, monkeypatch):
+    """The operator would fetch the answer with them again and again, and hear nothing any more."""
+    monkeypatch.setattr("dayfly.control.agents.host.MOST_ANSWER", 8_000)
+    await replica.open()
+    await replica.agents._look()
+    host = replica.agents._hosts[ORG, "east"]
+    target = Target(kind="Sandbox", name="box", uid="u")
+
+    def of(length: int) -> tuple[Lifecycle, ...]:
+        step = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n" + '"' * length))
+        return (Lifecycle(target=target, resource="db", pre_start=(step,)),)
+
+    fits = wire.Offer(uid="u", name="box", target=target, documents=of(1_000))
+    host.send(fits)
+    for long in (
+        wire.Offer(uid="u", name="box", target=target, documents=of(2_000)),
+        wire.AskAdmit(documents=of(2_000)),
+    ):
+        with pytest.raises(RefusedError, match="which no operator of a cluster reads"):
+            host.send(long)
+    assert host.pending == [fits]

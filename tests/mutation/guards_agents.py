@@ -196,7 +196,7 @@ AGENTS: tuple[Guard, ...] = (
     guard(
         "what is too long to be heard keeps back all that is said after it",
         "operator/agent/dial.py",
-        "if _has_no_room(text):",
+        "if not has_room(text, MOST_BODY):",
         "if False:",
         "operator/test_agent_saying.py::TestSaying::test_a_report_for_which_no_request_has_room_is_left_to_be_asked_for",
     ),
@@ -249,6 +249,13 @@ AGENTS: tuple[Guard, ...] = (
         'if found.scheme not in ("", *_USUAL) or not _HOST',
         "if not _HOST",
         OFFERS + "an_address_that_no_browser_should_follow_is_not_shown",
+    ),
+    guard(
+        "an offer that is too long to be read keeps back all that comes after it",
+        "control/agents/host.py",
+        "if not has_room(body, MOST_ANSWER):",
+        "if False:",
+        "control/test_agents.py::test_documents_that_no_operator_reads_are_refused_and_keep_nothing_back",
     ),
     guard(
         "for who fetches nothing ever more lies ready",

@@ -15,6 +15,7 @@ from dayfly.operator.agent import dial
 from dayfly.operator.agent.cursor import NAME, Cursor, Seen
 from dayfly.operator.agent.way import Answer, WayError
 from dayfly.spec import wire
+from dayfly.spec.mailbox import MOST_ENVELOPE
 from kube.fake import rest, run
 
 
@@ -168,7 +169,7 @@ class TestSaying:
 
     @pytest.mark.parametrize(("letter", "fits"), [("a", 2_000), ('"', 500), ("ä", 1_000), ("😀", 500)])
     def test_an_answer_for_which_no_request_has_room_is_said_to_be_too_long(self, monkeypatch, caplog, letter, fits):
-        monkeypatch.setattr(dial, "MOST_BODY", dial.MOST_ENVELOPE + 2_300)
+        monkeypatch.setattr(dial, "MOST_BODY", MOST_ENVELOPE + 2_300)
 
         def answer(length: int) -> wire.Answer:
             entry = wire.HistoryEntry(seq=1, at=1, unit="", attempt=0, move="", reason="", message=letter * length)

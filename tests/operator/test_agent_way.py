@@ -61,7 +61,7 @@ async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
 async def test_what_is_said_arrives_and_so_much_comes_back_and_no_more(server, monkeypatch):
     url, _ = server
     way = HttpWay(url, "t")
-    monkeypatch.setattr("dayfly.operator.agent.way.MOST_BYTES", 3)
+    monkeypatch.setattr("dayfly.operator.agent.way.MOST_ANSWER", 3)
     try:
         assert (await way.ask("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
         with pytest.raises(WayError, match="too long"):

@@ -11,8 +11,10 @@ SESSION_HEADER = "Dayfly-Agent-Session"
 # Of what cannot go on before a human has looked.
 FROZEN_STATUS = 423
 MOST_MESSAGES = 200
-# Bytes of what a host says in one request.
-MOST_BODY = 8 << 20
+# Bytes of what a host says in one request, and of what it reads of one answer.
+MOST_BODY, MOST_ANSWER = 8 << 20, 16 << 20
+# What stands around a message that is sent alone, at most.
+MOST_ENVELOPE = 1 << 10
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,3 +93,10 @@ class Asked(Mail, frozen=True, kw_only=True):
 def chained(before: str, number: int, at: int, body: str) -> str:
     """The digest of a message that follows the one with the digest `before`."""
     return hashlib.sha256(f"{before}\n{number}\n{at}\n{body}".encode()).hexdigest()
+
+
+def has_room(body: str, most: int) -> bool:
+    """Whether a message has room in so many bytes. What has not is never heard, and keeps back all behind it."""
+    room = most - MOST_ENVELOPE
+    # As JSON in JSON no character has more than four bytes: most messages need not be looked at closely.
+    return 4 * len(body) <= room or len(msgspec.json.encode(body)) <= room

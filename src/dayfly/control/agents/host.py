@@ -17,7 +17,8 @@ from dayfly.control.agents.mailbox import process_of
 from dayfly.control.exchange import rfc3339
 from dayfly.control.port import Place
 from dayfly.spec import wire
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.mailbox import MOST_ANSWER, has_room
+from dayfly.spec.wire import HostUnavailableError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +58,17 @@ class AgentHost:
 
         Raises:
             HostUnavailableError: nobody would fetch it now. What is owed is sent again once there is somebody.
+            RefusedError: an offer that is too long to be read there, now or ever.
         """
         if trouble := self.trouble:
             raise HostUnavailableError(trouble)
+        if isinstance(message, wire.Offer | wire.AskAdmit):
+            body = wire.encode(message).decode()
+            if not has_room(body, MOST_ANSWER):
+                raise RefusedError(
+                    f"its documents have {len(body)} characters together, which no operator of a cluster reads: let it "
+                    "have fewer resources, or put long texts into images"
+                )
         if isinstance(message, wire.Hello):
             self._process = message.process
         self.pending.append(message)

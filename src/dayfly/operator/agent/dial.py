@@ -35,6 +35,7 @@ from dayfly.spec.mailbox import (
     Sent,
     Session,
     chained,
+    has_room,
 )
 from dayfly.spec.numbers import MOST, whole
 
@@ -47,8 +48,6 @@ AWAY_AFTER = 2
 # What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
-# What stands around a message that is said alone, at most.
-MOST_ENVELOPE = 1 << 10
 # What cannot be read, be it for its depth alone: a control plane that is somebody else's by now must not end us.
 _MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -264,7 +263,7 @@ class Dial:
         if self.session is None:
             return
         text = wire.encode(message).decode()
-        if _has_no_room(text):
+        if not has_room(text, MOST_BODY):
             log.warning("%s has %d characters, which no control plane hears", type(message).__name__, len(text))
             text = wire.encode(_in_short(message)).decode()
         if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
@@ -355,13 +354,6 @@ def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
             raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered on its way")
         seen = Seen(seen.session, message.number, digest)
     return seen
-
-
-def _has_no_room(text: str) -> bool:
-    """Whether a message is longer than a request may be. It would be refused for ever, and keep back all behind it."""
-    most = MOST_BODY - MOST_ENVELOPE
-    # As JSON in JSON no character has more than four bytes: most messages need not be looked at closely.
-    return 4 * len(text) > most and len(msgspec.json.encode(text)) > most
 
 
 def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:

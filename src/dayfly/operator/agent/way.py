@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from dayfly.spec.mailbox import PROTOCOL_HEADER, TOKEN_HEADER
+from dayfly.spec.mailbox import MOST_ANSWER, PROTOCOL_HEADER, TOKEN_HEADER
 from dayfly.spec.wire import PROTOCOL
-
-MOST_BYTES = 16 << 20
 
 
 class WayError(Exception):
@@ -79,9 +77,9 @@ class HttpWay:
                 ) as response,
             ):
                 found = b""
-                while len(found) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
+                while len(found) <= MOST_ANSWER and (more := await response.content.read(MOST_ANSWER)):
                     found += more
-                if len(found) > MOST_BYTES:
+                if len(found) > MOST_ANSWER:
                     raise WayError("the answer is too long")
                 return Answer(response.status, {key.lower(): text for key, text in response.headers.items()}, found)
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
