@@ -12,6 +12,7 @@ from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
 from dayfly.control.link import HostFailedError, Link
 from dayfly.control.mute import Mute
+from dayfly.control.picture import Picture
 from dayfly.control.tables import agents, clusters, ended_sandboxes
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
@@ -320,6 +321,30 @@ async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_
         assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
         assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
         assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+
+
+async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client, host, monkeypatch):
+    """A cluster's agent lets go of each end as soon as it is noted here."""
+    lost = ended(client, host, "lost", given_up="its machine burnt")
+    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    for uid in (lost, party, ended(client, host, "well")):
+        del host.over[uid]
+    monkeypatch.setattr(Picture, "last", lambda _self, _uid: None)
+
+    async def away(_self, _uids):
+        return {}, "it does not answer"
+
+    with monkeypatch.context() as gone:
+        gone.setattr(Link, "look", away)
+        assert client.get("attention") == [], "the host may know more"
+    said = {each["subject"]: each for each in client.get("attention")}
+    assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
+        "sandbox lost": ("abandoned", lost),
+        "route group party": ("abandoned", party),
+    }
+    assert said["sandbox lost"]["since"]
+    assert "keeps nothing of it" in said["sandbox lost"]["message"]
+    assert said["sandbox lost"]["next"].startswith("see whether anything of it is left")
 
 
 @pytest.mark.parametrize(

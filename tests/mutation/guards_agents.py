@@ -258,6 +258,13 @@ AGENTS: tuple[Guard, ...] = (
         "control/test_agents.py::test_documents_that_no_operator_reads_are_refused_and_keep_nothing_back",
     ),
     guard(
+        "of a host that says nothing it is told that it has forgotten",
+        "control/overview.py",
+        "row.given_up and not silent",
+        "row.given_up",
+        "control/test_overview.py::test_what_was_given_up_is_told_though_its_host_has_forgotten_it",
+    ),
+    guard(
         "for who fetches nothing ever more lies ready",
         MAILBOX,
         "if len(made) >= room or",

@@ -201,6 +201,19 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), ui
     )
 
 
+def forgotten(name: str, since: int, uid: str) -> Concern:
+    """One whose cleanup was given up, and of which its host has nothing any more; `since` is when it ended."""
+    return Concern(
+        **_about(name),
+        kind="abandoned",
+        reason=Reason.ABANDONED,
+        message="its cleanup was given up, and its cluster keeps nothing of it that could tell what may be left",
+        since=since,
+        next="see whether anything of it is left, and remove it by hand",
+        uid=uid,
+    )
+
+
 def _about(name: str) -> dict[str, Any]:
     """What of a concern says whose it is."""
     if name.startswith(names.GROUP):

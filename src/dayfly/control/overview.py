@@ -129,8 +129,11 @@ class Overview:
         for cluster, rows in by_cluster.items():
             if (link := self._links.of(org, cluster)) is None:
                 continue
-            standings, _ = looked[org, cluster]
+            standings, silent = looked[org, cluster]
             for name, row in rows:
+                if row.uid not in standings and row.given_up and not silent:
+                    # As of a cluster with an agent, which lets go of what has ended once that is noted here.
+                    known[row.uid] = attention.forgotten(name, row.ended_at, row.uid)
                 if (standing := standings.get(row.uid)) is not None and standing.report is not None:
                     report = standing.report
                     # A host that does not say is asked again the next time; all else can be told.
