@@ -10,7 +10,7 @@ import pytest
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
-from dayfly.control.link import HostFailedError, Link
+from dayfly.control.link import HostFailedError, Link, Links
 from dayfly.control.mute import Mute
 from dayfly.control.picture import Picture
 from dayfly.control.tables import agents, clusters, ended_sandboxes
@@ -207,6 +207,31 @@ def test_sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded(db, 
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "nothing"}).status == 404
     assert db.call("POST", "sandboxes/sb1/reveal", {"unit": 5}).status == 400
     assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+
+
+def test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen(db, host, monkeypatch):
+    """The operator of a cluster that dials in says of a sensitive output only that it is there."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=b"h1"),
+        Value(unit="mydb/provision", output="password", value=b"", sensitive=True),
+    )
+    ask = {"unit": "mydb/provision", "output": "password"}
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a host of this server tells all it has"
+    of = Links.of
+
+    def dialled(self, *where):
+        monkeypatch.setattr(found := of(self, *where), "shared", True)
+        return found
+
+    monkeypatch.setattr(Links, "of", dialled)
+    before = db.get("audit")["head"]["number"]
+    answer = db.call("POST", "sandboxes/sb1/reveal", ask)
+    assert answer.status == 409
+    assert "sensitive and never leaves its cluster" in answer.json["error"]
+    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "host"}).json["value"] == "h1"
 
 
 def test_what_has_ended_is_listed_the_last_first(client, host):

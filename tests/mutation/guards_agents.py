@@ -258,6 +258,13 @@ AGENTS: tuple[Guard, ...] = (
         "control/test_agents.py::test_documents_that_no_operator_reads_are_refused_and_keep_nothing_back",
     ),
     guard(
+        "what stays in its cluster is shown as if it were empty",
+        "control/overview.py",
+        "if value.sensitive and link is not None and link.shared:",
+        "if False:",
+        "control/test_overview.py::test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen",
+    ),
+    guard(
         "of a host that says nothing it is told that it has forgotten",
         "control/overview.py",
         "row.given_up and not silent",

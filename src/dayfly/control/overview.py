@@ -176,6 +176,10 @@ class Overview:
         value = next((each for each in values if each.unit == unit and each.output == output), None)
         if value is None:
             raise ApiError(404, f"{quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
+        if value.sensitive and link is not None and link.shared:
+            # What came instead is empty: nobody is to take it for the value, and nobody has seen that.
+            where = f"its cluster {quote(record.cluster)}"
+            raise ApiError(409, f"output {quote(output)} of {quote(unit)} is sensitive and never leaves {where}")
         what = f"{plural}/{record.name}/outputs/{unit}.{output}"
         await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
         resource, _, step = unit.rpartition("/")
