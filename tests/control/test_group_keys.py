@@ -6,8 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from control.fake_host import FakeHost
 from dayfly.control import group_keys
+from dayfly.control.crowd import Crowd, _Seen
 from dayfly.control.group_keys import GroupKeys
+from dayfly.control.link import Links
+from dayfly.plan.route_groups import Group, Member
+from dayfly.spec.glob import Glob
+from dayfly.spec.label_match import HasLabel
+from dayfly.spec.wire import Inventory, Standing
 
 
 @pytest.fixture
@@ -48,3 +55,20 @@ async def test_who_comes_who_leaves_and_whose_key_is_another_is_told(keys, then,
     await keys.follow("o", then)
     assert keys.told == [("o", uid, f"box-{uid}") for uid in told]
     assert keys.orgs() == ({"o"} if then else set())
+
+
+async def test_what_has_ended_while_nobody_listened_has_left_its_groups():
+    """A host that is met anew says of its runs whether they live, and how they stand only to whoever asks."""
+    links, group_ = Links(), SimpleNamespace(uid="g", stop=None)
+    links.add("o", {"east": FakeHost().end})
+    crowd = Crowd(SimpleNamespace(), links, "o")
+    crowd._members.put_group("g", Group("", HasLabel("team", Glob("a"))))
+    for uid in "ab":
+        crowd._seen[uid] = _Seen(1, None, Member(uid, "east", {"team": "a"}, (), 1))
+        crowd._members.put(uid, crowd._seen[uid].member)
+    assert set(crowd.of(group_)) == {"a", "b"}
+    met = Inventory(
+        session=1, number=1, process="p", runs=(Standing(uid="a", seq=1),), ended=(Standing(uid="b", seq=1),)
+    )
+    links.of("o", "east").picture.take_over(met)
+    assert set(crowd.of(group_)) == {"a"}

@@ -88,9 +88,16 @@ GROUPS: tuple[Guard, ...] = (
     guard(
         "a sandbox whose time is over stays in its groups",
         "control/crowd.py",
-        "return is_closed or seen is None or seen.has_expired(_now())",
-        "return is_closed or seen is None",
+        "if seen is None or seen.has_expired(_now()):",
+        "if seen is None:",
         f"{SERVED}a_sandbox_whose_time_is_over_is_not_listed",
+    ),
+    guard(
+        "keys lead to the forks of what ended while the server was away",
+        "control/crowd.py",
+        "return is_closed or (link is not None and link.picture.has_ended(uid))",
+        "return is_closed",
+        "control/test_group_keys.py::test_what_has_ended_while_nobody_listened_has_left_its_groups",
     ),
     guard(
         "a group's end is acknowledged before it is noted",

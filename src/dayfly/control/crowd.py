@@ -110,9 +110,12 @@ class Crowd:
 
     def _is_leaving(self, uid: str, member: Member) -> bool:
         link, seen = self._links.of(self._org, member.scope), self._seen.get(uid)
+        if seen is None or seen.has_expired(_now()):
+            return True
+        # A host that is met anew says which have ended, and of these no more.
         last = link.picture.last(uid) if link is not None else None
         is_closed = last is not None and last.report is not None and last.report.phase is not Phase.OPEN
-        return is_closed or seen is None or seen.has_expired(_now())
+        return is_closed or (link is not None and link.picture.has_ended(uid))
 
 
 def _now() -> int:
