@@ -76,12 +76,14 @@ class HttpWay:
                     method, self._base + path, params=query, data=body or None, allow_redirects=False
                 ) as response,
             ):
-                found = b""
+                found = bytearray()
                 while len(found) <= MOST_ANSWER and (more := await response.content.read(MOST_ANSWER)):
                     found += more
                 if len(found) > MOST_ANSWER:
                     raise WayError("the answer is too long")
-                return Answer(response.status, {key.lower(): text for key, text in response.headers.items()}, found)
+                return Answer(
+                    response.status, {key.lower(): text for key, text in response.headers.items()}, bytes(found)
+                )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise WayError(f"{type(fault).__name__}: {fault}") from fault
 
