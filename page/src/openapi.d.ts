@@ -1577,6 +1577,8 @@ export interface components {
             /** @enum {unknown} */
             encoding: "base64" | "utf-8";
             sensitive: boolean;
+            /** @default false */
+            withheld?: boolean;
         };
         /** OutputName */
         OutputName: {

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cli import wishes
-from dayfly.cli import outputs
+from dayfly.cli import outputs, with_
 from dayfly.cli.exits import CliError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cli.command import Cli
 
 
-def _one(value: str, **more: str) -> outputs.Variable:
+def _one(value: str, **more: object) -> outputs.Variable:
     (found,) = outputs.variables([{"resource": "db", "step": "make", "output": "x", "value": value, **more}])
     return found
 
@@ -63,6 +63,18 @@ def test_plain_words_stand_bare_and_others_are_quoted(value: str, line: str):
 def test_what_no_variable_can_carry_is_named_in_a_comment():
     assert outputs.dotenv(_one("AP8=", encoding="base64")).startswith("# DB_MAKE_X is binary (2 bytes)")
     assert outputs.dotenv(_one("a\0b")).startswith("# DB_MAKE_X is binary (3 bytes)")
+
+
+def test_what_never_leaves_its_cluster_is_nowhere_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    withheld = {"resource": "db", "step": "make", "output": "x", "value": "", "sensitive": True, "withheld": True}
+    assert outputs.dotenv(_one("", withheld=True)) == "# DB_MAKE_X is sensitive and never leaves its cluster"
+    monkeypatch.delenv("DB_MAKE_X", raising=False)
+    assert "DB_MAKE_X" not in with_._environment([withheld], {})
+    assert capsys.readouterr().err == "DB_MAKE_X is sensitive and never leaves its cluster, so no variable holds it\n"
+    with pytest.raises(CliError, match=r"the output make\.x cannot be in PGPASSWORD"):
+        with_._environment([withheld], {"PGPASSWORD": "make.x"})
 
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)

@@ -16,6 +16,8 @@ from dayfly.client import (
     FailedError,
     InvalidError,
     NotFoundError,
+    Output,
+    Outputs,
     RefusedError,
     UnreachableError,
     WaitTimeoutError,
@@ -67,6 +69,23 @@ def test_what_steps_have_handed_over(dayfly, host):
     assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "a traceback shows what is printed"
     with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
         found["port"]
+
+
+def test_what_never_leaves_its_cluster_is_nowhere_an_empty_value():
+    place = {"resource": "mydb", "step": "make"}
+    found = Outputs(
+        (
+            Output(**place, output="url", value="db://h"),
+            Output(**place, output="password", value="", sensitive=True, withheld=True),
+        )
+    )
+    assert (dict(found), found.variables()) == ({"mydb/make.url": "db://h"}, {"MYDB_MAKE_URL": "db://h"})
+    for name in ("mydb/make.password", "make.password", "password"):
+        with pytest.raises(KeyError, match=f"output {name} is sensitive and never leaves its cluster"):
+            found[name]
+    with pytest.raises(KeyError, match="no output word"):
+        found["word"]
+    assert [each.output for each in found.all] == ["url", "password"]
 
 
 def test_logs_and_history(dayfly, host):

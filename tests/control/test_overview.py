@@ -232,6 +232,11 @@ def test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen(d
     assert "sensitive and never leaves its cluster" in answer.json["error"]
     assert db.get("audit")["head"]["number"] == before, "nothing was shown"
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "host"}).json["value"] == "h1"
+    for found in (db.get("sandboxes/sb1/outputs"), db.get("sandboxes/sb1/outputs?masked=true")):
+        assert [(each["output"], each["value"], each.get("withheld")) for each in found] == [
+            ("host", "h1", None),
+            ("password", "", True),
+        ]
 
 
 def test_what_has_ended_is_listed_the_last_first(client, host):

@@ -14,7 +14,7 @@ _ESCAPED_IN_DOUBLE_QUOTES = re.compile(r'(["\\$`])')
 
 
 class Variable(NamedTuple):
-    """One output under its variable's name. `value` is None for bytes that are no text."""
+    """One output under its variable's name. `value` is None for bytes that are no text, and for what is withheld."""
 
     name: str
     value: str | None
@@ -22,6 +22,14 @@ class Variable(NamedTuple):
     step: str
     output: str
     size: int
+    withheld: bool = False
+
+    @property
+    def lacks(self) -> str:
+        """Why there is no value."""
+        if self.withheld:
+            return f"{self.name} is sensitive and never leaves its cluster"
+        return f"{self.name} is binary ({self.size} bytes)"
 
 
 def variables(found: list[Any]) -> list[Variable]:
@@ -36,7 +44,8 @@ def variables(found: list[Any]) -> list[Variable]:
         words = "_".join(part for part in (resource, step, output) if part)
         name = re.sub(r"[^A-Z0-9]", "_", words.upper())
         value, size = _decoded(each)
-        variable = Variable(name, value, resource, step, output, size)
+        withheld = bool(each.get("withheld"))
+        variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
         if twin := named.get(name):
             message = f"{_place(twin)} and {_place(variable)} would both be {name}"
             raise CliError(Exit.FAILED, message, "take them from: dayfly env SANDBOX -o json")
@@ -53,7 +62,7 @@ def dotenv(variable: Variable) -> str:
     """
     value = variable.value
     if value is None:
-        return f"# {variable.name} is binary ({variable.size} bytes); take it from: dayfly env SANDBOX -o json"
+        return f"# {variable.lacks}{'' if variable.withheld else '; take it from: dayfly env SANDBOX -o json'}"
     if _SAFE.fullmatch(value):
         return f"{variable.name}={value}"
     if "'" not in value and (_EXPANDED.search(value) or not _MISREAD_IN_SINGLE_QUOTES.search(value)):

@@ -381,7 +381,7 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for variable in outputs.variables(found):
         if variable.value is None:
-            show.talk(f"{variable.name} is binary ({variable.size} bytes), so no variable holds it")
+            show.talk(f"{variable.lacks}, so no variable holds it")
             continue
         if len(variable.name) + variable.size > _LONGEST:
             show.talk(f"{variable.name} has {variable.size} bytes, which is more than a variable can hold")
@@ -392,6 +392,7 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     for name, key in aliases.items():
         meant = [each for each in values if each == key or each.endswith(f"/{key}")]
         if len(meant) != 1:
-            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", "it is missing, binary or too large")
+            why = "it is missing, binary, too large, or sensitive in a cluster that dials in"
+            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", why)
         environment[name] = values[meant[0]]
     return environment

@@ -250,7 +250,10 @@ class Move(_Form, frozen=True, kw_only=True):
 
 
 class Output(_Form, frozen=True, kw_only=True):
-    """A value that a step has handed over. What is sensitive is in `value`, and in nothing that is printed."""
+    """A value that a step has handed over. What is sensitive is in `value`, and in nothing that is printed.
+
+    What is `withheld` never leaves its cluster: `value` is empty.
+    """
 
     resource: str
     step: str
@@ -258,6 +261,7 @@ class Output(_Form, frozen=True, kw_only=True):
     value: str
     encoding: Literal["utf-8", "base64"] = "utf-8"
     sensitive: bool = False
+    withheld: bool = False
 
     @property
     def content(self) -> bytes:
@@ -276,15 +280,15 @@ class Output(_Form, frozen=True, kw_only=True):
 
 
 class Outputs(Mapping[str, str]):
-    """All outputs of a sandbox: `outputs["db/provision.url"]`, or shorter where only one is meant by that.
+    """The outputs of a sandbox: `outputs["db/provision.url"]`, or shorter where only one is meant by that.
 
     `["provision.url"]` and `["url"]` will do where one resource has it. Text as it is; bytes that are no text are in
-    base64, as in `dayfly env -o json`: take them from `of(...).content`.
+    base64, as in `dayfly env -o json`: take them from `of(...).content`. What is withheld is in `all` and nowhere else.
     """
 
     def __init__(self, found: tuple[Output, ...]) -> None:
         self.all = found
-        self._known = {_place(each): each for each in found}
+        self._known = {_place(each): each for each in found if not each.withheld}
 
     def of(self, name: str) -> Output:
         """The output of that name, with all that is known of it.
@@ -299,11 +303,14 @@ class Outputs(Mapping[str, str]):
             return self._known[ends[0]]
         if ends:
             raise KeyError(f"{name} may be any of {', '.join(ends)}")
+        if any(f"/{_place(each)}".endswith((f"/{name}", f".{name}")) for each in self.all if each.withheld):
+            raise KeyError(f"output {name} is sensitive and never leaves its cluster")
         raise KeyError(f"no output {name}; there are {', '.join(self._known) or 'none'}")
 
     def variables(self) -> dict[str, str]:
         """Those that a variable can hold, named as `dayfly env` names them."""
-        return {each.variable: each.value for each in self.all if each.encoding == "utf-8" and "\0" not in each.value}
+        known = self._known.values()
+        return {each.variable: each.value for each in known if each.encoding == "utf-8" and "\0" not in each.value}
 
     def __getitem__(self, name: str) -> str:
         return self.of(name).value

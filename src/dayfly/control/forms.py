@@ -330,6 +330,8 @@ class Output(Form):
     value: str
     encoding: Literal["utf-8", "base64"]
     sensitive: bool
+    withheld: bool = False
+    """It never leaves its cluster; `value` is empty."""
 
 
 class Attempt(Form):

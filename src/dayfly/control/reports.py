@@ -145,7 +145,7 @@ class Reports:
         return why(report, f"{self._family.prefix}{subject.name}", await self._mute(subject)) or {}
 
     async def outputs(self, request: Request) -> Any:
-        """All; with `masked` in the query without what is in the sensitive ones."""
+        """All; with `masked` in the query without what is in the sensitive ones, which may be withheld in any case."""
         subject = await self._subject(request)
         if subject.record is None:
             raise ApiError(404, self._family.not_found)
@@ -155,6 +155,9 @@ class Reports:
             text, encoding = text_of(b"" if masked and value.sensitive else value.value)
             place = {"resource": resource, "step": step, "output": value.output}
             found.append({**place, "value": text, "encoding": encoding, "sensitive": value.sensitive})
+            if value.sensitive and subject.link is not None and subject.link.shared:
+                # What came instead is empty: nobody is to take it for the value.
+                found[-1]["withheld"] = True
         return found
 
     async def attempts(self, request: Request) -> Any:
