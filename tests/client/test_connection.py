@@ -14,6 +14,8 @@ from cli.test_many import certificate
 from control import wishes
 from control.client import KEY
 from dayfly.client import Client, NotFoundError, RefusedError, Retry, UnreachableError
+from dayfly.client.address import Address
+from dayfly.client.connection import Connection, Request, run
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
@@ -44,6 +46,39 @@ def answering(answer, tls=None):
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(20)
+
+
+class Scripted:
+    """An `Io` whose connections say what stands in their lists, one after the other; a fault there is raised."""
+
+    def __init__(self, *connections):
+        self.connections = list(connections)
+        self.sent = []
+
+    async def connect(self, to, timeout):  # noqa: ASYNC109 # as an Io has it
+        self.said = list(self.connections.pop(0))
+        return self
+
+    async def send(self, data, timeout):  # noqa: ASYNC109 # as above
+        self.sent.append(data)
+
+    async def receive(self, timeout):  # noqa: ASYNC109 # as above
+        said = self.said.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def is_quiet(self):
+        return True
+
+    def close(self):
+        pass
+
+
+def exchanging(*connections):
+    """A connection over scripted ones; what each exchange over it brings is its body."""
+    connection = Connection(Address("http://a:1", "k"), Scripted(*connections), 30)
+    return lambda: run(connection.exchange(Request("POST", "/x", {}))).body
 
 
 def test_a_certificate_is_trusted_where_somebody_says_so_and_else_nothing_is_sent(connect, tmp_path):
@@ -118,3 +153,10 @@ def test_names_cannot_lead_out_of_their_place(dayfly, server):
             dayfly.sandboxes.get(name)
         assert refused.value.status in (400, 404), name
     assert server.get("sandboxes") == []
+
+
+def test_what_stands_behind_an_answer_is_not_that_of_the_next_request():
+    """As of a server that counts the bytes of its answer wrongly, or gives up on a request that it has answered."""
+    late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"
+    ask = exchanging([LIST + late], [LIST])
+    assert (ask(), ask()) == (b"[]", b"[]")

@@ -1,4 +1,4 @@
-"""As `guards`, for what the command line does with its person's rights."""
+"""As `guards`, for what the command line and the library do with what is their person's: rights, and answers."""
 
 from __future__ import annotations
 
@@ -34,5 +34,12 @@ CLI: tuple[Guard, ...] = (
         'if meta["name"] != made or marks != ([run], of.unit):',
         "if marks != ([run], of.unit):",
         "cli/test_testing_hands.py::TestMeddling::test_one_with_all_the_marks_and_another_name_was_planted_and_is_let_be",
+    ),
+    guard(
+        "what stands behind an answer is read as that of the next request",
+        "client/connection.py",
+        "if idle and not self._h11.trailing_data[0]:",
+        "if idle:",
+        "client/test_connection.py::test_what_stands_behind_an_answer_is_not_that_of_the_next_request",
     ),
 )

@@ -155,7 +155,9 @@ class Connection:
                     yield bytes(event.data)
             done = True
         finally:
-            if done and self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+            idle = done and self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
+            # What came behind the answer would be read as that of the next request.
+            if idle and not self._h11.trailing_data[0]:
                 self._h11.start_next_cycle()
             else:
                 self.close()
