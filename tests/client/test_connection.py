@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -14,8 +15,9 @@ from cli.test_many import certificate
 from control import wishes
 from control.client import KEY
 from dayfly.client import Client, NotFoundError, RefusedError, Retry, UnreachableError
-from dayfly.client.address import Address
+from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
+from dayfly.client.loop_io import LoopIo
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
@@ -160,3 +162,37 @@ def test_what_stands_behind_an_answer_is_not_that_of_the_next_request():
     late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"
     ask = exchanging([LIST + late], [LIST])
     assert (ask(), ask()) == (b"[]", b"[]")
+
+
+def test_on_an_event_loop_what_nobody_asked_for_is_noticed_before_the_next_request(monkeypatch):
+    """As of a proxy that says 408 over an idle connection and closes it: with something unread it is at no end."""
+    feed = asyncio.StreamReader.feed_data
+
+    async def said_and_closed():
+        came, over = asyncio.Event(), asyncio.Event()
+
+        def fed(reader, data):
+            feed(reader, data)
+            came.set()
+
+        async def speak(reader, writer):
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+            await over.wait()
+            writer.close()
+
+        monkeypatch.setattr(asyncio.StreamReader, "feed_data", fed)
+        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            pipe = await LoopIo().connect(Place("127.0.0.1", port, tls=False, host="a"), 30)
+            await came.wait()
+            quiet = [pipe.is_quiet()]
+            await pipe.receive(30)
+            quiet.append(pipe.is_quiet())
+            over.set()
+            await pipe.receive(30)
+            quiet.append(pipe.is_quiet())
+            pipe.close()
+        return quiet
+
+    quiet = asyncio.run(said_and_closed())
+    assert quiet == [False, True, False], "what was taken is not counted, and an end is one"

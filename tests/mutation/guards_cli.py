@@ -42,4 +42,11 @@ CLI: tuple[Guard, ...] = (
         "if idle:",
         "client/test_connection.py::test_what_stands_behind_an_answer_is_not_that_of_the_next_request",
     ),
+    guard(
+        "what came over an idle connection is read as the answer to the next request",
+        "client/loop_io.py",
+        "self._reader.unread or ",
+        "",
+        "client/test_connection.py::test_on_an_event_loop_what_nobody_asked_for_is_noticed_before_the_next_request",
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dayfly.client.address import Place
@@ -12,10 +12,25 @@ if TYPE_CHECKING:
 _PIECE = 65_536
 
 
+class _Reader(asyncio.StreamReader):
+    """Knows how many bytes have come that nobody has read yet."""
+
+    unread = 0
+
+    def feed_data(self, data: Any) -> None:
+        self.unread += len(data)
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        found = await super().read(n)
+        self.unread -= len(found)
+        return found
+
+
 class LoopPipe:
     """A connected stream."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def send(self, data: bytes, timeout: float) -> None:
@@ -28,7 +43,7 @@ class LoopPipe:
             return await self._reader.read(_PIECE)
 
     def is_quiet(self) -> bool:
-        return not (self._reader.at_eof() or self._writer.transport.is_closing())
+        return not (self._reader.unread or self._reader.at_eof() or self._writer.transport.is_closing())
 
     def close(self) -> None:
         self._writer.transport.abort()
@@ -44,11 +59,19 @@ class LoopIo:
         if to.tls and self._tls is None:
             self._tls = ssl.create_default_context(cadata=to.ca or None)
         async with asyncio.timeout(timeout):
-            pair = await asyncio.open_connection(to.name, to.port, ssl=self._tls if to.tls else None)
-        return LoopPipe(*pair)
+            return await _opened(to, self._tls if to.tls else None)
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+async def _opened(to: Place, tls: ssl.SSLContext | None) -> LoopPipe:
+    """As `asyncio.open_connection` does it, with a reader of ours."""
+    loop = asyncio.get_running_loop()
+    reader = _Reader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.create_connection(lambda: protocol, to.name, to.port, ssl=tls)
+    return LoopPipe(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
