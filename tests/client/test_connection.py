@@ -14,10 +14,10 @@ import pytest
 from cli.test_many import certificate
 from control import wishes
 from control.client import KEY
-from dayfly.client import Client, NotFoundError, RefusedError, Retry, UnreachableError
+from dayfly.client import AsyncClient, Client, NotFoundError, RefusedError, Retry, UnreachableError
 from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
-from dayfly.client.loop_io import LoopIo
+from dayfly.client.loop_io import LoopIo, _Reader
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
@@ -196,3 +196,34 @@ def test_on_an_event_loop_what_nobody_asked_for_is_noticed_before_the_next_reque
 
     quiet = asyncio.run(said_and_closed())
     assert quiet == [False, True, False], "what was taken is not counted, and an end is one"
+
+
+def test_on_an_event_loop_a_refusal_is_heard_that_comes_before_the_whole_body_is_sent():
+    """As of a server with a body that is too long: it closes with the rest unread, which breaks our sending."""
+    reason = b'{"error": "the body is longer than 7 bytes"}'
+
+    async def refuse(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: %d\r\n\r\n" % len(reason) + reason)
+        writer.transport.abort()
+
+    async def refused():
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with AsyncClient(url, KEY, retries=NEVER) as dayfly:
+                await dayfly.sandboxes.apply({"name": "sb1", "spec": {"x": "x" * (32 << 20)}})
+
+    with pytest.raises(RefusedError, match="the body is longer than 7 bytes"):
+        asyncio.run(refused())
+
+
+def test_on_an_event_loop_what_broke_a_connection_is_said_behind_what_came_over_it():
+    async def read_on():
+        reader = _Reader()
+        reader.feed_data(b"HTTP/1.1 413")
+        reader.set_exception(OSError(113, "No route to host"))
+        assert await reader.read(100) == b"HTTP/1.1 413"
+        with pytest.raises(OSError, match="No route"):
+            await reader.read(100)
+
+    asyncio.run(read_on())

@@ -13,9 +13,10 @@ _PIECE = 65_536
 
 
 class _Reader(asyncio.StreamReader):
-    """Knows how many bytes have come that nobody has read yet."""
+    """Knows how many bytes have come that nobody has read yet, and gives them before what broke the connection."""
 
     unread = 0
+    _broken: BaseException | None = None
 
     def feed_data(self, data: Any) -> None:
         self.unread += len(data)
@@ -24,7 +25,13 @@ class _Reader(asyncio.StreamReader):
     async def read(self, n: int = -1) -> bytes:
         found = await super().read(n)
         self.unread -= len(found)
+        if self._broken is not None and not found:
+            raise self._broken
         return found
+
+    def set_exception(self, exc: BaseException) -> None:
+        self._broken = exc
+        self.feed_eof()
 
 
 class LoopPipe:
