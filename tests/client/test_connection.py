@@ -227,3 +227,18 @@ def test_on_an_event_loop_what_broke_a_connection_is_said_behind_what_came_over_
             await reader.read(100)
 
     asyncio.run(read_on())
+
+
+@pytest.mark.parametrize("begun", [LIST[:9], LIST[:-1]])
+def test_an_answer_that_is_reset_in_its_middle_is_none_of_an_idle_connection_that_has_ended(begun):
+    """The command line sends again what came over one of those, and this was carried out."""
+    ask = exchanging([LIST, begun, ConnectionResetError()], [LIST])
+    ask()
+    with pytest.raises(UnreachableError, match="broke off in the middle of its answer") as broken:
+        ask()
+    assert (broken.value.sent, broken.value.stale) == (True, False)
+    ask = exchanging([LIST, ConnectionResetError()])
+    ask()
+    with pytest.raises(UnreachableError, match="without an answer") as ended:
+        ask()
+    assert ended.value.stale

@@ -221,6 +221,8 @@ class Connection:
             whole = self._h11.trailing_data[1]
             raise self.silent("broke off in the middle of its answer" if whole else "does not speak HTTP") from None
         except ConnectionError:
+            if begun or self._h11.trailing_data[0]:  # no idle connection that has ended: it was carried out
+                raise self.silent("broke off in the middle of its answer") from None
             raise self._ended() from None
         except TimeoutError:
             raise self.silent(f"has not answered within {timeout:g} s") from None
