@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 
 import pytest
@@ -176,6 +177,26 @@ def test_idle_connections_that_have_ended_are_not_used(server, connect):
         with pytest.raises(ConflictError, match="nothing in it is waiting"):
             dayfly.sandboxes.retry("sb1")
         assert relay.made == 2
+
+
+def test_a_process_and_its_copy_have_connections_of_their_own(monkeypatch):
+    class Counted(World):
+        made = 0
+
+        async def connect(self, to, timeout):  # noqa: ASYNC109 # as an Io has it
+            self.made += 1
+            return await super().connect(to, timeout)
+
+    world = Counted(*[(200,)] * 4)
+    speaker = Speaker(lambda: Address("http://a:1", "k"), world, timeout=30, retries=Retry())
+    made = []
+    for process in (None, None, 1, 1):
+        with monkeypatch.context() as forked:
+            if process:
+                forked.setattr(os, "getpid", lambda: 1)
+            run(speaker.ask(dict, "GET", "/x"))
+        made.append(world.made)
+    assert made == [1, 1, 2, 2]
 
 
 def test_many_at_once(server):

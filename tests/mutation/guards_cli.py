@@ -57,4 +57,11 @@ CLI: tuple[Guard, ...] = (
         "client/test_connection.py::"
         "test_an_answer_that_is_reset_in_its_middle_is_none_of_an_idle_connection_that_has_ended",
     ),
+    guard(
+        "a process reads the answers to those that it has forked",
+        "client/speaker.py",
+        "        self._leave_those_of_a_parent()\n",
+        "",
+        "client/test_retry.py::test_a_process_and_its_copy_have_connections_of_their_own",
+    ),
 )

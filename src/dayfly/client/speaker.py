@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -49,6 +50,7 @@ class Speaker:
         self.retries = retries
         self._find = find
         self._idle: list[Connection] = []
+        self._process = os.getpid()
         self._connect()  # an address that is none is said at once
 
     def below(self, *path: str) -> str:
@@ -155,6 +157,7 @@ class Speaker:
                     self.look_where_it_is()
 
     async def _once(self, method: str, target: str, data: bytes | None, longer: float) -> Response:
+        self._leave_those_of_a_parent()
         try:
             connection = self._idle.pop()  # of several threads each gets another one
         except IndexError:
@@ -170,6 +173,14 @@ class Speaker:
         if response.status >= _REFUSED:
             raise self._refusal(response)
         return response
+
+    def _leave_those_of_a_parent(self) -> None:
+        """After a fork open new connections: over the same ones two processes would read each other's answers.
+
+        Not closed but forgotten, for an event loop shares what it watches with its copy, too.
+        """
+        if self._process != (process := os.getpid()):
+            self._idle, self._process = [], process
 
     def _connect(self) -> Connection:
         return Connection(self.address, self.io, self.timeout)

@@ -1,7 +1,7 @@
 """`Client`: one server, for programs without an event loop. Each method is the asynchronous one, carried out at once.
 
 Nothing is decided here: a test holds every signature against that of `AsyncClient`'s parts. It may be used by several
-threads, for each request has a connection of its own.
+threads, for each request has a connection of its own, and by a process and those that it forks.
 """
 
 from __future__ import annotations
