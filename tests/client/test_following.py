@@ -8,7 +8,11 @@ from client.relay import relayed
 from control import wishes
 from control.client import KEY
 from dayfly.client import NotFoundError, Retry, UnreachableError, following
+from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, Events
+from dayfly.client.connection import walk
+from dayfly.client.following import Follower
+from dayfly.client.speaker import Speaker
 
 QUICK = Retry(patience=20, first=0.01, longest=0.05)
 
@@ -135,6 +139,44 @@ def test_a_server_that_stays_away_is_said(cut, server, connect):
     relay.close()
     with pytest.raises(UnreachableError, match="no server answers"):
         next(stream)
+
+
+class Quiet:
+    """An `Io` whose every connection is a stream: its pieces, each an hour after the one before, and then its end."""
+
+    def __init__(self, *streams):
+        self.streams = list(streams)
+        self.hours = 0
+
+    async def connect(self, to, timeout):  # noqa: ASYNC109 # as an Io has it
+        self.pieces = [b"HTTP/1.1 200 OK\r\n\r\n", *self.streams.pop(0), b""]
+        return self
+
+    async def send(self, data, timeout):  # noqa: ASYNC109 # as above
+        pass
+
+    async def receive(self, timeout):  # noqa: ASYNC109 # as above
+        self.hours += 1
+        return self.pieces.pop(0)
+
+    async def pause(self, seconds):
+        pass
+
+    def close(self):
+        pass
+
+    def now(self):
+        return self.hours * 3600.0
+
+
+def test_a_stream_that_is_cut_now_and_then_is_no_server_that_stays_away():
+    """As by a proxy that ends what lasts too long. Where nothing changes a server only says that it is still there."""
+    still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
+    io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)
+    speaker = Speaker(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
+    changes = walk(Follower(speaker, dict, "/changes", None, "", 1).changes())
+    assert [told(next(changes)) for _ in range(2)] == [("synced", ""), ("changed", "sb1")]
+    changes.close()
 
 
 def test_a_stream_in_any_pieces_is_the_same_events():

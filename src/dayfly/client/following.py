@@ -103,8 +103,10 @@ class Follower(Generic[T]):
         silence = _SILENT_S if self._last else _FIRST_S
         async with contextlib.aclosing(self._speaker.stream(self._stream, headers, silence)) as pieces:
             async for piece in pieces:
+                if piece:  # that it is still there counts too: of what stands still there is no event for days
+                    self._failures = 0
                 for event in events.feed(piece):
-                    self._heard, self._failures = True, 0
+                    self._heard = True
                     for change in self._taken(event):
                         yield change
         raise self._ended()
