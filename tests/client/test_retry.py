@@ -36,6 +36,8 @@ def put_off(status, seconds=None):
         (LOST, 0.05, None),
         (put_off(429, 3.0), 3.0, 3.0),
         (put_off(429), 0.05, 0.05),
+        (put_off(429, 0.0), 0.05, 0.05),
+        (put_off(503, 0.0), 0.05, None),
         (put_off(503, 7.0), 7.0, None),
         (put_off(503), None, None),
         (put_off(500), None, None),
@@ -148,6 +150,12 @@ def test_patience_has_an_end():
     world = World("refused", (200,))
     with pytest.raises(UnreachableError):
         asked(world, patience=0)
+    world = World(*[(429, "retry-after: 0")] * 100)
+    with pytest.raises(RefusedError, match="later"):
+        asked(world)
+    assert 15 < world.now() <= 20, "a server that says so is not asked all the time"
+    with pytest.raises(RefusedError):
+        asked(World((429, "retry-after: 0"), (200,)), patience=0)
 
 
 def test_a_wish_whose_answer_was_lost_is_there_once(server, connect):

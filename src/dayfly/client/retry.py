@@ -44,10 +44,8 @@ class Retry(NamedTuple):
             return self._backoff(before, chance)
         if not isinstance(fault, RefusedError):
             return None
-        if fault.status == _TOO_MANY:
-            return self._backoff(before, chance) if fault.again_in is None else fault.again_in
-        if fault.status == _UNAVAILABLE and idempotent:
-            return fault.again_in
+        if fault.status == _TOO_MANY or (fault.status == _UNAVAILABLE and idempotent and fault.again_in is not None):
+            return fault.again_in or self._backoff(before, chance)  # at once would be again and again
         return None
 
     def _backoff(self, before: int, chance: float) -> float:
