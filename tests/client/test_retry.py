@@ -158,6 +158,26 @@ def test_patience_has_an_end():
         asked(World((429, "retry-after: 0"), (200,)), patience=0)
 
 
+def test_whoever_waits_does_not_ask_again_when_the_time_is_over():
+    """A server that is silent for longer than that has used it up, before the first failure is known."""
+
+    class Silent(World):
+        waited = 0.0
+
+        async def receive(self, timeout):  # noqa: ASYNC109 # as an Io has it
+            self.waited += timeout
+            raise TimeoutError
+
+        def now(self):
+            return super().now() + self.waited
+
+    for patience, times in ((5, 1), (40, 2), (None, 2)):
+        world = Silent(*[()] * 9)
+        with pytest.raises(UnreachableError, match="has not answered within 30 s"):
+            asked(world, patience=patience)
+        assert len(world.sent) == times, patience
+
+
 def test_a_wish_whose_answer_was_lost_is_there_once(server, connect):
     with relayed(server.port) as relay:
         dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(first=0.01))

@@ -83,7 +83,7 @@ class Speaker:
             body: What is sent, as JSON; None for nothing.
             idempotent: Whether it means the same when it comes twice; by its method, if it is not said.
             longer: Seconds that the server may take more than usual, since it was asked to wait.
-            patience: In place of the client's own.
+            patience: In place of the client's own, and from now on: whoever waits has so many seconds left.
 
         Raises:
             RefusedError: the server answered with an error.
@@ -136,8 +136,8 @@ class Speaker:
     async def _patiently(
         self, method: str, target: str, data: bytes | None, *, safe: bool, longer: float, patience: float | None
     ) -> Response:
+        began = None if patience is None else self.io.now()
         patience = self.retries.patience if patience is None else patience
-        began: float | None = None
         before, unknown = 0, False
         while True:
             try:
