@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from client.test_connection import answering
 from control.client import KEY, serving
 from control.fake_host import FakeHost
 from control.test_vault import CANARY, GIVEN, Kept, wish
-from dayfly.client import ConflictError, DayflyError, Exit, InvalidError
+from dayfly.client import ConflictError, DayflyError, Exit, InvalidError, RefusedError, UnreachableError
+from dayfly.client.connection import Request
+from dayfly.client.servers import Server
 
 WISH = {"name": "sb1", **wish()}
 GIVES = {"mydb": {"key": CANARY}}
@@ -67,3 +72,28 @@ def test_a_server_elsewhere_is_given_none(connect: Any):
     with pytest.raises(DayflyError, match="a server of this machine alone") as fault:
         away.sandboxes.apply(WISH, secrets=GIVES)
     assert (fault.value.code, CANARY in str(fault.value)) == (Exit.USAGE, False)
+
+
+def printed(fault: BaseException) -> str:
+    """What pytest prints of the call that raised, beside the sentence: its arguments."""
+    frame, _ = list(traceback.walk_tb(fault.__traceback__))[-1]
+    names, _, _, values = inspect.getargvalues(frame)
+    return "".join(repr(values[name]) for name in names if name != "self")
+
+
+def test_no_traceback_shows_a_secret_an_output_or_the_key(connect: Any):
+    refused = b'HTTP/1.1 500 X\r\ncontent-length: 19\r\n\r\n{"error": "broken"}'
+    with answering(refused) as (url, asked), pytest.raises(RefusedError) as fault:
+        connect(url, KEY).sandboxes.apply(WISH, secrets=GIVES)
+    assert CANARY.encode() in asked[0]
+    assert CANARY not in printed(fault.value)
+    strange = f'[{{"value": "{CANARY}"}}]'.encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(strange)
+    with answering(head + strange) as (url, _), pytest.raises(UnreachableError, match="does not understand") as fault:
+        connect(url, KEY).sandboxes.outputs("sb1")
+    assert CANARY not in printed(fault.value)
+    with pytest.raises(DayflyError, match="is not the address") as fault:
+        connect("gopher://a", KEY)
+    assert KEY not in printed(fault.value)
+    bearer = {"Authorization": f"Bearer {KEY}"}
+    assert KEY not in repr((Server("http://a", "local", KEY), Request("GET", "/x", bearer)))

@@ -157,4 +157,18 @@ SECRETS: tuple[Guard, ...] = (
         "wish = self.body",
         WITH + "another_secret_is_another_name_to_use_again",
     ),
+    guard(
+        "a traceback shows a program's secrets",
+        "client/speaker.py",
+        "Unshown(json.dumps(body).encode())",
+        "json.dumps(body).encode()",
+        "client/test_secrets.py::test_no_traceback_shows_a_secret_an_output_or_the_key",
+    ),
+    guard(
+        "a traceback shows outputs",
+        "client/connection.py",
+        "Unshown(body))",
+        "bytes(body))",
+        "client/test_secrets.py::test_no_traceback_shows_a_secret_an_output_or_the_key",
+    ),
 )

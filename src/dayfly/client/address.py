@@ -26,6 +26,9 @@ class Address(NamedTuple):
     name: str = ""
     ca: str = ""
 
+    def __repr__(self) -> str:
+        return f"Address({self.url}, organisation {self.org})"  # without the key: a traceback shows what is printed
+
 
 class Place(NamedTuple):
     """An address as a connection is made to it; `host` is as it stands in requests, `ca` as in `Address`."""

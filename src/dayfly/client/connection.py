@@ -53,13 +53,23 @@ class Io(Protocol):
         """Seconds on a clock that only goes forward."""
 
 
+class Unshown(bytes):
+    """A body. Secrets may be in it, and a traceback shows what is printed."""
+
+    def __repr__(self) -> str:
+        return f"({len(self)} bytes)"
+
+
 class Request(NamedTuple):
-    """What is asked; `target` is path and query."""
+    """What is asked; `target` is path and query. Its headers, the key among them, are in nothing that is printed."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Request({self.method} {self.target})"
 
 
 class Response(NamedTuple):
@@ -126,7 +136,7 @@ class Connection:
         body = bytearray()
         async for piece in self.rest(limit):
             body += piece
-        return Response(head.status, head.headers, bytes(body))
+        return Response(head.status, head.headers, Unshown(body))
 
     async def begin(self, request: Request, timeout: float) -> Response:
         """Ask, and hear the head of the answer; its body is in `rest`."""

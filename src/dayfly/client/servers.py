@@ -20,6 +20,9 @@ class Server(NamedTuple):
     key: str
     ca: str = ""
 
+    def __repr__(self) -> str:
+        return f"Server({self.url}, organisation {self.org})"  # without the key: a traceback shows what is printed
+
 
 def get(home: Home, name: str) -> Server:
     """The server of that name.

@@ -12,7 +12,7 @@ import msgspec
 
 from dayfly import __version__
 from dayfly.client import retry
-from dayfly.client.connection import Connection, Request, Response
+from dayfly.client.connection import Connection, Request, Response, Unshown
 from dayfly.client.errors import DayflyError, NotFoundError, UnreachableError, refusal
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Speaker:
         """
         given = {name: _word(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else Unshown(json.dumps(body).encode())
         safe = method in _SAFE if idempotent is None else idempotent
         response = await self._patiently(method, target, data, safe=safe, longer=longer, patience=patience)
         return self.taken_in(form, response.body or b"{}")
