@@ -14,7 +14,7 @@ import pytest
 from cli.test_many import certificate
 from control import wishes
 from control.client import KEY
-from dayfly.client import AsyncClient, Client, NotFoundError, RefusedError, Retry, UnreachableError
+from dayfly.client import AsyncClient, Client, DayflyError, Exit, NotFoundError, RefusedError, Retry, UnreachableError
 from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
 from dayfly.client.loop_io import LoopIo, _Reader
@@ -141,6 +141,27 @@ def test_the_key_goes_to_nobody_else(connect):
         with answering(moved) as (url, _), pytest.raises(RefusedError, match="302"):
             connect(url, KEY, retries=NEVER).sandboxes.list()
         assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("behind", "message"), [("/dayfly", "has a path"), ("?x=1", "has a path"), ("/#x", "has a path"), ("//", "")]
+)
+def test_an_address_is_host_and_port_alone(connect, behind, message):
+    """Else the key went to whoever is at the root of that host, though another place was written."""
+    with answering(LIST) as (url, asked):
+        if message:
+            with pytest.raises(DayflyError, match=message) as fault:
+                connect(url + behind, KEY)
+            assert (fault.value.code, asked) == (Exit.USAGE, [])
+        else:
+            assert connect(url + behind, KEY).sandboxes.list() == ()
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(connect):
+    for url in ("http://me:canary@a:1", "gopher://me:canary@a", "http://me:canary@[::1"):
+        with pytest.raises(DayflyError, match="has a name or password in it") as fault:
+            connect(url, KEY)
+        assert "canary" not in str(fault.value)
 
 
 def test_many_threads_share_a_client(server):

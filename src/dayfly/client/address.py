@@ -73,8 +73,15 @@ def place(address: Address) -> Place:
         name = (parts.hostname or "").encode("idna").decode()
     except ValueError:  # brackets without an end, a name that no DNS takes
         name = ""
+    if "@" in address.url:  # not with the address, for that is told wherever the server is
+        message = "the server's address has a name or password in it, and none is used"
+        raise DayflyError(Exit.USAGE, message, "write http://host:port, and give the key as DAYFLY_API_KEY")
     if not name or parts.scheme not in _PORTS or not name.isprintable() or " " in name:
         raise DayflyError(Exit.USAGE, f"{address.url!r} is not the address of a server", "write http://host:port")
+    if parts.path.strip("/") or parts.query or parts.fragment:  # what is there is somebody else, who is sent no key
+        raise DayflyError(
+            Exit.USAGE, f"{address.url!r} has a path, and no server is below one", "write http://host:port"
+        )
     if not address.key.isascii() or not address.key.isprintable():
         advice = "look at DAYFLY_API_KEY or the file key of the home"
         raise DayflyError(Exit.DENIED, "the key contains characters that no key has", advice)
