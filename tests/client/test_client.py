@@ -21,7 +21,10 @@ from dayfly.client import (
     RefusedError,
     UnreachableError,
     WaitTimeoutError,
+    waiting,
 )
+from dayfly.client.connection import run
+from dayfly.client.types import Report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.wire import HistoryEntry, Value
@@ -299,3 +302,31 @@ def test_an_answer_that_is_no_dayflys(connect):
         fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
         with pytest.raises(RefusedError, match="answered 500 without giving a reason"):
             connect(url, "k").sandboxes.list()
+
+
+class Retold:
+    """A run that is told of by scripted reports; its clock goes a second with each."""
+
+    subject = "sb1"
+
+    def __init__(self, *reports):
+        self.reports, self.seconds = list(reports), 0
+        self.io = self
+
+    async def report(self, after, wait, patience):
+        self.seconds += 1
+        uid, ready = self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+        return Report(uid=uid, name="sb1", cluster="local", routing_key="k", version=3, phase="open", ready=ready)
+
+    async def pause(self, seconds):
+        self.seconds += seconds
+
+    def now(self):
+        return self.seconds
+
+
+def test_another_one_of_the_name_is_noticed_whatever_its_version():
+    """Each counts its own reports, so two that were made of one file come to the same numbers."""
+    assert run(waiting.until_gone(Retold(("u-1", False), ("u-2", True)), 30, None)) == "cleaned"
+    with pytest.raises(FailedError, match="that exists now is another one"):
+        run(waiting.until_ready(Retold(("u-1", False), ("u-2", True)), 30, None))

@@ -98,13 +98,14 @@ async def _reports(run: Run, seconds: float) -> AsyncIterator[Report]:
     """Each report, until the time is over. A server that is away for a while is waited for as well."""
     deadline = run.io.now() + seconds
     version: int | None = None
+    uid = ""
     while True:
         asked = run.io.now()
         left = max(deadline - asked, 0)
         wait = int(min(_LONG_POLL_S, left)) if version is not None else 0
         report = await run.report(version, wait, left)
-        stale = report.version == version
-        version = report.version
+        stale = (report.uid, report.version) == (uid, version)  # another one of that name has numbers of its own
+        uid, version = report.uid, report.version
         if not stale or report.is_over:
             yield report
         now = run.io.now()
