@@ -199,6 +199,15 @@ def test_a_folder_that_cannot_be_read_is_said_as_a_file_is(dayfly, tmp_path, mon
             dayfly.apply(name)
 
 
+def test_files_without_a_document_are_named(dayfly, tmp_path):
+    empty = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for file in empty:
+        file.write_text("# nothing yet\n")
+    with pytest.raises(DayflyError) as wrong:
+        dayfly.apply(*empty)
+    assert wrong.value.message == f"{empty[0]}, {empty[1]}: it contains no document"
+
+
 def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_path):
     (tmp_path / "b.yaml").write_text(
         "name: db@1.0.0\nspec: {create: [{name: make, script: '#!/bin/sh'}]}\n---\n"

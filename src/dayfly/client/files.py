@@ -123,7 +123,7 @@ def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) 
 
 def parse(files: Iterable[str]) -> list[Document]:
     """The documents of some files, as written."""
-    faults = Faults()
+    faults, files = Faults(), tuple(files)
     found: list[Document] = []
     for path in files:
         for name in expand(path):
