@@ -124,6 +124,9 @@ def test_what_no_dayfly_says_is_said_whatever_it_is(connect, body):
     patient = Retry(patience=60)
     with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
         connect(url, KEY, retries=patient).sandboxes.get("sb1")
+    for ask in ("version", "routing_rules"):
+        with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="not understand"):
+            getattr(connect(url, KEY, retries=patient), ask)()
     event = b"event: changed\ndata: " + body + b"\n\n"
     with answering(head % len(event) + event) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
         next(connect(url, KEY, retries=patient).sandboxes.follow())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from dayfly.client import address, applying
 from dayfly.client.errors import UnreachableError
@@ -82,8 +84,7 @@ class AsyncClient:
 
     async def version(self) -> str:
         """The server's; needs no key."""
-        found = await self._speaker.ask(dict[str, Any], "GET", "/api/v2/meta/health")
-        return str(found["version"])
+        return (await self._speaker.ask(_Health, "GET", "/api/v2/meta/health")).version
 
     async def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
         """Which routing key leads from which baseline to whose fork now; all of them, unless some are asked for.
@@ -96,8 +97,7 @@ class AsyncClient:
         namespace, _, name = baseline.rpartition("/")
         query = dict(zip(PARAMETERS, Query(namespace=namespace, name=name, key=key, sandbox=sandbox), strict=True))
         asked = {parameter: value for parameter, value in query.items() if value}
-        found = await self._speaker.ask(dict[str, tuple[RoutingRule, ...]], "GET", _RULES, asked)
-        return found["routingRules"]
+        return (await self._speaker.ask(_Rules, "GET", _RULES, asked)).routing_rules
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
         """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.
@@ -122,6 +122,14 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class _Health(msgspec.Struct):
+    version: str
+
+
+class _Rules(msgspec.Struct, rename="camel"):
+    routing_rules: tuple[RoutingRule, ...]
 
 
 def finder(url: str, key: str, *, org: str, server: str, home: str | os.PathLike[str]) -> Callable[[], Address]:
