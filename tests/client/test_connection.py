@@ -8,15 +8,27 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from cli.test_many import certificate
 from control import wishes
 from control.client import KEY
-from dayfly.client import AsyncClient, Client, DayflyError, Exit, NotFoundError, RefusedError, Retry, UnreachableError
+from dayfly.client import (
+    AsyncClient,
+    Client,
+    DayflyError,
+    Exit,
+    NotFoundError,
+    RefusedError,
+    Retry,
+    UnreachableError,
+    servers,
+)
 from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
+from dayfly.client.home import Home
 from dayfly.client.loop_io import LoopIo, _Reader
 
 NEVER = Retry(patience=0)
@@ -95,6 +107,20 @@ def test_a_certificate_is_trusted_where_somebody_says_so_and_else_nothing_is_sen
         ours = ssl.create_default_context(cafile=chain)
         assert connect(url, KEY, tls=ours).sandboxes.list() == ()
         assert f"Bearer {KEY}".encode() in asked[0]
+
+
+def test_after_another_login_a_client_trusts_the_authority_of_that(connect, tmp_path):
+    (tmp_path / "old").mkdir()
+    chain, key = certificate(tmp_path)
+    old, _ = certificate(tmp_path / "old")
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(chain, key)
+    home = Home.of(tmp_path / "home")
+    with answering(LIST, of_server) as (url, _):
+        servers.put(home, "work", servers.Server(url, "local", KEY, Path(old).read_text()))
+        dayfly = connect(server="work", home=home.path, retries=Retry(patience=1, first=0.01, longest=0.01))
+        servers.put(home, "work", servers.Server(url, "local", KEY, Path(chain).read_text()))
+        assert dayfly.sandboxes.list() == (), "not trusted at first, it looks where the server is by now"
 
 
 @pytest.mark.parametrize(

@@ -43,21 +43,26 @@ class BlockingIo:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
+        self._trusting: dict[str, ssl.SSLContext] = {}
 
     async def connect(self, to: Place, timeout: float) -> BlockingPipe:
         connected = socket.create_connection((to.name, to.port), timeout)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if to.tls:
-                if self._tls is None:
-                    import ssl
-
-                    self._tls = ssl.create_default_context(cadata=to.ca or None)
-                connected = self._tls.wrap_socket(connected, server_hostname=to.name)
+                connected = self._context(to.ca).wrap_socket(connected, server_hostname=to.name)
         except BaseException:
             connected.close()
             raise
         return BlockingPipe(connected)
+
+    def _context(self, ca: str) -> ssl.SSLContext:
+        """The one that was given, else one for these authorities: a server that moves may have others."""
+        import ssl
+
+        if self._tls is None and ca not in self._trusting:
+            self._trusting[ca] = ssl.create_default_context(cadata=ca or None)
+        return self._tls or self._trusting[ca]
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)

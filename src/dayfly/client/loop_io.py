@@ -61,12 +61,18 @@ class LoopIo:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
+        self._trusting: dict[str, ssl.SSLContext] = {}
 
     async def connect(self, to: Place, timeout: float) -> LoopPipe:
-        if to.tls and self._tls is None:
-            self._tls = ssl.create_default_context(cadata=to.ca or None)
+        tls = self._context(to.ca) if to.tls else None
         async with asyncio.timeout(timeout):
-            return await _opened(to, self._tls if to.tls else None)
+            return await _opened(to, tls)
+
+    def _context(self, ca: str) -> ssl.SSLContext:
+        """The one that was given, else one for these authorities: a server that moves may have others."""
+        if self._tls is None and ca not in self._trusting:
+            self._trusting[ca] = ssl.create_default_context(cadata=ca or None)
+        return self._tls or self._trusting[ca]
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
