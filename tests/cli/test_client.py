@@ -51,8 +51,9 @@ def test_the_server_s_own_words_and_a_code_for_each_status(cli: Cli, fake: Fake,
 
 
 def test_something_else_is_at_the_address(cli: Cli, fake: Fake):
-    fake.say("GET", "sandboxes", b"<html>")
-    refused(cli("sandbox", "list"), 6, "is not Dayfly: it answers 200 without JSON")
+    for body in (b"<html>", b"[" * 50_000 + b"]" * 50_000):
+        fake.say("GET", "sandboxes", body)
+        refused(cli("sandbox", "list"), 6, "is not Dayfly: it answers 200 without JSON")
     fake.say("GET", "sandboxes", {"unexpected": 1}, status=500)
     refused(cli("sandbox", "list"), 1, "the server answered 500 without giving a reason")
 

@@ -161,7 +161,7 @@ class Client:
             raise self._connection.silent(f"is not Dayfly: it answers {status}, which leads elsewhere")
         try:
             content = json.loads(answer) if answer else {}
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of lists within lists within lists
             raise self._connection.silent(f"is not Dayfly: it answers {status} without JSON") from None
         if status < _FAULTS:
             return content
