@@ -64,4 +64,11 @@ CLI: tuple[Guard, ...] = (
         "",
         "client/test_retry.py::test_a_process_and_its_copy_have_connections_of_their_own",
     ),
+    guard(
+        "of two logins at once one is lost",
+        "client/servers.py",
+        "            fcntl.flock(folder, fcntl.LOCK_EX)\n",
+        "            pass\n",
+        "client/test_servers.py::test_two_logins_at_once_are_both_kept",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.client.errors import DayflyError, Exit, not_there
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dayfly.client.home import Home
 
 
@@ -43,22 +46,37 @@ def get(home: Home, name: str) -> Server:
 def put(home: Home, name: str, server: Server) -> None:
     """Keep a server by its name, for its owner's eyes alone; one of that name is replaced."""
     home.make()
-    known = _read(home)
-    known[name] = {field: value for field, value in server._asdict().items() if value}
-    fresh = home.servers.with_suffix(f".{os.getpid()}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(known, file, indent=1)
-        fresh.replace(home.servers)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    with _alone(home):
+        known = _read(home)
+        known[name] = {field: value for field, value in server._asdict().items() if value}
+        fresh = home.servers.with_suffix(f".{os.getpid()}")
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(known, file, indent=1)
+            fresh.replace(home.servers)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
 
 def names(home: Home) -> list[str]:
     """All that are known."""
     return sorted(_read(home))
+
+
+@contextlib.contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Within this no other process changes the file: it would write it without what we add, or we without its own."""
+    import fcntl
+
+    folder = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # of a file system that has no locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _read(home: Home) -> dict[str, Any]:
