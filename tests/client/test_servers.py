@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import threading
 
-from dayfly.client import servers
+import pytest
+
+from dayfly.client import address, servers
 from dayfly.client.home import Home
 
 
@@ -40,3 +42,29 @@ def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
     assert servers.names(home) == ["a", "b"]
     assert sorted(each.name for each in home.path.iterdir()) == ["servers"]
     assert home.servers.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("https://dayfly.example", ""),
+        ("http://127.0.0.1.example:8000", ""),
+        ("http://[::1", ""),
+        ("http://127.0.0.1:9", "homes"),
+        ("http://[::1]:9", "homes"),
+        ("http://box.example:8000/", "homes"),
+        ("", "homes"),
+    ],
+)
+def test_the_key_of_a_home_goes_to_no_server_elsewhere(tmp_path, monkeypatch, url, key):
+    """Whom the environment names alone is no server of the home, unless the home says so itself."""
+    home = Home.of(tmp_path / "home")
+    home.make()
+    home.url.write_text("http://box.example:8000\n")
+    home.key.write_text("homes\n")
+    home.key.chmod(0o600)
+    monkeypatch.setenv("DAYFLY_URL", url)
+    monkeypatch.delenv("DAYFLY_API_KEY", raising=False)
+    assert address.find(home).key == key
+    monkeypatch.setenv("DAYFLY_API_KEY", "given")
+    assert address.find(home).key == "given"

@@ -71,4 +71,11 @@ CLI: tuple[Guard, ...] = (
         "            pass\n",
         "client/test_servers.py::test_two_logins_at_once_are_both_kept",
     ),
+    guard(
+        "the key of a home goes to whomever the environment names",
+        "client/address.py",
+        ' if _may_have_the_key_of(home, url) else "")',
+        ")",
+        "client/test_servers.py::test_the_key_of_a_home_goes_to_no_server_elsewhere[https://dayfly.example-]",
+    ),
 )

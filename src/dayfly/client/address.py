@@ -11,6 +11,7 @@ from dayfly.client.home import Home
 
 ORGANISATION = "local"
 START = "start one with: dayfly up"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -55,11 +56,19 @@ def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -
         known = servers.get(home, server)
         return Address(known.url, known.key, known.org, server, known.ca)
     said = {} if of_home else os.environ
-    url = said.get("DAYFLY_URL") or home.read(home.url)
+    url = (said.get("DAYFLY_URL") or home.read(home.url)).rstrip("/")
     if not url:
         return None
-    key = said.get("DAYFLY_API_KEY") or home.read(home.key)
-    return Address(url.rstrip("/"), key, said.get("DAYFLY_ORG") or ORGANISATION)
+    key = said.get("DAYFLY_API_KEY") or (home.read(home.key) if _may_have_the_key_of(home, url) else "")
+    return Address(url, key, said.get("DAYFLY_ORG") or ORGANISATION)
+
+
+def _may_have_the_key_of(home: Home, url: str) -> bool:
+    """Whether it is a server of this machine, or the home's own: to others that key is none, and they could use it."""
+    try:
+        return urlsplit(url).hostname in _LOOPBACK or url == home.read(home.url).rstrip("/")
+    except ValueError:  # no address, as is said where it is connected to
+        return False
 
 
 def place(address: Address) -> Place:
