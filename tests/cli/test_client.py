@@ -149,6 +149,14 @@ def test_names_that_no_sandbox_can_have_are_refused_before_asking(cli: Cli, fake
     assert fake.asked == []
 
 
+def test_an_argument_that_is_no_text_is_the_server_s_to_refuse(cli: Cli, fake: Fake):
+    """As a shell gives a file's name that is not in UTF-8."""
+    fake.say("GET", "sandboxes", {"error": "so it is"}, status=400)
+    fake.say("DELETE", "keys/%3F", {"error": "so it is"}, status=404)
+    refused(cli("sandbox", "list", "-l", "a=\udcff"), 2, "so it is")
+    refused(cli("key", "delete", "\udcff"), 3, "so it is")
+
+
 def test_the_status_of_a_server_elsewhere_does_not_name_the_process_of_the_homes_own(cli: Cli, fake: Fake):
     fake.say("GET", "sandboxes", [])
     url = (cli.home / "url").read_text().strip()

@@ -200,10 +200,11 @@ def test_many_threads_share_a_client(server):
 
 
 def test_names_cannot_lead_out_of_their_place(dayfly, server):
-    for name in ("../clusters", "..", "sb1/outputs", "sb1?x=1", "sb1#x", "a b", "\u732b", "%2e%2e"):
+    for name in ("../clusters", "..", "sb1/outputs", "sb1?x=1", "sb1#x", "a b", "\u732b", "\udcff", "%2e%2e"):
         with pytest.raises((NotFoundError, RefusedError)) as refused:
             dayfly.sandboxes.get(name)
         assert refused.value.status in (400, 404), name
+    assert dayfly.sandboxes.list(label="a=\udcff") == ()
     assert server.get("sandboxes") == []
 
 

@@ -124,7 +124,7 @@ class Client:
             CliError: nobody answered, or not a Dayfly.
         """
         given = {name: value for name, value in query.items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
+        target = f"{path}?{urlencode(given, errors='replace')}" if given else path
         headers = {
             "Authorization": f"Bearer {self.address.key}".strip(),
             "Accept": "application/json",
@@ -143,7 +143,8 @@ class Client:
 
     def _below(self, path: tuple[str, ...]) -> str:
         parts = [self.address.org, *path]
-        return "/".join(["/api/v2/orgs", *(quote(part, safe="@") for part in parts)])
+        # What is no text in an argument is in nothing that the server has, either: it says so.
+        return "/".join(["/api/v2/orgs", *(quote(part, safe="@", errors="replace") for part in parts)])
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:
         try:

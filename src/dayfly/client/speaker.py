@@ -54,8 +54,9 @@ class Speaker:
         self._connect()  # an address that is none is said at once
 
     def below(self, *path: str) -> str:
-        """The address of something in the organisation."""
-        return "/".join(["/api/v2/orgs", *(quote(part, safe="@") for part in (self.address.org, *path))])
+        """The address of something in the organisation. Half a character has no name there, as the server says."""
+        parts = (quote(part, safe="@", errors="replace") for part in (self.address.org, *path))
+        return "/".join(["/api/v2/orgs", *parts])
 
     async def get(self, form: type[T], *path: str, **query: object) -> T:
         """Read something below the organisation."""
@@ -90,7 +91,7 @@ class Speaker:
             UnreachableError: nobody answered.
         """
         given = {name: _word(value) for name, value in (query or {}).items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
+        target = f"{path}?{urlencode(given, errors='replace')}" if given else path
         data = None if body is None else Unshown(json.dumps(body).encode())
         safe = method in _SAFE if idempotent is None else idempotent
         response = await self._patiently(method, target, data, safe=safe, longer=longer, patience=patience)
