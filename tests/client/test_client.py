@@ -133,6 +133,12 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
     [piece] = dayfly.sandboxes.logs("sb1", since=began + dt.timedelta(seconds=1), follow=True)
     assert (piece.offset, piece.data) == (4, b"two\n")
     assert list(dayfly.sandboxes.logs("sb1", since=dt.timedelta(minutes=10))) == []
+    for all_of_it in (dt.timedelta.max, dt.timedelta(days=40_000)):
+        assert [each.data for each in dayfly.sandboxes.logs("sb1", since=all_of_it)] == [b"one\ntwo\n"]
+    with pytest.raises(InvalidError, match="`since` is in no year from 1 to 9999"):
+        list(dayfly.sandboxes.logs("sb1", since=dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))))
+    with pytest.raises(InvalidError, match="`until` is in no year from 1 to 9999"):
+        dayfly.sandboxes.extend("sb1", until=dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-1))))
     with pytest.raises(InvalidError, match="`since` has no time zone"):
         list(dayfly.sandboxes.logs("sb1", since=dt.datetime(2026, 1, 1)))  # noqa: DTZ001 # that is what is wrong with it
 

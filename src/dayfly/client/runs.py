@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Sandbox | RouteGroup)
 
 _POLL_S = 0.3
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MOVING = ("running", "retrying", "unknown")
 _CREATING = ("preStart", "start", "postStart")
 _CLEANING = ("preStop", "postStop")
@@ -193,10 +194,9 @@ class AsyncRuns(Generic[T]):
         Raises:
             ConflictError: it has no time to live.
         """
-        _check_zone("until", until)
         body: dict[str, Any] = {"seconds": seconds} if seconds else {}
         if until is not None:
-            body = {"until": until.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")}
+            body = {"until": _written("until", until, "seconds")}
         extended: T = await self._done("POST", name, "extend", body=body, form=self.form)
         return extended
 
@@ -329,19 +329,29 @@ class _Piece(msgspec.Struct):
     times: tuple[LogTime, ...] = ()
 
 
-def _check_zone(name: str, moment: dt.datetime | None) -> None:
-    if moment is not None and moment.tzinfo is None:
+def _written(name: str, moment: dt.datetime, precision: str) -> str:
+    """A moment as the server takes it.
+
+    Raises:
+        InvalidError: it has no zone, or no calendar has it.
+    """
+    if moment.tzinfo is None:
         example = "datetime.now(UTC) + timedelta(hours=2)"
         raise InvalidError([SpecError(f"`{name}` has no time zone; write e.g. {example}")])
+    try:
+        return moment.astimezone(dt.UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+    except OverflowError:
+        raise InvalidError([SpecError(f"`{name}` is in no year from 1 to 9999")]) from None
 
 
 def _moment(since: dt.datetime | dt.timedelta | None) -> str | None:
-    """As the server takes it."""
-    if since is None:
-        return None
-    then = dt.datetime.now(dt.UTC) - since if isinstance(since, dt.timedelta) else since
-    _check_zone("since", then)
-    return then.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """As the server takes it; None for all, also for what is longer ago than its clock goes back."""
+    if isinstance(since, dt.timedelta):
+        now = dt.datetime.now(dt.UTC)
+        if since >= now - _EPOCH:
+            return None
+        since = now - max(since, dt.timedelta())  # nothing has been printed later than now
+    return None if since is None else _written("since", since, "milliseconds")
 
 
 def _is_of(unit: str, chosen: str) -> bool:
