@@ -55,6 +55,7 @@ def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
         ("http://box.example:8000/", "homes"),
         ("", "homes"),
     ],
+    ids=["elsewhere", "like loopback", "no address", "loopback", "loopback by IPv6", "the home's own", "none"],
 )
 def test_the_key_of_a_home_goes_to_no_server_elsewhere(tmp_path, monkeypatch, url, key):
     """Whom the environment names alone is no server of the home, unless the home says so itself."""
