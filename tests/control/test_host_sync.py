@@ -13,7 +13,7 @@ from control.client import KEY, ORG, parsed
 from control.databases import sql
 from control.fake_host import uid_of
 from control.lossy import call
-from dayfly.control import auth, host_sync, records, shelves
+from dayfly.control import auth, confirmed, host_sync, records, shelves
 from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
@@ -192,6 +192,27 @@ async def test_what_another_server_has_archived_is_remembered_no_more(host, blan
         monkeypatch.setattr(sync, "_owed", just_come)
         await sync.sweep()
         assert known() == [set(come), set(come), set(come), set()]
+    finally:
+        store.close()
+
+
+async def test_what_another_server_has_told_the_host_is_no_trouble_any_more(host, blank, tmp_path, monkeypatch):
+    """As where that one had heard of its cluster sooner: here it would never be ready."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
+        sync = app.state.sync
+        host.down = True
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        (uid,) = sync._troubles
+        host.down = False
+        record = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
+        session, place = await sync.link(record).meet()
+        theirs = {uid: confirmed.Confirmation(session, 1, confirmed.form(record.revision, place, {}))}
+        monkeypatch.setattr(confirmed, "known", lambda *_: theirs)
+        sync.told.clear()
+        await sync.sweep()
+        assert (sync.trouble(uid), sync.told.is_set(), host.offers) == ("", True, {})
     finally:
         store.close()
 

@@ -288,6 +288,13 @@ CONTROL: tuple[Guard, ...] = (
         "control/test_host_sync.py::test_what_a_host_tells_of_runs_that_are_nobodys_is_not_kept",
     ),
     guard(
+        "what was in the way is told though another server has told the host",
+        "control/host_sync.py",
+        "            self._no_trouble(entry.uid)\n            self.told.set()",
+        "            pass",
+        "control/test_host_sync.py::test_what_another_server_has_told_the_host_is_no_trouble_any_more",
+    ),
+    guard(
         "what another server has archived is remembered for ever",
         "control/host_sync.py",
         "self._forget(uid)  # another",

@@ -228,14 +228,20 @@ class HostSync:
                 _Owed(entry, self._links.of(entry.org, entry.cluster), told.get(entry.uid, NOTHING))
                 for entry in roll[start : start + AT_A_TIME]
             ]
-            found += [each for each in part if not self._is_settled(each)]
+            found += [each for each in part if not self._settles(each)]
             await asyncio.sleep(0)
         return found
 
-    def _is_settled(self, owed: _Owed) -> bool:
+    def _settles(self, owed: _Owed) -> bool:
+        """Whether nothing is owed. What was in the way is over then: another server may have told the host."""
         entry, link, told = owed
         over = link is not None and link.picture.has_ended(entry.uid)
-        return not over and self._is_confirmed(entry, link, told)
+        if over or not self._is_confirmed(entry, link, told):
+            return False
+        if self.trouble(entry.uid):
+            self._no_trouble(entry.uid)
+            self.told.set()
+        return True
 
     async def _pay(self, owed: list[_Owed]) -> None:
         """What is owed, several at once: a host that is far away answers each of them late.
@@ -277,7 +283,7 @@ class HostSync:
                 # Before a host has said who it is nobody knows what it has confirmed.
                 with contextlib.suppress(HostUnavailableError):
                     await self._meet(entry.org, link)
-            if self._is_settled(owed):
+            if self._settles(owed):
                 return
             record, told = await self._find(entry)
             if record is None:
