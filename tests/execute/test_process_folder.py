@@ -132,6 +132,12 @@ def test_a_step_whose_first_process_is_gone_does_not(folder, child, said):
     assert not begun(folder, **{"first": child.pid, "began": ticks(child.pid)} | said).locked()
 
 
+@pytest.mark.parametrize("first", ["self", "0/../self", "-1", "\0"])
+def test_a_first_process_is_named_by_its_number_alone(folder, first):
+    """A step can write what it likes where the marker lies."""
+    assert not begun(folder, first=first, began=ticks("self")).locked()
+
+
 def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         began = ticks(process.pid)

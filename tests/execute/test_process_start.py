@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 
 import pytest
 
@@ -132,6 +133,15 @@ def test_a_container_that_was_never_there_is_as_good_as_gone_and_nobody_is_told(
     (tmp_path / "docker").write_text("#!/bin/sh\necho done; echo no such container >&2; exit 1\n")
     containers.clear(folder)
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_engine_that_does_not_end_is_not_waited_for_for_ever(tmp_path, folder, monkeypatch):
+    def waits(command, *, timeout, **_more):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", waits)
+    with pytest.raises(TimeoutError, match=r"docker does not remove the container dayfly-run\.db\.make\.2"):
+        engine(tmp_path, "docker").clear(folder)
 
 
 def test_what_sends_webhooks_ends_with_it(tmp_path, monkeypatch):

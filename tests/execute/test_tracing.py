@@ -27,6 +27,7 @@ from ports import free_port
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 ROOT = Path(tracing.__file__).parents[2]
 READY = report(ready=True, reason=Reason.READY)
+CLOSED = Request(at=1500, reason="Deleted")
 FAILED = report(reason=Reason.RESOURCE_FAILED)
 
 
@@ -91,7 +92,7 @@ def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
     for _ in range(3):
         told.tracer.look(RUN, READY, lambda: HISTORY)
     assert not told.tracer.expects(RUN.uid)
-    told.tracer.look(RUN, report(closed=Request(at=1500, reason="Deleted")))
+    told.tracer.look(RUN, report(closed=CLOSED))
     told.tracer.ended(ended())
     told.tracer.look(ended(), report(phase=Phase.CLEANED))
     assert told.names() == [("create sandbox", "ready"), ("delete sandbox", "cleaned")]
@@ -111,6 +112,27 @@ def test_one_that_is_ended_before_it_was_ready_is_told_all_the_same():
     told = Told()
     told.tracer.ended(ended())
     assert told.names() == [("create sandbox", "closed"), ("delete sandbox", "cleaned")]
+
+
+def test_one_that_was_ready_does_not_fail_to_be_made_any_more():
+    told = Told()
+    told.tracer.look(RUN, READY)
+    told.tracer.look(RUN, FAILED)
+    assert told.names() == [("create sandbox", "ready")]
+
+
+def test_one_that_is_closed_is_told_at_once_unless_its_creation_was_told_before():
+    closed, run = report(closed=CLOSED), msgspec.structs.replace(RUN, closed=CLOSED)
+    before = Told()
+    before.tracer.look(RUN, FAILED)
+    before.tracer.look(run, closed)
+    assert before.names() == [("create sandbox", "failed")], "it has failed, and its end is a trace of its own"
+    soon = Told(now=RUN.born_at + tracing.BEFORE_MS)
+    soon.tracer.look(run, closed)
+    assert soon.names() == [("create sandbox", "closed")]
+    late = Told(now=RUN.born_at + tracing.BEFORE_MS + 1)
+    late.tracer.look(run, closed)
+    assert late.names() == [], "it may have been ready for long"
 
 
 def test_what_settled_long_before_this_process_was_told_then():
@@ -221,6 +243,7 @@ def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
 
 
 def test_a_collector_that_answers_no_costs_nobody_anything(monkeypatch, caplog):
+    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)  # as a process begins
     with collecting() as collector, caplog.at_level(logging.WARNING):
         collector.status = 400
         monkeypatch.setenv(AT, collector.url)
@@ -230,6 +253,6 @@ def test_a_collector_that_answers_no_costs_nobody_anything(monkeypatch, caplog):
             tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
         tracer.close()
         assert len(collector.requests) == 3
-    assert [each.getMessage() for each in caplog.records if "opentelemetry" not in each.name] == [
+    assert [each.getMessage() for each in caplog.records] == [
         "the collector takes no traces: they are dropped until it does; see OTEL_EXPORTER_OTLP_*"
     ]

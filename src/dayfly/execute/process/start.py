@@ -12,6 +12,8 @@ from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
 _RUNNER = "/dayfly/runner"
+# How long an engine has for removing a container.
+REMOVE_S = 60.0
 _SPECIAL = {*',"\r\n'}
 _OURS = ("DAYFLY_", "SIGNADOT_")
 
@@ -164,7 +166,7 @@ class Containers:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, text=True, check=False
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=REMOVE_S, text=True, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"{self.name} does not remove the container {_name(folder)}") from error
