@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rig.alone import NAME, OWN, UNIT, Alone
+from rig.alone import NAME, OWN, SERVICES, UNIT, Alone
 from rig.gateways import KINDS
 from rig.kubelet import EPOCH_MS
 
@@ -227,6 +227,16 @@ class TestStanding:
 
         played(story, **how)
 
+    def test_a_service_without_ports_answers_at_none(self):
+        """As Kubernetes has it of one that only names pods."""
+
+        async def story(bench: Bench):
+            bench.ask("POST", SERVICES, {"metadata": {"name": "bare"}, "spec": {"clusterIP": "None"}})
+            bench.hears()
+            assert (await bench.stands())[1] == "there is no Service bare.shop.svc with port 80"
+
+        played(story, host="bare.shop.svc")
+
     def test_of_another_namespace_nothing_is_told_unless_it_lets_it(self):
         async def story(bench: Bench):
             bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
@@ -373,12 +383,18 @@ class TestKeeping:
 class TestLeading:
     @pytest.mark.parametrize(
         ("labels", "port", "to"),
-        [({"app": "web"}, 80, OWN), ({"app": "other"}, 80, "web"), (None, 80, "web"), ({"app": "web"}, 81, "web")],
+        [
+            *(({"app": "web"}, 80, OWN), ({"app": "other"}, 80, "web"), (None, 80, "web")),
+            *(({"app": "web"}, 81, "web"), ({"app": "web"}, None, "web")),
+        ],
     )
     def test_it_leads_to_the_fork_of_what_it_names(self, labels, port, to):
         async def story(bench: Bench):
             assert NAME in bench.plan.kept
-            bench.service(port=port)
+            if port is None:
+                bench.ask("POST", SERVICES, {"metadata": bench.meta(OWN), "spec": {"clusterIP": "None"}})
+            else:
+                bench.service(port=port)
             bench.labels = labels
             bench.hears()
             await bench.kept()

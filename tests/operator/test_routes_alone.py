@@ -307,6 +307,24 @@ class TestBeginning:
 
         played(story)
 
+    @pytest.mark.parametrize("how", ["over", "not served"])
+    def test_where_there_is_none_to_keep_nobody_waits_for_a_list_and_nothing_is_written(self, how):
+        async def story(bench: Bench):
+            asked: list[str] = []
+
+            async def seen():
+                asked.append("the routes")
+
+            bench.caches.gateway.seen = seen
+            if how == "over":
+                bench.claim(State.DONE)
+            else:
+                bench.caches.gateway._followed.clear()
+            assert await bench.kept() == []
+            assert (asked, bench.changes) == ([], [])
+
+        played(story)
+
 
 class TestLeaving:
     def test_rules_are_looked_for_where_it_has_or_had_routes(self):

@@ -228,10 +228,9 @@ class RouteReconciler:
         ledger = run.ledger
         wished = _wished(plan) if ledger.closed is None else {}
         alive = [step for name, step in wished.items() if ledger.unit(name).state in ALIVE]
-        leaving = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and name not in wished]
-        leaving = [name for name in leaving if ledger.unit(name).state in ALIVE]
-        stays = {fork_of(run, _baseline(name)).name for name in (*(step.id for step in alive), *leaving)}
-        await self._tidy(run, stays)
+        led = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and ledger.unit(name).state in ALIVE]
+        # Also what nobody wishes for any more: it goes when that is ended.
+        await self._tidy(run, {fork_of(run, _baseline(name)).name for name in led})
         if not alive or not self._cluster.routed:
             return
         await self._cluster.gateway.seen()
