@@ -23,6 +23,7 @@ EQUIVALENT: dict[str, str] = {
     "in attempts) -> (not Path(home).is_dir() and (not any((locked(f'{each}/lock') for each in attempts))))": (
         "an empty path is the folder in which the server stands, which is one even if it was removed"
     ),
+    "execute/tracing.py Tracer.look: 0 -> 1": "in unix milliseconds: a run is born later than that, and its birth is news",
     "execute/turn.py turn: 0 -> 1": "the first round, which there always is, sets it",
     "execute/webhook/guard.py _problem: not address.is_global or any(address in network for network in _NOWHERE) -> "
     "(any((address in network for network in _NOWHERE)))": (
@@ -186,6 +187,9 @@ EQUIVALENT: dict[str, str] = {
     "operator/agent/dial.py Dial.__init__: 0 -> 1 (1)": "each session begins with it anew",
     "operator/agent/dial.py Dial.__init__: 1 -> 2": "each session begins with it anew",
     "operator/agent/dial.py Dial._speak: break -> continue": "with each that is looked at the size grows: none has room then",
+    "operator/cluster/woven.py WovenRules.of: [each for each in found if each is not None] -> [each for each in found]": (
+        "what goes from the cache is heard of at once: type checkers ask for it"
+    ),
     "operator/routes/addresses.py Addresses._is_ours: seen.metadata.labels or {} -> (seen.metadata.labels)": (
         "they were asked for by a label"
     ),

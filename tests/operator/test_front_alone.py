@@ -81,15 +81,16 @@ class TestRevising:
         assert [unit.fork.baseline.name for unit in after.spec.forks] == ["web"]
         assert bench.front.heeded(bench.caches.sandboxes.get("box", "shop")) == Heeded(2)
 
+    @pytest.mark.parametrize("anew", [False, True])
     @pytest.mark.parametrize("fork", [FORK, {"forkOf": {"kind": "Deployment"}}], ids=["taken up", "refused"])
-    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self, fork):
+    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self, fork, anew):
         async def story():
             bench = Front()
-            bench.wishes({"forks": [fork]}, generation=2, finalizers=[TARGET_FINALIZER])
+            seen = bench.wishes({"forks": [fork]}, generation=2, finalizers=[TARGET_FINALIZER])
             bench.runs()
 
             async def looked():
-                bench.caches.sandboxes.drop(BOX)
+                bench.goes(seen, anew=anew)
 
             bench.caches.looked = looked
             await bench.look()
@@ -294,14 +295,15 @@ class TestBirth:
         assert (bench.marked, bench.doubts) == (["box"], [])
         assert bench.looked == [bench.run_name]
 
-    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self):
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_of_one_that_goes_meanwhile_nothing_is_remembered(self, anew):
         async def story():
             bench = Front()
-            bench.wishes({})
+            seen = bench.wishes({})
 
             def goes(call):
                 if (call.request.method, call.request.path) == ("POST", f"{API}/runs"):
-                    bench.caches.sandboxes.drop(BOX)
+                    bench.goes(seen, anew=anew)
 
             bench.server.faults = goes
             await bench.look()

@@ -198,6 +198,22 @@ class TestLost:
 
         played(story, machine=(OURS,))
 
+    @pytest.mark.parametrize("how", ["let go", "gone"])
+    def test_it_is_told_until_it_is_held_no_more(self, how):
+        async def story(bench: Alone):
+            bench.seen()
+            await bench.look()
+            await bench.pair()
+            bench.machine_is(labels={"a": "b"})
+            assert bench.wing.frozen == 1
+            if how == "let go":
+                bench.machine_is(finalizers=["x/y"])
+            else:
+                bench.watched.adapter.cache.drop(M)
+            assert bench.wing.frozen == 0
+
+        played(story, machine=(OURS,))
+
     @pytest.mark.parametrize("how", ["abandoned", "no hook"])
     def test_it_is_let_go_if_somebody_says_so_or_nobody_can(self, how):
         async def story(bench: Alone):

@@ -147,6 +147,45 @@ class TestTurn:
             ("settle", None),
         ]
 
+    @pytest.mark.parametrize(
+        ("made", "offered", "known", "why", "said"),
+        [
+            (None, True, True, "no route", ["no route"]),
+            (Decision(), True, True, "no route", []),
+            (None, False, True, "no route", []),
+            (None, True, False, "no route", []),
+            (None, True, True, None, []),
+        ],
+        ids=["waits", "goes on", "of its own", "has gone", "connected"],
+    )
+    async def test_that_it_waits_for_its_control_plane_is_said_where_it_does(
+        self, bench, made, offered, known, why, said
+    ):
+        heard: list[object] = []
+
+        async def waiting(_seen: object, why: object) -> None:
+            heard.append(why)
+
+        bench.made = made
+        bench.operator._agent = SimpleNamespace(why_waiting=lambda _seen: why)
+        bench.found = SimpleNamespace(ledger=RUN.ledger, spec=SimpleNamespace(offered="of it" if offered else None))
+        boxes = {("box", "shop"): "box"} if known else {}
+        bench.operator.cluster.sandboxes = SimpleNamespace(get=lambda *key: boxes.get(key))
+        bench.operator._sandbox_status = SimpleNamespace(waiting=waiting)
+        await bench.turn()
+        assert (heard, bench.results) == (said, ["done"])
+
+    @pytest.mark.parametrize("agent", [False, True])
+    async def test_nor_where_nobody_orders_it_or_it_is_not_there(self, bench, agent):
+        bench.made = bench.scene = bench.found = None
+        if agent:
+            bench.operator._agent = SimpleNamespace()
+        else:
+            bench.found = SimpleNamespace(ledger=RUN.ledger, spec=SimpleNamespace(offered="when there was an agent"))
+            bench.operator.cluster.sandboxes = SimpleNamespace(get=lambda *_: "box")
+        await bench.turn()
+        assert bench.results == ["done"]
+
     async def test_what_follows_from_its_own_moves_is_said_and_looked_at(self, bench):
         """The watch brings no news of our own commits."""
         bench.made = Decision(moves=(CLAIM,), effects=(LAUNCH,))
@@ -173,6 +212,14 @@ class TestTurn:
         bench.made = Decision(waits=(Wait(unit="", reason="r", message="m", until=9_000),))
         bench.after = {"resources": 1.0, "tell": 2.0, "logs": 3.0}
         assert [each[1] for each in await bench.turn() if each[0] == "again"] == [9.0, 1.0, 2.0, 3.0]
+
+    async def test_a_run_in_which_a_unit_is_waited_for_does_not_rest(self, bench):
+        bench.made = Decision(waits=(Wait(unit="db/make", reason="r", message="m"),))
+        assert "rest" not in await bench.turn()
+
+    async def test_moves_of_a_run_that_has_gone_since_have_nothing_that_follows(self, bench):
+        bench.made, bench.scene = Decision(moves=(CLAIM,)), None
+        assert await bench.turn() == ["keep", "forget", ("settle", bench.made)]
 
     async def test_a_target_that_is_told_of_no_resources_is_told_how_it_stands(self, bench):
         bench.copies = False

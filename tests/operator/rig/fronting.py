@@ -61,6 +61,13 @@ class Front(Bench):
         self.looked.clear()
         return found
 
+    def goes(self, seen: SandboxObject, *, anew: bool) -> None:
+        """It is not there any more, or another one of its name is."""
+        self.caches.sandboxes.drop(BOX)
+        if anew:
+            meta = msgspec.structs.replace(seen.metadata, uid="another")
+            self.caches.sandboxes.put(msgspec.structs.replace(seen, metadata=meta))
+
     def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
         """Its run, which the cache has; what replaces it is noted."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
