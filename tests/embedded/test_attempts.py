@@ -13,6 +13,7 @@ import pytest
 from dayfly.embedded import sweeping
 from dayfly.embedded.attempts import Key
 from dayfly.execute import receipt
+from dayfly.execute.process.resident import UnansweredError
 from dayfly.plan.world import NeverRan, Running, Stalled
 from embedded.alone import KEPT, KEY, UNIT, bench, sleeper, told, watched
 from embedded.machine import until
@@ -61,11 +62,14 @@ async def test_a_fork_waits_for_no_container(bench, slow):
 
 async def test_what_is_closed_watches_nothing_any_more(told):
     process = await sleeper()
-    told.folder.tell(observe=Running(since=5), watch=os.pidfd_open(process.pid))
+    descriptor = os.pidfd_open(process.pid)
+    told.folder.tell(observe=Running(since=5), watch=descriptor)
     told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **KEPT))
-    for _ in range(2):
-        told.attempts.close()
-        assert told.attempts.running_forks() == []
+    told.attempts.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    told.attempts.close()
+    assert told.attempts.running_forks() == []
     assert process.returncode is None, "it goes on"
     process.kill()
     await process.wait()
@@ -252,4 +256,17 @@ async def test_one_whose_folder_does_not_go_is_looked_at_and_not_started(bench, 
     bench.attempts._sweeper._sweeping.add(KEY)
     assert await bench.attempts.let_go(KEY, UNIT, bench.record)
     assert bench.starter.started == []
+    assert isinstance(bench.fact(), Stalled)
+
+
+async def test_one_whose_runner_was_held_and_does_not_answer_is_looked_at_and_not_started(bench, monkeypatch):
+    """Nobody told it to go, and its order lies there: who started another beside it would find that."""
+
+    async def unanswered(_key):
+        raise UnansweredError
+
+    monkeypatch.setattr(bench.attempts._holding, "has", lambda _key: True)
+    monkeypatch.setattr(bench.attempts._holding, "let_go", unanswered)
+    assert await bench.attempts.let_go(KEY, UNIT, bench.record)
+    assert (bench.starter.started, bench.news) == ([], [KEY.run])
     assert isinstance(bench.fact(), Stalled)
