@@ -144,6 +144,21 @@ def test_what_settled_long_before_this_process_was_told_then():
     assert soon.names() == [("create sandbox", "ready")], "whoever was killed may not have told it"
 
 
+@pytest.mark.parametrize(
+    ("since", "told"),
+    [
+        (RUN.born_at, [("create sandbox", "closed"), ("delete sandbox", "cleaned")]),
+        (RUN.born_at + 1, [("delete sandbox", "cleaned")]),
+        (2000, [("delete sandbox", "cleaned")]),
+        (2001, []),
+    ],
+)
+def test_of_one_that_has_ended_what_was_before_this_process_was_told_then(since, told):
+    late = Told(now=since + tracing.BEFORE_MS)
+    late.tracer.ended(ended(at=2000))
+    assert late.names() == told
+
+
 def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkeypatch):
     monkeypatch.setattr(tracing, "MOST_WAITING", 2)
     monkeypatch.setattr(tracing, "CLOSE_S", 0.01)

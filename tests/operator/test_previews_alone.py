@@ -12,6 +12,7 @@ from rig.alone import NAME, OWN, SERVICES, UNIT, Alone
 from rig.gateways import KINDS
 from rig.kubelet import EPOCH_MS
 
+from dayfly.execute.fork.read import Service
 from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
@@ -21,9 +22,11 @@ from dayfly.kube.objects import Key
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes import previews
 from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
+from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, Waiting
+from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Kind, Preview, Unit
 from dayfly.spec.run import Request
 from kube.fake import Fault, Harm, Refusal, run
@@ -401,6 +404,25 @@ class TestLeading:
             assert bench.leads_to() == to
 
         played(story, forked=True)
+
+    @pytest.mark.parametrize(("within", "to"), [("shop", OWN), ("away", "web")])
+    def test_where_it_has_no_fork_itself_its_key_says_where_requests_go(self, within, to):
+        """As a route group's does."""
+
+        async def story(bench: Bench):
+            of = lifecycle.Baseline(kind="Deployment", namespace=within, name="web")
+            bench.previews._keys = SimpleNamespace(of=lambda key, _within: [(bench.run, of)] if key == "k" else [])
+            bench.service()
+            bench.hears()
+            if within != "shop":
+                meta = {"name": fork_of(bench.run, of).name, "namespace": within, "uid": "away"}
+                bench.caches.services.put(
+                    msgspec.convert({"metadata": meta, "spec": {"ports": [{"port": 80}]}}, Service)
+                )
+            await bench.kept()
+            assert bench.leads_to() == to
+
+        played(story)
 
     @pytest.mark.parametrize(("to", "goes"), [(OWN, True), ("web-2", False), ("nothing", False)])
     def test_one_that_may_not_be_led_elsewhere_goes_if_it_leads_to_a_fork(self, to, goes):
