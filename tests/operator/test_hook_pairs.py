@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rig.hooking import HOOK, MACHINES, OURS
 from rig.hooking import HOOKS as PATH
-from rig.pairing import BOTH, KIND, MERGE, Alone, M, played
+from rig.pairing import BOTH, KIND, MERGE, Alone, M, of_the_two, played
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Pair
@@ -71,6 +71,7 @@ class TestPairs:
         [
             *("unwatched", "unknown", "no hook", "deleted", "hook deleted"),
             *("another", "unselected", "gone", "hook gone", "hook of another kind"),
+            *("leaving", "hook leaving", "hook let go"),
         ],
     )
     def test_nothing_is_begun_where_one_of_them_is_not(self, how):
@@ -88,6 +89,10 @@ class TestPairs:
             if how == "hook deleted":
                 bench.ask("DELETE", f"{PATH}/{HOOK}")
                 bench.hears()
+            if how in ("leaving", "hook leaving"):  # as no cache knows yet
+                bench.ask("DELETE", f"{MACHINES}/m" if how == "leaving" else f"{PATH}/{HOOK}")
+            if how == "hook let go":
+                bench.ask("PATCH", f"{PATH}/{HOOK}", {"metadata": {"finalizers": None}}, MERGE)
             if how in ("another", "gone"):
                 bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"finalizers": None}}, MERGE)
                 bench.ask("DELETE", f"{MACHINES}/m")
@@ -248,6 +253,21 @@ class TestLost:
             bench.seen()
             await bench.pair()
             assert bench.taken("pairs") == [(BOTH, pairs.AGAIN_S)]
+            assert bench.wing.frozen == 0
+
+        played(story, machine=(OURS,))
+
+    def test_a_run_that_is_restored_while_it_is_looked_for_has_lost_nothing(self):
+        async def story(bench: Alone):
+            bench.seen()
+
+            def restored(call: Any) -> None:
+                if (call.request.method, call.request.path) == ("GET", f"{PATH}/{HOOK}"):
+                    bench.caches.runs.put(of_the_two(bench))
+
+            bench.server.faults = restored
+            await bench.pair()
+            assert bench.caches.ledger.get(bench.name) is not None
             assert bench.wing.frozen == 0
 
         played(story, machine=(OURS,))
