@@ -9,7 +9,13 @@ from rig.fronting import BOX, Front
 from rig.scenes import CHAIN, wish
 
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
+from dayfly.operator.cluster.objects import (
+    DOCUMENT_FINALIZER,
+    RUN_FINALIZER,
+    SERVED_LABEL,
+    TARGET_FINALIZER,
+    SandboxObject,
+)
 from dayfly.operator.status.sandbox_status import Heeded
 from dayfly.plan.reasons import Reason
 from dayfly.spec import lifecycle
@@ -159,6 +165,15 @@ class TestRefusing:
     )
     def test_what_was_taken_up_once_is_not_refused_by_a_later_compiler(self, status, said):
         assert bool(run(self.refused(status=status)).front._refused) is said
+
+    def test_what_else_stands_in_its_way_by_then_is_said_as_well(self):
+        async def story():
+            bench = await self.refused()
+            bench.publishes("nosuch", {"runner": {"image": "busybox:1"}, "create": [{"name": "a"}]})
+            await bench.look()
+            return bench.front._refused[bench.uid].refusal.reason, bench.looked == [bench.run_name]
+
+        assert run(story()) == (Reason.REFUSED, True)
 
     def test_of_a_run_that_ends_nothing_is_refused(self):
         assert run(self.refused(closed=True)).front._refused == {}
@@ -359,6 +374,16 @@ class TestBirth:
 
         assert run(story()) == (None, [], [])
 
+    def test_nor_one_that_comes_from_a_control_plane(self):
+        """It comes with its documents."""
+
+        async def story():
+            bench = Front()
+            bench.wishes({}, labels={SERVED_LABEL: "there"})
+            return await bench.look(), bench.server.objects("runs"), bench.looked
+
+        assert run(story()) == (None, [], [])
+
     def test_nor_one_that_nobody_has(self):
         async def story():
             bench = Front()
@@ -385,9 +410,10 @@ class TestLost:
 
         assert run(story()) == (None, True)
 
-    def test_where_both_have_gone_meanwhile_all_is_over(self):
+    @pytest.mark.parametrize("deleted", [False, True])
+    def test_where_both_have_gone_meanwhile_all_is_over(self, deleted):
         async def story():
-            bench = await self.looked(finalizers=())
+            bench = await self.looked(finalizers=(), deleted=deleted)
             return await bench.look(), bench.looked
 
         assert run(story()) == (None, [])
@@ -398,6 +424,12 @@ class TestLost:
             why = await bench.look()
             assert bench.run_name in str(why)
             bench.change(f"{BOXES}/box", {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody knows"}}})
+
+            def named(call):
+                if call.request.method == "DELETE":
+                    assert bench.uid.encode() in call.request.body, "not whatever has its name by then"
+
+            bench.server.faults = named
             return why.reason, await bench.look(), bench.server.objects("sandboxes")
 
         assert run(story()) == (Reason.LEDGER_LOST, None, [])
