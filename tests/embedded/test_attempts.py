@@ -75,6 +75,20 @@ async def test_what_is_closed_watches_nothing_any_more(told):
     await process.wait()
 
 
+async def test_what_is_closed_leaves_nothing_open_and_nothing_in_waiting(bench, tmp_path):
+    process, spare = await sleeper(), tmp_path / "spare"
+    descriptor = os.pidfd_open(process.pid)
+    bench.attempts._leaving.add(KEY, process.pid, descriptor)
+    spare.mkdir()
+    bench.attempts._sweeper.beginnings._spare.append(str(spare))
+    bench.attempts.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    assert (spare.exists(), bench.attempts._ends._poll.closed) == (False, True)
+    process.kill()
+    await process.wait()
+
+
 class TestAdopting:
     @pytest.mark.parametrize(("record", "ready", "busy"), [({}, True, True), (KEPT, False, False)])
     async def test_one_that_runs_is_watched(self, told, record, ready, busy):
