@@ -135,7 +135,8 @@ def _terraform(_: pytest.FixtureRequest, folder: Path) -> Example:
     kept = folder.parent / "home" / "states"
 
     def left() -> list[str]:
-        return [*_listing(folder)(), *(f"the state of {head.parent.name}" for head in kept.glob("*/*/head"))]
+        states = (head.parent for head in kept.glob("*/*/head"))
+        return [*_listing(folder)(), *(f"the state {each.name} of {each.parent.name}" for each in states)]
 
     return Example("terraform", "terraform-demo", {}, settings, left)
 
