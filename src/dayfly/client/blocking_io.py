@@ -7,6 +7,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from dayfly.client.trust import Trust
+
 if TYPE_CHECKING:
     import ssl
 
@@ -42,27 +44,18 @@ class BlockingIo:
     """The world of a program without an event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
-        self._trusting: dict[str, ssl.SSLContext] = {}
+        self._trust = Trust(tls)
 
     async def connect(self, to: Place, timeout: float) -> BlockingPipe:
         connected = socket.create_connection((to.name, to.port), timeout)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if to.tls:
-                connected = self._context(to.ca).wrap_socket(connected, server_hostname=to.name)
+                connected = self._trust.context(to.ca).wrap_socket(connected, server_hostname=to.name)
         except BaseException:
             connected.close()
             raise
         return BlockingPipe(connected)
-
-    def _context(self, ca: str) -> ssl.SSLContext:
-        """The one that was given, else one for these authorities: a server that moves may have others."""
-        import ssl
-
-        if self._tls is None and ca not in self._trusting:
-            self._trusting[ca] = ssl.create_default_context(cadata=ca or None)
-        return self._tls or self._trusting[ca]
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import TYPE_CHECKING, Any
 
+from dayfly.client.trust import Trust
+
 if TYPE_CHECKING:
+    import ssl
+
     from dayfly.client.address import Place
 
 _PIECE = 65_536
@@ -60,19 +63,12 @@ class LoopIo:
     """The world of a program on an event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
-        self._trusting: dict[str, ssl.SSLContext] = {}
+        self._trust = Trust(tls)
 
     async def connect(self, to: Place, timeout: float) -> LoopPipe:
-        tls = self._context(to.ca) if to.tls else None
+        tls = self._trust.context(to.ca) if to.tls else None
         async with asyncio.timeout(timeout):
             return await _opened(to, tls)
-
-    def _context(self, ca: str) -> ssl.SSLContext:
-        """The one that was given, else one for these authorities: a server that moves may have others."""
-        if self._tls is None and ca not in self._trusting:
-            self._trusting[ca] = ssl.create_default_context(cadata=ca or None)
-        return self._tls or self._trusting[ca]
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
