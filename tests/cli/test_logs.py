@@ -11,9 +11,9 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, refused, until
-from dayfly.cli import logs
+from dayfly.cli import hosts, logs
 from dayfly.cli.exits import CliError
-from dayfly.cli.port import NO_TIMES
+from dayfly.cli.port import NO_TIMES, Piece
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,3 +173,35 @@ def test_an_attempt_whose_log_is_gone_is_not_said_never_to_have_been():
         with pytest.raises(CliError) as caught:
             logs._say_why_nothing(Host(), "box", chosen, report, attempt, NO_TIMES)
         assert str(caught.value) == f"{said}; kept: 7, 8"
+
+
+class Talkers:
+    """A host on which two steps print a line before each answer; they end once there are four of each."""
+
+    flags = ""
+    size = 0
+
+    def report(self, _name):
+        units = [{"id": unit, "state": "succeeded", "event": "preStart"} for unit in ("a", "b")]
+        return {"phase": "open", "reason": "Ready", "units": units}
+
+    def attempts(self, _name, *, follow):
+        self.size += 5
+        info = {"attempt": 1, "size": self.size, "sealed": self.size >= 20, "cut": 0}
+        return [{"unit": unit, **info} for unit in ("a", "b")]
+
+    def read(self, _name, _unit, _attempt, offset, _when):
+        assert offset < self.size, "it was printed since"
+        return Piece(offset, b"line\n")
+
+    def pause(self, _seconds):
+        """Nothing else happens meanwhile."""
+
+
+@pytest.mark.parametrize(("follow", "told"), [(False, ["a", "b"]), (True, ["a"] * 3 + ["b"] * 3 + ["a", "b"])])
+def test_who_prints_faster_than_anybody_reads_keeps_nobody(monkeypatch, capsys, follow: bool, told: list[str]):
+    """What was there is shown and no more; who follows is shown the other step's, too."""
+    monkeypatch.setattr(hosts, "find", lambda *_: Talkers())
+    given = dict.fromkeys(("since", "since_time", "attempt", "context", "namespace"))
+    logs.command.callback("box", "", "", follow=follow, timestamps=False, **given)
+    assert capsys.readouterr().out == "".join(f"{unit} | line\n" for unit in told)

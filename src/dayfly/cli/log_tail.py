@@ -67,10 +67,17 @@ class Tail:
         return self._lines.waits
 
     def pour(self, host: Host, sandbox: str, prefix: str, info: Any) -> None:
-        """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end."""
+        """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end.
+
+        What has come since `info` was told waits for the next call, all but the rest of a piece: a step that prints
+        faster than it is read would keep everybody here, also whoever does not follow it.
+        """
         missing = bool(info["cut"]) and self.offset < abs(info["cut"])
         begin = max(self.offset, info["cut"])
-        while (piece := host.read(sandbox, self.unit, self.attempt, begin, self._when)).data:
+        while begin < info["size"]:
+            piece = host.read(sandbox, self.unit, self.attempt, begin, self._when)
+            if not piece.data:
+                break
             if missing and piece.offset == begin:
                 show.talk(f"{self.unit}: {_cut(info, self.offset)}")
             missing = False
