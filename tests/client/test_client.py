@@ -108,6 +108,22 @@ def test_logs_and_history(dayfly, host):
         dayfly.sandboxes.log("sb1", "mydb/nothing")
 
 
+def test_of_a_log_that_comes_faster_than_it_is_read_what_is_there_is_given(dayfly, host, monkeypatch):
+    dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
+    key = uid_of(host), "mydb/provision", 1
+    host.log_data[key] = (b"x" * 300_000, False)
+    read, asked = host.read_log, []
+
+    def growing(*where, offset, limit):
+        asked.append(offset)
+        assert len(asked) < 9, "it is read for ever"
+        host.log_data[key] = (host.log_data[key][0] + b"x" * 300_000, False)
+        return read(*where, offset=offset, limit=limit)
+
+    monkeypatch.setattr(host, "read_log", growing)
+    assert 600_000 <= len(dayfly.sandboxes.log("sb1", "mydb/provision")) < 900_000
+
+
 def test_a_log_is_followed_to_its_end(dayfly, host):
     dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
     uid = uid_of(host)

@@ -222,10 +222,14 @@ class AsyncRuns(Generic[T]):
         return await self._speaker.ask(Report, "GET", path, query, longer=wait, patience=patience)
 
     async def _log(self, name: str, unit: str, attempt: int | None) -> bytes:
-        data, piece = b"", await self._piece(name, unit, attempt, 0)
-        while piece.data:
-            data += piece.data
+        piece = await self._piece(name, unit, attempt, 0)
+        data = piece.data
+        # It may come faster than it is read, so it is asked once how much there is.
+        there = await self.attempts(name) if data else ()
+        size = max((each.size for each in there if (each.unit, each.attempt) == (unit, piece.attempt)), default=0)
+        while piece.data and len(data) < size:
             piece = await self._piece(name, unit, piece.attempt, len(data))
+            data += piece.data
         return data
 
     async def _piece(self, name: str, unit: str, attempt: int | None, offset: int, **when: str | None) -> LogPiece:
