@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile.references import nearest
-from dayfly.spec import documents, names
+from dayfly.spec import documents, names, semver
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
@@ -65,15 +65,21 @@ def of_sandbox(found: Sequence[Wished]) -> dict[str, Any]:
         files = ", ".join(dict.fromkeys(each.document.file for each in found))
         raise DayflyError(Exit.USAGE, f"{files}: there are {len(sandboxes)} sandboxes", "one is what is taken")
     body = documents.export(sandboxes[0])
-    specs: dict[str, Any] = {}
-    for each in found:
-        if isinstance(each.wish, Plugin):
-            spec = documents.export(each.wish)["spec"]
-            specs |= {each.wish.name: spec, f"{each.wish.name}@{each.wish.version}": spec}
+    plugins = {(each.wish.name, each.wish.version): each.wish for each in found if isinstance(each.wish, Plugin)}
     for resource in body["spec"]["resources"]:
-        if resource.get("plugin") in specs:
-            resource["spec"] = specs[resource.pop("plugin")]
+        if resource.get("plugin") and (plugin := _meant(plugins, resource["plugin"])) is not None:
+            del resource["plugin"]
+            resource["spec"] = documents.export(plugin)["spec"]
     return body
+
+
+def _meant(plugins: Mapping[tuple[str, str], Plugin], reference: str) -> Plugin | None:
+    """The one of these that `name[@version]` means: without a version the highest, as on a server that has them."""
+    name, version = semver.split_reference(reference)
+    if version == semver.LATEST:
+        known = [version for of, version in plugins if of == name]
+        version = max(known, key=semver.order, default=version)
+    return plugins.get((name, version))
 
 
 def given(

@@ -1,0 +1,47 @@
+"""A wish that is made for a while: which of the plugins beside a sandbox it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dayfly.client import files, temporary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSIONS = ("2.0.0", "10.0.0", "10.0.0-rc.1", "9.1.0")
+
+
+def made(folder: Path, reference: str) -> dict:
+    """The only resource of a sandbox that asks for it, beside several versions of one plugin, highest in the middle."""
+    for number, version in enumerate(VERSIONS):
+        step = f'{{name: make, script: "#!/bin/sh\\n# {version}"}}'
+        (folder / f"{number}.yaml").write_text(f"name: db@{version}\nspec: {{create: [{step}]}}\n")
+    resources = f"[{{name: mydb, plugin: {reference}}}]"
+    (folder / "s.yaml").write_text(f"name: box\nspec: {{cluster: local, resources: {resources}}}\n")
+    (resource,) = temporary.of_sandbox(files.load([str(folder)], []))["spec"]["resources"]
+    return resource
+
+
+@pytest.mark.parametrize(
+    ("reference", "meant"),
+    [
+        ("db", "10.0.0"),
+        ("db@latest", "10.0.0"),
+        ("db@2.0.0", "2.0.0"),
+        ("db@v2", "2.0.0"),
+        ("db@10.0.0-rc.1", "10.0.0-rc.1"),
+    ],
+)
+def test_of_several_versions_the_one_that_a_server_would_take_stands_in_place(tmp_path, reference: str, meant: str):
+    """Whichever file comes last."""
+    resource = made(tmp_path, reference)
+    assert resource["spec"]["create"][0]["script"] == f"#!/bin/sh\n# {meant}"
+    assert "plugin" not in resource
+
+
+@pytest.mark.parametrize("reference", ["db@3.0.0", "other", "other@2.0.0"])
+def test_what_is_not_in_the_files_is_asked_of_the_server(tmp_path, reference: str):
+    assert made(tmp_path, reference) == {"name": "mydb", "plugin": reference}
