@@ -209,6 +209,23 @@ class TestRelease:
 
         played(story)
 
+    def test_a_refusal_of_one_is_said_and_keeps_none_of_the_others(self, caplog):
+        async def story(bench: Bench):
+            asked = []
+
+            async def ended(uid):
+                asked.append(uid)
+                if uid.startswith("theirs"):
+                    raise RefusedError(f"Sandbox {uid} is not the control plane's")
+
+            theirs = [f"theirs-{number}" for number in range(AT_ONCE)]
+            await Release(bench.caches).noted([*theirs, "ours"], ended)
+            assert asked == [*theirs, "ours"]
+
+        with caplog.at_level(logging.WARNING):
+            played(story)
+        assert caplog.text.count("is not let go: Sandbox theirs-") == AT_ONCE
+
     def test_what_cannot_be_let_go_now_is_said(self, caplog):
         async def story(bench: Bench):
             await bench.begun()

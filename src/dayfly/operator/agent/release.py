@@ -16,6 +16,7 @@ from dayfly.kube.objects import Key
 from dayfly.operator.agent import objects
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, SERVED_FINALIZER, SandboxObject
+from dayfly.spec.wire import RefusedError
 
 AT_ONCE = 8
 
@@ -58,5 +59,11 @@ class Release:
 
     async def _each(self, left: Iterator[str], ended: Callable[[str], Awaitable[SandboxObject | None]]) -> None:
         for uid in left:
-            if (seen := await ended(uid)) is not None:
+            try:
+                seen = await ended(uid)
+            except RefusedError as fault:
+                # Of this one alone, as where somebody else has a Sandbox of its name: the others are let go.
+                log.warning("sandbox %s is not let go: %s", uid, fault)
+                continue
+            if seen is not None:
                 await self.one(seen)
