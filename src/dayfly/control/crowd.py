@@ -6,35 +6,32 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from dayfly.control import group_records
+from dayfly.control import group_records, records, unreadable
 from dayfly.control.tables import sandboxes
+from dayfly.control.unreadable import UnreadableError
 from dayfly.plan.route_groups import Group, Member, Members
 from dayfly.spec.run import Phase
-from dayfly.spec.sandbox import SandboxSpec, Ttl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.link import Links
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
-
-_decode_spec = msgspec.json.Decoder(SandboxSpec).decode
+    from dayfly.spec.sandbox import Ttl
 
 
 class _Seen(NamedTuple):
-    """A sandbox in the form that it had then."""
+    """A sandbox in the form that it had then; without a member, that form cannot be read."""
 
     updated_at: int
     ttl: Ttl | None
-    member: Member
+    member: Member | None
 
     def has_expired(self, now: int) -> bool:
         """Whether its time is over, whatever its host has said of that."""
-        if self.ttl is None:
+        if self.ttl is None or self.member is None:
             return False
         begin = self.updated_at if self.ttl.offset_from == "updatedAt" else self.member.born_at
         return begin + self.ttl.seconds * 1000 <= now
@@ -49,8 +46,10 @@ class Crowd:
         self._org = org
         self._members = Members()
         self._seen: dict[str, _Seen] = {}
-        self._wants: dict[str, tuple[int, Group]] = {}
+        self._wants: dict[str, tuple[int, Group | None]] = {}
         self._reading = asyncio.Lock()
+        self.is_whole = True
+        """Whether all could be read at the last `refresh`: else a sandbox that a group lacks may be one of its own."""
 
     def of(self, record: GroupRecord) -> dict[str, Member]:
         """The sandboxes of a group by their uids, the one whose forks go first at the head; as of the last `refresh`.
@@ -65,35 +64,50 @@ class Crowd:
         return [each for each in records if any(member.name == sandbox for member in self.of(each).values())]
 
     async def refresh(self) -> list[GroupRecord]:
-        """Take over what the store holds now; all living groups."""
+        """Take over what the store holds now; all living groups that can be read."""
         async with self._reading:
-            groups, rows, specs = await self._store.of(self._org).read(self._read)
-            living = {row.uid for row in rows if not row.stopped}
-            for uid in self._members.sandboxes() - living:
-                self._members.drop(uid)
-            for row in rows:
-                if row.stopped:
-                    continue
-                if row.uid in specs:
-                    self._seen[row.uid] = _seen(row, _decode_spec(specs[row.uid]))
-                self._members.put(row.uid, self._seen[row.uid].member)
-            self._seen = {uid: seen for uid, seen in self._seen.items() if uid in living}
-            for uid in self._members.groups() - {record.uid for record in groups}:
-                self._members.drop_group(uid)
-                self._wants.pop(uid, None)
-            for record in groups:
-                at, wants = self._wants.get(record.uid, (-1, None))
-                if wants is None or at != record.updated_at:
-                    wants = Group(record.spec.cluster, record.spec.matcher)
-                    self._wants[record.uid] = record.updated_at, wants
-                    self._members.put_group(record.uid, wants)
-                    await asyncio.sleep(0)  # of many groups others need not wait for all
+            (groups, whole), rows, specs = await self._store.of(self._org).read(self._read)
+            whole = self._take_sandboxes(rows, specs) and whole
+            self.is_whole = self.is_whole and whole  # others look while the groups are taken over
+            self.is_whole = await self._take_groups(groups) and whole
             return groups
 
-    def _read(self, rows_: Rows) -> tuple[list[GroupRecord], list[Any], dict[str, str]]:
-        groups = group_records.living(rows_)
-        if not groups:
-            return [], [], {}
+    def _take_sandboxes(self, rows: Iterable[Any], specs: Mapping[str, str]) -> bool:
+        """Take over those that live; whether all could be read."""
+        living = {row.uid: row for row in rows if not row.stopped}
+        for uid in self._members.sandboxes() - living.keys():
+            self._members.drop(uid)
+        for uid, row in living.items():
+            if uid in specs:
+                self._seen[uid] = _seen(row, specs[uid])
+            if (member := self._seen[uid].member) is not None:
+                self._members.put(uid, member)
+            else:
+                self._members.drop(uid)
+        self._seen = {uid: seen for uid, seen in self._seen.items() if uid in living}
+        return all(seen.member is not None for seen in self._seen.values())
+
+    async def _take_groups(self, groups: Sequence[GroupRecord]) -> bool:
+        """Take them over; whether it is known of all of them whom they want."""
+        for uid in self._wants.keys() - {record.uid for record in groups}:
+            self._members.drop_group(uid)
+            self._wants.pop(uid, None)
+        for record in groups:
+            at, wants = self._wants.get(record.uid, (-1, None))
+            if at != record.updated_at:
+                wants = _wanted(record)
+                self._wants[record.uid] = record.updated_at, wants
+                if wants is not None:
+                    self._members.put_group(record.uid, wants)
+                else:
+                    self._members.drop_group(record.uid)
+                await asyncio.sleep(0)  # of many groups others need not wait for all
+        return all(self._wants[record.uid][1] is not None for record in groups)
+
+    def _read(self, rows_: Rows) -> tuple[tuple[list[GroupRecord], bool], list[Any], dict[str, str]]:
+        groups = group_records.read(rows_)
+        if not groups[0]:
+            return groups, [], {}
         table = sandboxes.c
         what = (table.uid, table.name, table.cluster, table.created_at, table.updated_at)
         rows = list(rows_.execute(rows_.select(*what, table.stop.is_not(None).label("stopped"))))
@@ -122,7 +136,21 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _seen(row: Any, spec: SandboxSpec) -> _Seen:
+def _wanted(record: GroupRecord) -> Group | None:
+    """Whom it wants; None if that cannot be read."""
+    try:
+        return Group(record.spec.cluster, record.spec.matcher)
+    except unreadable.FAULTS as fault:
+        UnreadableError(f"route group {record.name}", fault).say()
+        return None
+
+
+def _seen(row: Any, text: str) -> _Seen:
+    try:
+        spec = records.wish(text)
+    except unreadable.FAULTS as fault:
+        UnreadableError(f"sandbox {row.name}", fault).say()
+        return _Seen(row.updated_at, None, None)
     forks = [(fork.fork_of.namespace, fork.fork_of.name) for fork in spec.forks]
     # What runs on the developer's machine answers for its baseline as a fork does.
     local = [(of.get("namespace"), of.get("name")) for each in spec.local if isinstance(of := each.get("from"), dict)]

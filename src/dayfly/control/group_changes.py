@@ -54,8 +54,11 @@ class GroupChanges:
         for start in range(0, len(changed), AT_ONCE):
             for each in await self._standings.shown(changed[start : start + AT_ONCE]):
                 yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
-        for name in self._seen.keys() - versions.keys():
-            yield name, b"", ""
+        if crowd.is_whole:
+            for name in self._seen.keys() - versions.keys():
+                yield name, b"", ""
+        else:
+            versions = self._seen | versions  # what cannot be read now is not gone
         self._seen, self.stamped = versions, stamp
         self._again_at = now + min(LONGEST_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
 

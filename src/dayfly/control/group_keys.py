@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.control import records
+from dayfly.control.unreadable import UnreadableError
 from dayfly.plan.route_groups import routed
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ class GroupKeys:
 
         Raises:
             StoreError: the store cannot be read.
+            UnreadableError: some of what it holds cannot be, so that nobody here knows all whom keys lead to.
         """
         if org not in self._known:
             crowd = self._crowd(org)
             groups = await crowd.refresh()
+            if not crowd.is_whole:
+                raise UnreadableError("one of the sandboxes or route groups")
             if org not in self._known:  # nobody was faster
                 self._take_over(org, crowd, groups)
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import traces
+from dayfly.control import traces, unreadable
 from dayfly.control.records import Entry
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_route_groups, route_groups
+from dayfly.control.unreadable import UnreadableError
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
 from dayfly.spec.run import Request
+from dayfly.spec.sandbox import ttl_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,20 +102,29 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(rows: Rows, name: str) -> GroupRecord | None:
-    """The living route group of that name."""
+    """The living route group of that name.
+
+    Raises:
+        UnreadableError: nobody here knows its form.
+    """
     row = rows.execute(rows.select(route_groups).where(route_groups.c.name == name)).one_or_none()
     return _record(row) if row is not None else None
 
 
 def living(rows: Rows, after: str = "") -> list[GroupRecord]:
-    """All living route groups, by name; only those whose names come after one that is given."""
+    """All living route groups that can be read, by name; only those whose names come after one that is given."""
+    return read(rows, after)[0]
+
+
+def read(rows: Rows, after: str = "") -> tuple[list[GroupRecord], bool]:
+    """As `living`, and whether those are all there are."""
     query = rows.select(route_groups).where(route_groups.c.name > after).order_by(route_groups.c.name)
-    return [_record(row) for row in rows.execute(query)]
+    return unreadable.read(rows.execute(query), _record)
 
 
 def these(rows: Rows, uids: Sequence[str]) -> list[GroupRecord]:
-    """Those of them that live."""
-    return [_record(row) for row in rows.execute(rows.select(route_groups).where(route_groups.c.uid.in_(uids)))]
+    """Those of them that live and can be read."""
+    return unreadable.read(rows.execute(rows.select(route_groups).where(route_groups.c.uid.in_(uids))), _record)[0]
 
 
 def roll(rows: Rows) -> list[Entry]:
@@ -173,22 +184,32 @@ def archive(rows: Rows, record: GroupRecord, now: int, *, given_up: bool | None 
     traces.leave(rows, route_groups, ended_route_groups, record, now, given_up=given_up)
 
 
+def _wish(text: str) -> RouteGroupSpec:
+    spec = _decode_spec(text)
+    if spec.ttl is not None:
+        ttl_seconds(spec.ttl.duration)
+    return spec
+
+
 def _record(row: Row[Any]) -> GroupRecord:
-    return GroupRecord(
-        org=row.org,
-        uid=row.uid,
-        name=row.name,
-        routing_key=row.routing_key,
-        cluster=row.cluster,
-        spec=_decode_spec(row.spec),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        unmatched_since=row.unmatched_since,
-        taken_over=row.taken_over,
-        stop=_decode_request(row.stop) if row.stop else None,
-        abandon=_decode_request(row.abandon) if row.abandon else None,
-        revision=row.revision,
-    )
+    try:
+        return GroupRecord(
+            org=row.org,
+            uid=row.uid,
+            name=row.name,
+            routing_key=row.routing_key,
+            cluster=row.cluster,
+            spec=_wish(row.spec),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            unmatched_since=row.unmatched_since,
+            taken_over=row.taken_over,
+            stop=_decode_request(row.stop) if row.stop else None,
+            abandon=_decode_request(row.abandon) if row.abandon else None,
+            revision=row.revision,
+        )
+    except unreadable.FAULTS as fault:
+        raise UnreadableError(f"route group {row.name}", fault) from fault
 
 
 def _encode(request: Request | None) -> str | None:

@@ -46,7 +46,8 @@ class GroupStandings:
 
     def life(self, record: GroupRecord) -> tuple[int, int]:
         """When the time that it still has began and ends, as of the last look; 0 for an end that is not due."""
-        return record.life(_now(), matched=bool(self.crowd(record.org).of(record)))
+        crowd = self.crowd(record.org)
+        return record.life(_now(), matched=bool(crowd.of(record)) or not crowd.is_whole)
 
     async def told(self, records: Sequence[GroupRecord], scope: Scope = WHOLE) -> dict[str, Told]:
         """What the groups' runs are doing, by uid, whom they match, and what is not carried out for them."""

@@ -26,6 +26,7 @@ from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.link import HostFailedError
 from dayfly.control.marks import Marks
 from dayfly.control.store import ConflictError, StoreError
+from dayfly.control.unreadable import UnreadableError
 from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
@@ -125,7 +126,7 @@ class HostSync:
                 self._note(record, f"no host serves the cluster {record.cluster} now; it waits until one does")
             else:
                 await self._give(record, link, meant)
-        except (HostUnavailableError, StoreError) as fault:
+        except (HostUnavailableError, StoreError, UnreadableError) as fault:
             self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
         except RefusedError as fault:
             self._note(record, f"the cluster cannot run this: {fault}", refused=True)
@@ -269,8 +270,11 @@ class HostSync:
                 await self._see_to(each)
             except (StoreError, ConflictError):
                 raise
+            except UnreadableError as fault:
+                # Whoever cannot be read must not keep the others waiting.
+                fault.say()
+                self._troubles[entry.uid] = fault.text
             except Exception:
-                # Stored by a newer Dayfly, perhaps. Whoever cannot be read must not keep the others waiting.
                 if self.trouble(entry.uid) != DEFECT:
                     log.exception("%s (%s) failed", subject(entry.name), entry.uid)
                     self._troubles[entry.uid] = DEFECT

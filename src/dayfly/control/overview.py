@@ -95,7 +95,7 @@ class Overview:
         ]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.told(living)
-        crowd, groups = await self._groups.standings.look(org)
+        _, groups = await self._groups.standings.look(org)
         groups = [each for each in groups if scope.takes(each)]
         told |= await self._groups.standings.told(groups, scope)
         mute = await self._mute.among(org, self._asked(org, (*living, *groups), told))
@@ -104,9 +104,8 @@ class Overview:
             for each in living
         ]
         for group in groups:
-            life = group.life(now, matched=bool(crowd.of(group)))
             name, report = f"{shelves.GROUP}{group.name}", told[group.uid].report
-            boxes.append(Box(name, report, *life, mute.get(group.uid, ())))
+            boxes.append(Box(name, report, *self._groups.standings.life(group), mute.get(group.uid, ())))
         known = self._over.get(org, {})
         given_up = [each for _, row in over if (each := known.get(row.uid)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)

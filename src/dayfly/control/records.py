@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from dayfly.control import traces
+from dayfly.control import traces, unreadable
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_sandboxes, sandbox_baselines, sandbox_plugins, sandboxes
+from dayfly.control.unreadable import UnreadableError
 from dayfly.spec import semver
 from dayfly.spec.run import Request
-from dayfly.spec.sandbox import Sandbox, SandboxSpec
+from dayfly.spec.sandbox import Sandbox, SandboxSpec, ttl_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -102,7 +103,11 @@ class Entry(NamedTuple):
 
 
 def find(rows: Rows, name: str) -> Record | None:
-    """The living sandbox of that name."""
+    """The living sandbox of that name.
+
+    Raises:
+        UnreadableError: nobody here knows its form.
+    """
     row = rows.execute(rows.select(sandboxes).where(sandboxes.c.name == name)).one_or_none()
     return _record(row) if row is not None else None
 
@@ -110,7 +115,7 @@ def find(rows: Rows, name: str) -> Record | None:
 def living(
     rows: Rows, after: str = "", *, takes: Callable[[Record], object] | None = None, most: int = 0
 ) -> list[Record]:
-    """All living sandboxes, by name.
+    """All living sandboxes that can be read, by name.
 
     Args:
         rows: Of their organisation.
@@ -122,19 +127,29 @@ def living(
     part = max(most, PART) if most and takes else most
     while True:
         query = rows.select(sandboxes).where(sandboxes.c.name > after).order_by(sandboxes.c.name)
-        read = [_record(row) for row in rows.execute(query.limit(part) if part else query)]
+        there = rows.execute(query.limit(part) if part else query).all()
+        read, _ = unreadable.read(there, _record)
         found += [record for record in read if takes is None or takes(record)]
-        if not most or len(found) >= most or len(read) < part:
+        if not most or len(found) >= most or len(there) < part:
             return found[:most] if most else found
-        after = read[-1].name
+        after = there[-1].name
+
+
+def every(rows: Rows) -> list[Record]:
+    """All living sandboxes, by name, for whoever cannot do with some of them.
+
+    Raises:
+        UnreadableError: nobody here knows the form of one.
+    """
+    return [_record(row) for row in rows.execute(rows.select(sandboxes).order_by(sandboxes.c.name))]
 
 
 def these(rows: Rows, uids: Collection[str]) -> list[Record]:
-    """Those of them that live, by name."""
+    """Those of them that live and can be read, by name."""
     found: list[Record] = []
     for start in range(0, len(all_ := list(uids)), PART):
         query = rows.select(sandboxes).where(sandboxes.c.uid.in_(all_[start : start + PART]))
-        found += [_record(row) for row in rows.execute(query)]
+        found += unreadable.read(rows.execute(query), _record)[0]
     return sorted(found, key=lambda record: record.name)
 
 
@@ -231,21 +246,36 @@ def archive(rows: Rows, record: Record, now: int, *, given_up: bool | None = Fal
     traces.leave(rows, sandboxes, ended_sandboxes, record, now, given_up=given_up)
 
 
+def wish(text: str) -> SandboxSpec:
+    """A stored wish.
+
+    Raises:
+        unreadable.FAULTS: nobody here knows its form.
+    """
+    spec = _decode_spec(text)
+    if spec.ttl is not None:
+        ttl_seconds(spec.ttl.duration)
+    return spec
+
+
 def _record(row: Row[Any]) -> Record:
-    return Record(
-        org=row.org,
-        uid=row.uid,
-        name=row.name,
-        routing_key=row.routing_key,
-        spec=_decode_spec(row.spec),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        lease_seconds=row.lease_seconds,
-        taken_over=row.taken_over,
-        stop=_decode_request(row.stop) if row.stop else None,
-        abandon=_decode_request(row.abandon) if row.abandon else None,
-        revision=row.revision,
-    )
+    try:
+        return Record(
+            org=row.org,
+            uid=row.uid,
+            name=row.name,
+            routing_key=row.routing_key,
+            spec=wish(row.spec),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            lease_seconds=row.lease_seconds,
+            taken_over=row.taken_over,
+            stop=_decode_request(row.stop) if row.stop else None,
+            abandon=_decode_request(row.abandon) if row.abandon else None,
+            revision=row.revision,
+        )
+    except unreadable.FAULTS as fault:
+        raise UnreadableError(f"sandbox {row.name}", fault) from fault
 
 
 def _encode(request: Request | None) -> str | None:

@@ -214,6 +214,8 @@ class RouteGroups:
 
     async def _sweep(self, org: str) -> None:
         groups_ = await self._crowd(org).refresh()
+        if not self._crowd(org).is_whole:
+            return  # whoever seems to have nobody left may have one that cannot be read
         await self._keys.follow(org, groups_)
         for record in groups_:
             if record.stop is None and (self._is_unnoted(record) or self._is_over(record)):
@@ -223,7 +225,7 @@ class RouteGroups:
         async with self._lock(org, name):
             record = await self._living(org, name)
             await self._crowd(org).refresh()
-            if record is None or record.stop is not None:
+            if record is None or record.stop is not None or not self._crowd(org).is_whole:
                 return
             if self._is_unnoted(record):
                 since = 0 if self._crowd(org).of(record) else _now()

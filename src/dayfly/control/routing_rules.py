@@ -68,7 +68,8 @@ class RoutingRules:
         org = who.org
 
         def read(rows: Any) -> Any:
-            found = records.living(rows)
+            # A rule that is left out sends requests to the baseline: whoever asks keeps what it has instead.
+            found = records.every(rows)
             ports = {place: each.port for place, each in baselines.readable(rows).items() if each.port}
             ours = [each for each in found if auth.seen(who, each)]
             return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports

@@ -11,6 +11,7 @@ from dayfly.compile import Compiled, compile_group, group_previews
 from dayfly.control import confirmed, group_records, records, wishes
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
+from dayfly.control.unreadable import UnreadableError
 from dayfly.spec import names
 
 if TYPE_CHECKING:
@@ -52,8 +53,14 @@ def find(rows: Rows, key: str) -> Kept | None:
 
 
 def in_their_time(rows: Rows, uids: Sequence[str], now: int) -> list[str]:
-    """Those of them that live and whose time to live is not over."""
+    """Those of them, which all live, whose time to live is not over.
+
+    Raises:
+        UnreadableError: nobody here knows the form of one. It may well live on, and what is left out never begins.
+    """
     found: list[Kept] = [*records.these(rows, uids), *group_records.these(rows, uids)]
+    if len(found) < len(uids):
+        raise UnreadableError("one of these sandboxes and route groups")
     return [each.uid for each in found if not 0 < each.expires_at <= now]
 
 

@@ -1,0 +1,178 @@
+"""What a newer Dayfly has written, as while servers are updated one by one: it holds up nobody else, and is left alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from control import wishes
+from dayfly.control import group_changes, group_records, records, shelves
+from dayfly.control.group_changes import GroupChanges
+from dayfly.control.host_sync import HostSync
+from dayfly.control.link import Links
+from dayfly.control.route_groups import RouteGroups
+from dayfly.control.store import Store
+from dayfly.control.tables import route_groups, sandboxes
+from dayfly.control.unreadable import UnreadableError
+from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
+from dayfly.spec.sandbox import Fork, SandboxSpec
+from dayfly.spec.value_from import WorkloadRef
+
+NEWER = {
+    "field": {"ofANewerOne": 7},
+    "type": {"labels": 7},
+    "unit": {"ttl": {"duration": "1y", "offsetFrom": "createdAt"}},
+}
+LABELS = {"team": "pay"}
+RULES = "/api/v2/workloads/routing-rules"
+
+
+async def change(store, table, name, more):
+    """Let that one's stored wish have `more` in it, or be as it was for `{}`; another server's write is a new form."""
+
+    def work(rows):
+        row = rows.execute(rows.select(table).where(table.c.name == name)).one()
+        spec = json.loads(row.spec)
+        was = {key: value for key, value in spec.items() if key != "ofANewerOne"}
+        new = {"spec": json.dumps(was | more), "updated_at": row.updated_at + 1, "revision": row.revision + 1}
+        rows.execute(rows.update(table).where(table.c.uid == row.uid).values(new))
+
+    await store.everywhere().write(work)
+
+
+@pytest.fixture(params=[("sandboxes", sandboxes), ("routegroups", route_groups)], ids=["sandbox", "group"])
+def kind(request):
+    """Where they are, and their table."""
+    return request.param
+
+
+@pytest.fixture
+def made(client, kind):
+    """Two of them."""
+    wish = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "*"}}}}
+    for name in ("gone", "left"):
+        client.put(f"sandboxes/{name}", wishes.empty(labels=LABELS))
+        client.put(f"routegroups/{name}", wish)
+    return client
+
+
+@pytest.mark.parametrize("newer", NEWER.values(), ids=NEWER)
+async def test_all_others_are_told_of_and_which_one_is_not_is_said_once(made, kind, newer, caplog):
+    plural, table = kind
+    await change(made.store, table, "gone", newer)
+    for _ in range(3):
+        assert [each["name"] for each in made.get(plural)] == ["left"]
+        assert [each["name"] for each in made.get(f"{plural}?limit=1")][:1] == ["left"]
+        assert "left" in made.get("routegroups/left")["status"]["matchedSandboxes"]
+        assert made.call("GET", "attention").status == 200
+    one = made.call("GET", f"{plural}/gone")
+    which = "sandbox gone" if table is sandboxes else "route group gone"
+    said = f"{which} is stored in a form that this server does not know"
+    assert (one.status, one.error.startswith(said)) == (503, True)
+    assert caplog.text.count(said) == 1
+
+
+async def test_it_is_neither_written_nor_ended(made, kind):
+    plural, table = kind
+    await change(made.store, table, "gone", NEWER["field"])
+
+    async def stored():
+        mine = table.c.name == "gone"
+        return await made.store.of("local").read(lambda rows: rows.execute(rows.select(table).where(mine)).one())
+
+    before, wish = await stored(), {"cluster": "local", "labels": {"team": "x"}}
+    if table is route_groups:
+        wish["match"] = {"label": {"key": "team", "value": "x"}}
+    assert made.call("PUT", f"{plural}/gone", {"spec": wish}).status == 503
+    assert made.call("DELETE", f"{plural}/gone?force=true").status == 503
+    assert made.call("POST", f"{plural}/gone/abandon", {"reason": "why"}).status == 503
+    assert await stored() == before
+
+
+async def test_no_routing_rule_is_left_out(made):
+    """Whoever has rules keeps those that it has, instead of sending the requests to the baseline."""
+    assert made.call("GET", RULES).status == 200
+    await change(made.store, sandboxes, "gone", NEWER["field"])
+    assert made.call("GET", RULES).status == 503
+
+
+class TestGroups:
+    """Of a crowd that is not whole nobody concludes who has nobody left."""
+
+    @pytest.fixture
+    async def store(self, blank, tmp_path):
+        """A group with the fork of its only sandbox."""
+        opened = Store.open(shutil.copy(blank, tmp_path))
+        common = {"org": "acme", "created_at": 1, "updated_at": 1}
+        fork = Fork(fork_of=WorkloadRef(kind="Deployment", namespace="shop", name="web"))
+        spec = SandboxSpec(cluster="far", labels=LABELS, forks=(fork,))
+        box = records.Record(**common, uid="u", name="box", routing_key="of-box", spec=spec)
+        spec = RouteGroupSpec(match={"label": {"key": "team", "value": "pay"}}, ttl=GroupTtl(duration="1h"))
+        more = {"uid": "g", "name": "all", "routing_key": "k", "cluster": "far", "unmatched_since": 0}
+        group = group_records.GroupRecord(**common, **more, spec=spec)
+        shelf = opened.of("acme")
+        await shelf.write(lambda rows: records.save(rows, box, declares=False))
+        await shelf.write(lambda rows: group_records.save(rows, group))
+        yield opened
+        opened.close()
+
+    def server(self, store):
+        sync = HostSync(store, Links())
+        return RouteGroups(store, Links(), sync), sync
+
+    @pytest.mark.parametrize("table", [sandboxes, route_groups], ids=["sandbox", "group"])
+    async def test_none_ends_and_no_key_leads_elsewhere(self, store, table):
+        shelf, (groups, sync) = store.of("acme"), self.server(store)
+        await groups.sweep()
+        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        name = "box" if table is sandboxes else "all"
+        await change(store, table, name, NEWER["field"])
+        await groups.sweep()
+        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        row = await shelf.read(lambda rows: rows.execute(rows.select(route_groups)).one())
+        assert (row.unmatched_since, row.stop) == (0, None)
+        fresh, sync = self.server(store)
+        await fresh.sweep()
+        with pytest.raises(UnreadableError):
+            await sync.grouped("acme")
+        await change(store, table, name, {})
+        await fresh.sweep()
+        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+
+    async def test_one_whose_match_is_not_understood_is_as_one_that_cannot_be_read(self, store):
+        await change(store, route_groups, "all", {"match": {"none": []}})
+        groups, sync = self.server(store)
+        await groups.sweep()
+        assert not groups.standings.crowd("acme").is_whole
+        with pytest.raises(UnreadableError):
+            await sync.grouped("acme")
+
+    async def test_nobody_who_listens_hears_that_it_is_gone(self, store, monkeypatch):
+        monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
+        groups, _ = self.server(store)
+        changes = GroupChanges(groups.standings, Links(), "acme")
+
+        async def heard(stamp):
+            return [(name, bool(data)) async for name, data, _ in changes.look(stamp)]
+
+        assert await heard(1) == [("all", True)]
+        await change(store, route_groups, "all", NEWER["field"])
+        assert await heard(2) == []
+        await change(store, route_groups, "all", {})
+        assert await heard(3) == [("all", True)]
+        await store.of("acme").write(lambda rows: rows.execute(rows.delete(route_groups)))
+        assert await heard(4) == [("all", False)]
+
+    @pytest.mark.parametrize(("table", "uid"), [(sandboxes, "u"), (route_groups, "g")], ids=["sandbox", "group"])
+    async def test_no_host_hears_that_it_is_not_to_begin(self, store, table, uid):
+        """It is asked again: what is not named in the answer never begins."""
+
+        async def asked():
+            return await store.of("acme").read(lambda rows: shelves.in_their_time(rows, [uid], 2))
+
+        assert await asked() == [uid]
+        await change(store, table, "box" if table is sandboxes else "all", NEWER["field"])
+        with pytest.raises(UnreadableError):
+            await asked()
