@@ -377,6 +377,26 @@ async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client
     assert said["sandbox lost"]["next"].startswith("see whether anything of it is left")
 
 
+async def test_what_was_given_up_is_told_though_its_cluster_was_removed(client, host, monkeypatch):
+    """And once somebody serves one of that name again, they are asked what they know of it."""
+    lost = ended(client, host, "lost", given_up="its machine burnt")
+    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    ended(client, host, "well")
+    with monkeypatch.context() as gone:
+        gone.setattr(Links, "of", lambda *_: None)
+        said = {each["subject"]: each for each in client.get("attention")}
+        assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
+            "sandbox lost": ("abandoned", lost),
+            "route group party": ("abandoned", party),
+        }
+        assert "no host serves its cluster" in said["sandbox lost"]["message"]
+        assert said["sandbox lost"]["since"]
+    assert sorted(each["message"].partition(" (")[0] for each in client.get("attention")) == [
+        "its machine burnt",
+        "so did the party",
+    ]
+
+
 @pytest.mark.parametrize(
     "fault", [HostUnavailableError("it does not answer"), HostFailedError("disk"), RefusedError("no such question")]
 )

@@ -201,13 +201,17 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), ui
     )
 
 
-def forgotten(name: str, since: int, uid: str) -> Concern:
-    """One whose cleanup was given up, and of which its host has nothing any more; `since` is when it ended."""
+def forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concern:
+    """One whose cleanup was given up, and of which no host can tell more; `since` is when it ended.
+
+    `served`: whether its cluster is there at all, with a host that keeps nothing of it.
+    """
+    who = "its cluster keeps nothing of it" if served else "no host serves its cluster any more"
     return Concern(
         **_about(name),
         kind="abandoned",
         reason=Reason.ABANDONED,
-        message="its cleanup was given up, and its cluster keeps nothing of it that could tell what may be left",
+        message=f"its cleanup was given up, and {who} that could tell what may be left",
         since=since,
         next="see whether anything of it is left, and remove it by hand",
         uid=uid,

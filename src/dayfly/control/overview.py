@@ -106,8 +106,7 @@ class Overview:
         for group in groups:
             name, report = f"{shelves.GROUP}{group.name}", told[group.uid].report
             boxes.append(Box(name, report, *self._groups.standings.life(group), mute.get(group.uid, ())))
-        known = self._over.get(org, {})
-        given_up = [each for _, row in over if (each := known.get(row.uid)) is not None]
+        given_up = [each for name, row in over if (each := self._left(org, name, row)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
 
     def _asked(self, org: str, runs: Iterable[Kept], told: dict[str, Told]) -> Iterator[tuple[Report, Ask]]:
@@ -115,6 +114,14 @@ class Overview:
         for each in runs:
             if (link := self._links.of(org, each.cluster)) is not None:
                 yield told[each.uid].report, functools.partial(link.logs, each.uid)
+
+    def _left(self, org: str, name: str, row: Any) -> Concern | None:
+        """What is to be said of one that has ended, as far as that is known."""
+        known = self._over.get(org, {})
+        if row.uid not in known and row.given_up and self._links.of(org, row.cluster) is None:
+            # As of a cluster that was removed. Should somebody serve it again, they are asked.
+            return attention.forgotten(name, row.ended_at, row.uid, served=False)
+        return known.get(row.uid)
 
     async def _learn(self, org: str, over: list[tuple[str, Any]]) -> None:
         """Ask the hosts, as far as they still know, about those that may have been given up and have ended."""
