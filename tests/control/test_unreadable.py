@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import sqlalchemy as sa
 
 from control import wishes
 from dayfly.control import group_changes, group_records, records, shelves
@@ -14,7 +15,7 @@ from dayfly.control.host_sync import HostSync
 from dayfly.control.link import Links
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.store import Store
-from dayfly.control.tables import route_groups, sandboxes
+from dayfly.control.tables import plugins, route_groups, sandboxes
 from dayfly.control.unreadable import UnreadableError
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import Fork, SandboxSpec
@@ -89,6 +90,23 @@ async def test_it_is_neither_written_nor_ended(made, kind):
     assert made.call("DELETE", f"{plural}/gone?force=true").status == 503
     assert made.call("POST", f"{plural}/gone/abandon", {"reason": "why"}).status == 503
     assert await stored() == before
+
+
+async def test_of_plugins_too_and_no_older_version_stands_for_it(client):
+    """Else the older one would be taken for the newest, and deleted as that."""
+    for name in ("db@1.0.0", "db@2.0.0", "queue@1.0.0"):
+        client.put(f"resource-plugins/{name.partition('@')[0]}", wishes.plugin(name))
+    client.put("sandboxes/left", wishes.sandbox())
+    this = sa.update(plugins).where(plugins.c.name == "db", plugins.c.version == "2.0.0")
+    await client.store.everywhere().write(lambda rows: rows.execute(this.values(spec='{"ofANewerOne": 7}')))
+    assert [each["name"] for each in client.get("resource-plugins")] == ["queue@1.0.0"]
+    assert [each["name"] for each in client.get("resource-plugins?version=all")] == ["db@1.0.0", "queue@1.0.0"]
+    assert [each["name"] for each in client.get("resource-plugins/db/versions")] == ["db@1.0.0"]
+    assert client.get("resource-plugins/db?version=1.0.0")["name"] == "db@1.0.0"
+    assert client.call("PUT", "sandboxes/new", wishes.sandbox()).status == 503
+    assert client.call("GET", "sandboxes/left").status == 200
+    for method in ("GET", "DELETE"):
+        assert client.call(method, "resource-plugins/db").status == 503
 
 
 async def test_no_routing_rule_is_left_out(made):

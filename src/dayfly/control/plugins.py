@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.control import audit, auth
+from dayfly.control import audit, auth, unreadable
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import plugins, sandbox_plugins, sandboxes
+from dayfly.control.unreadable import UnreadableError
 from dayfly.spec import documents, semver
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.plugin import Plugin, PluginSpec
 
 if TYPE_CHECKING:
+    from sqlalchemy import Row
     from starlette.requests import Request
     from starlette.routing import Route
 
@@ -67,10 +69,10 @@ class Plugins:
         scope = auth.caller(request).scope
 
         def work(rows: Rows) -> Any:
-            found = _published(rows)
+            found = _stored(rows)
             if wanted == semver.LATEST:
-                found = list({entry.plugin.name: entry for entry in reversed(found)}.values())[::-1]
-            return _wire(rows, found, scope)
+                found = list({row.name: row for row in reversed(found)}.values())[::-1]
+            return _wire(rows, unreadable.read(found, _published)[0], scope)
 
         return await self._shelf(request).read(work)
 
@@ -85,7 +87,11 @@ class Plugins:
 
     async def versions(self, request: Request) -> Any:
         name, scope = request.path_params["name"], auth.caller(request).scope
-        return await self._shelf(request).read(lambda rows: _wire(rows, _published(rows, name), scope))
+
+        def work(rows: Rows) -> Any:
+            return _wire(rows, unreadable.read(_stored(rows, name), _published)[0], scope)
+
+        return await self._shelf(request).read(work)
 
     async def put(self, request: Request) -> Any:
         plugin = documents.from_wire(await read_json(request), "ResourcePlugin", name=request.path_params["name"])
@@ -155,7 +161,11 @@ def _object(plugin: Plugin) -> str:
 
 
 def resolve(rows: Rows, reference: str) -> Plugin | None:
-    """The published plugin that `name[@version]` means at this moment: without a version, the highest; or None."""
+    """The published plugin that `name[@version]` means at this moment: without a version, the highest; or None.
+
+    Raises:
+        UnreadableError: nobody here knows its form.
+    """
     name, version = semver.split_reference(reference)
     query = rows.select(plugins.c.version).where(plugins.c.name == name)
     known = list(rows.execute(query).scalars())
@@ -164,7 +174,7 @@ def resolve(rows: Rows, reference: str) -> Plugin | None:
     if version not in known:
         return None
     spec = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
-    return Plugin(name=name, version=version, spec=_decode(rows.execute(spec).scalar_one()))
+    return _plugin(name, version, rows.execute(spec).scalar_one())
 
 
 def versions(rows: Rows) -> dict[str, list[str]]:
@@ -185,24 +195,32 @@ def _version(request: Request) -> str:
 
 
 def _find(rows: Rows, name: str, version: str) -> Published:
-    for entry in _published(rows, name):
-        if version in (semver.LATEST, entry.plugin.version):
-            return entry
+    for row in _stored(rows, name):
+        if version in (semver.LATEST, row.version):
+            return _published(row)
     which = "" if version == semver.LATEST else f" version {version}"
     raise ApiError(404, f"resource plugin {quote(name)}{which} not found")
 
 
-def _published(rows: Rows, name: str = "") -> list[Published]:
+def _stored(rows: Rows, name: str = "") -> list[Row[Any]]:
     """All plugins, or all versions of one: by name, then the highest version first."""
     of = plugins.c
     query = rows.select(of.name, of.version, of.spec, of.created_at, of.described_at)
-    found = [
-        Published(Plugin(name=row.name, version=row.version, spec=_decode(row.spec)), row.created_at, row.described_at)
-        for row in rows.execute(query.where(plugins.c.name == name) if name else query)
-    ]
-    found.sort(key=lambda entry: semver.order(entry.plugin.version), reverse=True)
-    found.sort(key=lambda entry: entry.plugin.name)
+    found = list(rows.execute(query.where(of.name == name) if name else query))
+    found.sort(key=lambda row: semver.order(row.version), reverse=True)
+    found.sort(key=lambda row: row.name)
     return found
+
+
+def _published(row: Row[Any]) -> Published:
+    return Published(_plugin(row.name, row.version, row.spec), row.created_at, row.described_at)
+
+
+def _plugin(name: str, version: str, spec: str) -> Plugin:
+    try:
+        return Plugin(name=name, version=version, spec=_decode(spec))
+    except unreadable.FAULTS as fault:
+        raise UnreadableError(f"resource plugin {name}@{version}", fault) from fault
 
 
 def _users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
