@@ -16,6 +16,7 @@ from dayfly.plan.actions import Claim, Decision, Dissolve, Launch, Record, Void,
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
+from dayfly.spec.wire import RunDamagedError
 from embedded.machine import until
 from embedded.wheel import KEY, NOW, Bench
 
@@ -42,7 +43,12 @@ def fails(monkeypatch, fault: Exception | None, decision: Decision | None = None
 
 class TestTurns:
     @pytest.mark.parametrize(
-        ("fault", "seconds"), [(LedgerError("full"), LEDGER_AGAIN_S), (ValueError("a defect"), DEFECT_AGAIN_S)]
+        ("fault", "seconds"),
+        [
+            (LedgerError("full"), LEDGER_AGAIN_S),
+            (RunDamagedError("its row"), DEFECT_AGAIN_S),
+            (ValueError("a defect"), DEFECT_AGAIN_S),
+        ],
     )
     async def test_one_that_failed_is_taken_again_with_what_the_ledger_has(self, bench, monkeypatch, fault, seconds):
         fails(monkeypatch, fault)
@@ -52,7 +58,7 @@ class TestTurns:
         assert (bench.engine._deletes, bench.engine._creates) == ({}, {})
         assert bench.alarm() == NOW + int(seconds * 1000)
 
-    @pytest.mark.parametrize("fault", [LedgerError("full"), ValueError("a defect")])
+    @pytest.mark.parametrize("fault", [LedgerError("full"), RunDamagedError("of u: its row"), ValueError("a defect")])
     async def test_why_one_fails_is_said_once_until_it_is_another_or_over(self, bench, monkeypatch, caplog, fault):
         """It fails for as long as a disk is full or a row damaged, each second, and the server's log only grows."""
 

@@ -21,9 +21,10 @@ from dayfly.embedded.ledger import Stored
 from dayfly.embedded.runs import Live
 from dayfly.execute.process.render import Attempt
 from dayfly.execute.state import access
+from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
-from dayfly.spec.wire import Verdict
+from dayfly.spec.wire import Abandon, AskStanding, AskValues, Hello, Reply, Standings, Stop, Verdict
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import until
@@ -361,3 +362,41 @@ async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, cap
         db.execute("UPDATE run SET ledger = ? WHERE uid = 'bad'", (whole,))
     await machine.up()
     await machine.ready("bad")
+
+
+@pytest.mark.parametrize("column", ["ledger", "documents", "wish"])
+async def test_whoever_asks_for_a_run_that_cannot_be_read_is_told_which_it_is_and_what_to_do(machine, column, caplog):
+    """It may have made something that nobody would take away: neither its end nor its being given up makes it vanish."""
+    for uid in ("bad", "good"):
+        await machine.host.offer(doc.offer(RAN, uid=uid))
+        await machine.ready(uid)
+    with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as db, db:
+        db.execute(f"UPDATE run SET {column} = CAST('{{' AS BLOB) WHERE uid = 'bad'")
+    machine.host._engine.reload("bad")
+    heard, end = [], machine.host.end
+    end.attach(heard.append)
+    end.send(Hello(process="p"))
+    session = {"session": heard[-1].session}
+    end.send(Stop(number=1, uid="bad", request=ASKED, known=True, **session))
+    end.send(Abandon(number=2, uid="bad", request=ASKED, **session))
+    end.send(AskStanding(number=3, uids=("bad", "good"), **session))
+    end.send(AskValues(number=4, uid="bad", **session))
+    end.send(Stop(number=5, uid="good", request=ASKED, known=True, **session))
+    answers = {}
+
+    def answered():
+        answers.update((each.number, each) for each in heard if isinstance(each, (Reply, Standings)))
+        return len(answers) == 5
+
+    await until(answered, lambda: f"all answers; now {heard}")
+    said = {answers[number].message for number in (1, 2, 4)} | {answers[3].runs[0].report.message}
+    assert [answers[number].verdict for number in (1, 2, 4, 5)] == [*[Verdict.UNAVAILABLE] * 3, Verdict.TAKEN]
+    assert len(said) == 1
+    assert f"the record of run bad in {machine.home}/ledger.db cannot be read" in said.pop()
+    assert [(run.uid, run.report.reason) for run in answers[3].runs] == [
+        ("bad", Reason.HINDERED),
+        ("good", Reason.READY),
+    ]
+    await machine.gone("good")
+    assert "Traceback" not in caplog.text
+    assert "bad" in machine.host.living()

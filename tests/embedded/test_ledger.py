@@ -14,7 +14,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.table import IllegalMoveError
 from dayfly.plan.world import Wish
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.wire import HostUnavailableError, RunDamagedError
 from embedded import documents as doc
 
 DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)
@@ -282,6 +282,21 @@ def test_a_wish_that_is_damaged_keeps_no_other_lease_from_being_renewed(ledger, 
     assert ledger.load("good").wish.lease_until == 9
     assert not ledger.lapsing(8)
     assert ledger._db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"{}x", b"\xff\xfe", b"[" * 10_000])
+@pytest.mark.parametrize("column", ["ledger", "documents", "forks", "wish"])
+def test_of_a_run_whose_row_is_damaged_it_is_said_which_it_is(ledger, tmp_path, column, damaged):
+    """A writer's group is of many runs: what is one run's fault must not be taken for the file's."""
+    for uid in ("bad", "good"):
+        assert ledger.birth(stored(uid))
+    ledger._db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
+    said = rf"^the record of run bad in {tmp_path}/ledger[.]db cannot be read \("
+    with pytest.raises(RunDamagedError, match=said) as fault:
+        ledger.load("bad")
+    assert not isinstance(fault.value, LedgerError)
+    assert ledger.load("good").run.uid == "good"
+    assert ledger._db.execute(f"SELECT {column} FROM run WHERE uid = 'bad'").fetchone() == (damaged,)
 
 
 def test_units_are_kept_as_they_were_written(ledger):

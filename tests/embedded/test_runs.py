@@ -13,6 +13,7 @@ from dayfly.embedded.runs import Runs, telling
 from dayfly.plan.world import NeverRan, Running, Wish
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Request, Run, UnitRecord
+from dayfly.spec.wire import RunDamagedError
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 
@@ -95,13 +96,15 @@ def test_one_that_cannot_be_read_any_more_keeps_no_other_from_being_read_again(b
     load = bench.runs._reader.load
 
     def damaged(uid):
-        return msgspec.json.decode(b"{", type=Stored) if uid == "bad" else load(uid)
+        if uid == "bad":
+            raise RunDamagedError("its record is damaged")
+        return load(uid)
 
     monkeypatch.setattr(bench.runs._reader, "load", damaged)
     bench.runs.refresh_all()
     assert bench.runs.with_forks() == ["good"]
     assert bench.runs.kept("bad") is None
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(RunDamagedError):
         bench.runs.keep("bad")
 
 

@@ -22,6 +22,7 @@ from dayfly.execute.state.seal import MAX_BODY, digest
 from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
 from dayfly.execute.state.service import Service as StateService
 from dayfly.spec.run import Phase
+from dayfly.spec.wire import RunDamagedError
 from embedded.machine import until
 from kube.fake import run
 
@@ -96,6 +97,11 @@ class TestApp:
         status, kind, body = await ask(_App(Service(answer=OSError(28, "No space left on device"))))
         assert (status, kind) == (503, b"text/plain; charset=utf-8")
         assert body == b"it cannot be read or written now: No space left on device\n"
+
+    async def test_of_a_run_that_cannot_be_read_it_is_told_which_it_is(self):
+        said = "the record of run u cannot be read"
+        asked = await ask(_App(Service(answer=RunDamagedError(said))))
+        assert asked == (503, b"text/plain; charset=utf-8", f"{said}\n".encode())
 
     async def test_what_is_no_request_is_not_answered(self):
         await _App(Service())({"type": "lifespan"}, None, None)

@@ -26,6 +26,7 @@ from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record,
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import ALIVE, Phase
+from dayfly.spec.wire import RunDamagedError
 from dayfly.work.queue import QueueClosedError, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -197,6 +198,9 @@ class Engine:
         except LedgerError as error:
             self._complain(uid, logging.WARNING, f"{uid} waits: {error}")
             self._retry(uid, LEDGER_AGAIN_S)
+        except RunDamagedError as error:
+            self._complain(uid, logging.WARNING, str(error))
+            self._retry(uid, DEFECT_AGAIN_S)
         except Exception as error:  # noqa: BLE001 - a defect of ours in one run must not stop the others
             # It stays visible and is tried again.
             self._complain(uid, logging.ERROR, f"turn of {uid} failed: {error!r}")

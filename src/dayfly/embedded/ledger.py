@@ -20,7 +20,7 @@ from dayfly.plan.world import Wish
 from dayfly.spec import run as ledger
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.wire import HostUnavailableError, RunDamagedError
 
 SCHEMA_VERSION = 3
 _BUSY_S = 10
@@ -338,19 +338,30 @@ class Ledger:
             raise LedgerError(f"the ledger cannot be read: {error}") from error
 
     def load(self, uid: str) -> Stored | None:
-        """The run, or None."""
+        """The run, or None.
+
+        Raises:
+            RunDamagedError: its row cannot be read. It stays as it is, for nobody knows what the run has made.
+        """
         found = self._read("SELECT name, ledger, documents, forks, wish, generation FROM run WHERE uid = ?", uid)
         if not found:
             return None
         name, run, documents, forks, wish, generation = found[0]
-        return Stored(
-            run=ledger.decode(run),
-            name=name,
-            documents=_documents(documents),
-            forks=_forks(forks),
-            wish=_wish(wish),
-            generation=generation,
-        )
+        try:
+            return Stored(
+                run=ledger.decode(run),
+                name=name,
+                documents=_documents(documents),
+                forks=_forks(forks),
+                wish=_wish(wish),
+                generation=generation,
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RunDamagedError(
+                f"the record of run {uid} in {self._path} cannot be read ({error}): it is damaged, or a newer Dayfly "
+                "has written it. Until it can be read nothing of that run is begun, ended or cleaned up: put its row "
+                "of the table run back from a backup of the file, or use the Dayfly that has written it"
+            ) from error
 
     def lapsing(self, until: int) -> bool:
         """Whether an open run has a lease that ends before that moment."""

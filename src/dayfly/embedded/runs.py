@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
@@ -15,6 +13,7 @@ from dayfly.plan.trace import traceparent
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
+from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class Runs:
             return
         try:
             stored = self._reader.load(uid)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except RunDamagedError:
             # Its own next turn says that. Whoever reads all of them again is to come to the others.
             stored = None
         if stored is None:

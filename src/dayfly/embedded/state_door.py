@@ -25,6 +25,7 @@ from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK, Service
 from dayfly.spec.numbers import port
 from dayfly.spec.run import Run
+from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,9 @@ class _App:
         except OSError as error:
             log.warning("a state cannot be read or written: %s", error)
             answer = Answer(503, f"it cannot be read or written now: {error.strerror}\n".encode())
+        except RunDamagedError as error:
+            log.warning("a state cannot be read or written: %s", error)
+            answer = Answer(503, f"{error}\n".encode())
         kind = b"application/json" if answer.json else b"text/plain; charset=utf-8"
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(answer.body))]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -16,7 +16,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
-from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
+from dayfly.spec.wire import HostUnavailableError, RefusedError, RunDamagedError, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -206,15 +206,17 @@ class HostEnd(abc.ABC):
         """How a run stands. One whose ledger cannot be understood, say, keeps nobody from hearing of the others."""
         try:
             return self._host.standing(uid)
+        except RunDamagedError as fault:
+            said = str(fault)
         except (HostUnavailableError, RefusedError):
             raise
         except Exception:
             log.exception("how %s stands cannot be said", uid)
             said = "how it stands cannot be said; the host's log has the details"
-            unread = Report(
-                uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.HINDERED, message=said, done=0, total=0, units=()
-            )
-            return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
+        unread = Report(
+            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.HINDERED, message=said, done=0, total=0, units=()
+        )
+        return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
 
     # --- what the host does -------------------------------------------------------------------------------------------
 
