@@ -1,9 +1,16 @@
 """Which logs there are, and which of them are kept; what else lies there is nobody's attempt."""
 
+import os
+import shutil
+
 import pytest
 
 from dayfly.embedded.clock import now_ms
+from dayfly.embedded.ledger import LedgerError
+from dayfly.embedded.step_logs import StepLogs
 from dayfly.execute.process import run as process
+from dayfly.execute.process.place import Place
+from dayfly.execute.process.run import Folder, runs_logged
 from dayfly.spec.log_times import Lines, within
 from embedded import documents as doc
 from embedded.machine import until
@@ -133,3 +140,80 @@ async def test_of_a_log_of_an_older_release_nobody_knows_when_it_was_printed(mac
     assert told(machine, "r/a") == [(0, b"one"), (0, b"two")]
     times.mkdir()
     assert told(machine, "r/a") == [(0, b"one"), (0, b"two")], "nor where something else lies there"
+
+
+def uid(number: int) -> str:
+    return f"{number:08}-0000-4000-8000-000000000000"
+
+
+async def test_logs_of_a_run_that_a_killed_server_had_forgotten_go_with_the_next_one(machine, monkeypatch):
+    """It was killed after it had forgotten the rows, and before it came to the logs."""
+    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")]), uid=uid(1)))
+    await machine.ready(uid(1))
+    await machine.finish(uid(1))
+    await machine.host.acknowledge((uid(1),))
+    ledger = machine.host._ledger
+    assert await machine.host._writer.run(lambda: ledger.forget(now_ms() + 1)) == [uid(1)]
+    await machine.down()
+    folder = machine.home / "logs" / uid(1)
+    assert folder.exists()
+    monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
+    await machine.up()
+    await until(lambda: not folder.exists(), "the logs to go")
+
+
+class Known:
+    """A ledger that knows these runs. Whoever asks it has looked at the logs before: one more is born meanwhile."""
+
+    def __init__(self, place: Place, *uids: str) -> None:
+        self.place, self.uids = place, uids
+
+    def known(self) -> set[str]:
+        Folder(self.place, uid(9), "r/a", 1).say("it begins")
+        return {*self.uids, uid(9)} if self.uids else raised(LedgerError("it cannot be read"))
+
+
+def raised(error: Exception):
+    raise error
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "work").mkdir(mode=0o700)
+    made = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    for name in (uid(1), uid(2), uid(3), "saved", "of-" + uid(4)):
+        Folder(made, name, "r/a", 1).say("it begins")
+        os.utime(tmp_path / "logs" / name, (100, 100))
+    Folder(made, uid(1), "r/a", 1).write_order(b"")
+    return made
+
+
+def left(place: Place) -> set[str]:
+    return {entry.name for entry in os.scandir(place.logs)}
+
+
+@pytest.mark.parametrize(("before", "gone"), [(100_000, set()), (100_001, {uid(3)})])
+def test_of_logs_of_runs_that_nobody_knows_the_old_ones_go(place, before, gone):
+    """What is young may be of a run that a ledger which was put back does not know; other names people have given."""
+    there = left(place)
+    StepLogs(place, Known(place, uid(1))).forget([uid(2)], before)
+    assert left(place) == there - {uid(2)} - gone | {uid(9)}
+
+
+def test_of_a_run_that_is_born_meanwhile_no_log_goes(place):
+    reader = Known(place, uid(1))
+    reader.known = lambda: (Known.known(reader), {uid(1)})[1]  # as it was before the birth
+    StepLogs(place, reader).forget([], now_ms() + 60_000)
+    assert left(place) == {uid(1), uid(9), "saved", "of-" + uid(4), ".begun"}
+
+
+def test_while_the_ledger_cannot_be_read_only_what_was_forgotten_goes(place, caplog):
+    there = left(place)
+    StepLogs(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
+    assert left(place) == there - {uid(2)} | {uid(9)}
+    assert "kept until the next look: it cannot be read" in caplog.text
+
+
+def test_where_all_logs_were_removed_there_is_nothing_to_forget(place):
+    shutil.rmtree(place.logs)
+    assert runs_logged(place, now_ms()) == set()

@@ -32,7 +32,6 @@ from dayfly.embedded.traces import Traces
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
-from dayfly.execute.process.run import forget
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.execute.tracing import Tracer
 from dayfly.plan.actions import Decision
@@ -398,8 +397,8 @@ class EmbeddedHost:
         except LedgerError as error:
             log.warning("what ended long ago is kept until the next look: %s", error)
             return
+        self._logs.forget(ended, before)
         for uid in ended:
-            forget(self._place, uid)
             self._versions.pop(uid, None)
 
     async def _sweep(self) -> None:

@@ -380,6 +380,10 @@ class Ledger:
         """Runs that have ended, and nobody has said that he knows."""
         return [uid for (uid,) in self._read("SELECT uid FROM ended WHERE NOT acknowledged")]
 
+    def known(self) -> set[str]:
+        """All runs that have not ended, or are not forgotten."""
+        return {uid for (uid,) in self._read("SELECT uid FROM run UNION SELECT uid FROM ended")}
+
     def last(self, uid: str) -> Run | None:
         """The last ledger of a run that has ended."""
         found = self._read("SELECT ledger FROM ended WHERE uid = ?", uid)

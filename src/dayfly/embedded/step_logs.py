@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dayfly.execute.process.run import Folder, kept_logs, logged
+from dayfly.embedded.ledger import LedgerError
+from dayfly.execute.process.run import Folder, forget, kept_logs, logged, runs_logged
 from dayfly.plan.actions import Record
 from dayfly.spec.wire import LogInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dayfly.embedded.ledger import Ledger
     from dayfly.execute.process.place import Place
@@ -45,6 +46,22 @@ class StepLogs:
     def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
         """When one log was printed."""
         return Folder(self._place, uid, unit, attempt).log_times()
+
+    def forget(self, uids: Iterable[str], before: int) -> None:
+        """Remove those of these runs, and of runs that nobody knows: a server was killed after it had forgotten them.
+
+        Where an older ledger was put back, it does not know the newest runs: their logs stay until the newest of them
+        was begun before that moment (unix milliseconds).
+        """
+        unknown: set[str] = set()
+        try:
+            # First what there is: of a run that is born meanwhile there is no log before the ledger knows it.
+            there = runs_logged(self._place, before)
+            unknown = there - self._reader.known()
+        except (LedgerError, OSError) as error:
+            log.warning("logs of runs that nobody knows are kept until the next look: %s", error)
+        for uid in {*uids, *unknown}:
+            forget(self._place, uid)
 
     def _silent(self, uid: str) -> set[tuple[str, int]]:
         """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""

@@ -29,6 +29,7 @@ _BEGAN = 6
 _PROCESS = re.compile("[1-9][0-9]{0,8}")
 _MOMENT = re.compile("[1-9][0-9]{0,14}")
 _FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
+_RUN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
 
@@ -365,6 +366,19 @@ def logged(place: Place, run: str) -> list[tuple[str, int]]:
     # People look at logs where they lie, and leave editors' files and copies beside them.
     found = filter(None, map(_LOG.fullmatch, names))
     return sorted((unslug(match["unit"]), int(match["number"])) for match in found)
+
+
+def runs_logged(place: Place, before: int) -> set[str]:
+    """The runs whose newest log was begun before that moment (unix milliseconds).
+
+    Of another name than a sandbox's UID is what people have put there.
+    """
+    found = set()
+    with contextlib.suppress(FileNotFoundError):  # all may have been removed to make room
+        for entry in os.scandir(place.logs):
+            if _RUN.fullmatch(entry.name) and entry.stat().st_mtime_ns // 1_000_000 < before:
+                found.add(entry.name)
+    return found
 
 
 def kept_logs(newest: int) -> range:
