@@ -130,8 +130,8 @@ ROUTES: tuple[Guard, ...] = (
     guard(
         "a route that may not be deleted is withdrawn anew",
         "operator/routes/route_reconciler.py",
-        "                await self._routes.remove(kind, seen)\n                memory.withdrawn_at.pop(uid)",
-        "                memory.withdrawn_at.pop(uid)\n                await self._routes.remove(kind, seen)",
+        "                await self._routes.remove(kind, seen)\n                noted.pop(uid)",
+        "                noted.pop(uid)\n                await self._routes.remove(kind, seen)",
         f"{RESTLESS}a_route_that_may_not_be_deleted",
     ),
     guard(

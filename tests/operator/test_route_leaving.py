@@ -22,6 +22,7 @@ from dayfly.operator.routes.route_reconciler import CONFLICT_S, RouteReconciler
 from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.routing import Forms
@@ -100,7 +101,7 @@ class Bench(Timed):
 
     async def take(self, seen: RouteObject) -> list[str]:
         self.done.clear()
-        await self.routes._take_away(self.run, HTTP_ROUTES, seen, self.memory)
+        await self.routes._take_away(self.run, (NAME, 1), (HTTP_ROUTES, seen), self.memory)
         return list(self.done)
 
 
@@ -152,7 +153,7 @@ class TestTaking:
             bench.clock += 1
             bench.later.clear()
             assert await bench.take(bench.route(withdrawn=True, seen=2)) == ["removed"]
-            assert (bench.memory.withdrawn_at, bench.later) == ({}, [])
+            assert (bool(bench.memory), bench.later) == (False, [])
 
         played(story)
 
@@ -177,7 +178,25 @@ class TestTaking:
             bench.routes._routes.remove = no
             with pytest.raises(errors.Forbidden):
                 await bench.take(bench.route(withdrawn=True, seen=2))
-            assert bench.memory.withdrawn_at != {}
+            assert bench.memory
+
+        played(story)
+
+    def test_of_one_that_somebody_else_has_deleted_nothing_is_remembered_once_its_route_is_over(self):
+        """A run that rests is kept in memory for whatever is remembered of it."""
+
+        async def story(bench: Bench):
+            await bench.take(bench.route(withdrawn=True, seen=1))
+            bench.memory.gone_at[NAME, 1], bench.memory.led[NAME, 1] = bench.clock, {}
+            bench.memory.gone_at["route:shop/page", 1] = bench.clock
+            alive = {(NAME, 1)}
+            bench.memory.keep_only(alive)
+            assert bench.memory.gone_at.keys() == bench.memory.led.keys() == bench.memory.withdrawn_at.keys() == alive
+            over = UnitRecord(attempt=1, state=State.DONE, kind="route", claimed_at=1)
+            ledger = msgspec.structs.replace(bench.run.ledger, units={NAME: over})
+            run_ = msgspec.structs.replace(bench.run, ledger=ledger)
+            await bench.routes.observe(run_, seal(()), bench.clock, bench.memory)
+            assert not bench.memory
 
         played(story)
 

@@ -249,6 +249,24 @@ class TestWriting:
 
         played(story)
 
+    def test_of_one_that_was_to_go_and_that_somebody_else_has_deleted_nothing_is_remembered(self):
+        """Its route lives on, beside fewer of the baseline's."""
+
+        async def story(bench: Bench):
+            [ours] = await bench.kept()
+            cache = bench.caches.gateway.routes["httproutes"]
+            bench.ask("DELETE", f"{PATH}/web")
+            cache.drop(Key("shop", "web"))
+            for _ in range(2):
+                await bench.kept()
+            assert bench.noted.withdrawn_at[NAME, 1].keys() == {ours["metadata"]["uid"]}
+            bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
+            cache.drop(Key("shop", ours["metadata"]["name"]))
+            await bench.kept()
+            assert not bench.noted
+
+        played(story)
+
     def test_what_stood_in_the_way_is_said_until_something_was_written(self):
         async def story(bench: Bench):
             bench.server.serve(SLICES)

@@ -1,5 +1,8 @@
 """What is remembered of a run's routes, and what one turn sees of them."""
 
+from collections.abc import Collection
+from typing import Any
+
 import msgspec
 
 from dayfly.plan.world import AttemptKey, Fact, Objection
@@ -18,7 +21,7 @@ class RouteMemory:
         when their Gateways know; 0: not yet."""
         self.stuck: dict[str, Objection] = {}
         """Why what leads to a fork cannot be written."""
-        self.withdrawn_at: dict[str, list[int]] = {}
+        self.withdrawn_at: dict[AttemptKey, dict[str, list[int]]] = {}
         """By UID, since when no request fits a route that is to go, and since when its Gateways know; 0: not yet."""
         self.heard_at: dict[str, int] = {}
         """By UID, when a route was first seen to be taken."""
@@ -28,7 +31,14 @@ class RouteMemory:
         """By VirtualService and fork, when the rules for it were first seen to be there; 0: before the run rested."""
 
     def __bool__(self) -> bool:
-        return bool(self.gone_at or self.led or self.stuck or self.withdrawn_at)
+        return bool(self.gone_at or self.led or self.stuck or any(self.withdrawn_at.values()))
+
+    def keep_only(self, alive: Collection[AttemptKey]) -> None:
+        """Forget what belongs to attempts that are over: of what somebody else has deleted nobody else would."""
+        known: dict[AttemptKey, Any]
+        for known in (self.gone_at, self.led, self.withdrawn_at):
+            for key in known.keys() - alive:
+                del known[key]
 
 
 class RouteSight(msgspec.Struct):

@@ -38,8 +38,8 @@ from dayfly.operator.routes.weaver import Weaver
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.plan.world import Ended, Fact, Running, Waiting
-from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route
+from dayfly.plan.world import AttemptKey, Ended, Fact, Running, Waiting
+from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route, route_id
 from dayfly.spec.routing import Forms
 from dayfly.spec.run import ALIVE, Result
 
@@ -71,6 +71,7 @@ class RouteReconciler:
         wished, ledger = _wished(plan), run.ledger
         known = dict.fromkeys((*wished, *(name for name in ledger.units if ledger.kind(name) == Kind.ROUTE)))
         alive = [name for name in known if ledger.unit(name).state in ALIVE]
+        memory.keep_only({(name, ledger.unit(name).attempt) for name in alive})
         if alive:
             await self._cluster.gateway.seen()
             await self._cluster.istio.seen()
@@ -182,10 +183,10 @@ class RouteReconciler:
         key = name, run.ledger.unit(name).attempt
         if not (left or woven or key in memory.gone_at or key in memory.led):
             self._cluster.queue.add(run.metadata.name)  # of what is not there nobody hears that it has gone
-        for kind, seen in left:
-            await self._take_away(run, kind, seen, memory)
-        for each in woven:
-            await self._take_out(run, each, fork_of(run, _baseline(name)).name)
+        for each in left:
+            await self._take_away(run, key, each, memory)
+        for weft in woven:
+            await self._take_out(run, weft, fork_of(run, _baseline(name)).name)
 
     async def _take_out(self, run: RunObject, seen: VirtualService, fork: str) -> None:
         """The rules for a fork leave somebody's VirtualService; where somebody was faster it is tried anew."""
@@ -195,14 +196,16 @@ class RouteReconciler:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
 
     async def _take_away(
-        self, run: RunObject, kind: Resource[RouteObject], seen: RouteObject, memory: RouteMemory
+        self, run: RunObject, key: AttemptKey, ours: tuple[Resource[RouteObject], RouteObject], memory: RouteMemory
     ) -> None:
         """First no request fits it any more, and when all proxies know that it goes."""
+        kind, seen = ours
         now, uid, after = self._cluster.now(), seen.metadata.uid, CONFLICT_S
         if seen.metadata.deletion_timestamp:
             return
+        noted = memory.withdrawn_at.setdefault(key, {})
         if not render.is_withdrawn(seen):
-            memory.withdrawn_at.pop(uid, None)  # it was withdrawn before, and wanted again since
+            noted.pop(uid, None)  # it was withdrawn before, and wanted again since
             try:
                 await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
             except (errors.Conflict, errors.NotFound):
@@ -210,12 +213,12 @@ class RouteReconciler:
             except (AlteredRouteError, errors.Refused):
                 await self._routes.remove(kind, seen)  # better a few requests than a sandbox that cannot end
         else:
-            due = known_at(seen, memory.withdrawn_at.setdefault(uid, [now, 0]), now)
+            due = known_at(seen, noted.setdefault(uid, [now, 0]), now)
             after = (due - now) / 1000 + 0.001
             if now >= due:
                 # Remembered until it is done: one that may not be deleted is tried again, and not withdrawn anew.
                 await self._routes.remove(kind, seen)
-                memory.withdrawn_at.pop(uid)
+                noted.pop(uid)
                 return
         self._cluster.queue.add(run.metadata.name, after=after)
 
@@ -245,6 +248,7 @@ class RouteReconciler:
         faults = self._faults(run, of, picture, memory)
         if not any(faults[1:]):
             self._unstuck(run, step.id, memory)
+            memory.withdrawn_at.pop((step.id, run.ledger.unit(step.id).attempt), None)
             # Nothing leads to these any more, and what came by them has had a turn's time.
             await self._drop_services(run, of, {each["metadata"]["name"] for each in picture.services})
             return
@@ -285,8 +289,9 @@ class RouteReconciler:
             await self._write(each, faults.ours.get((each.kind.plural, each.key)), memory)
         for strand in faults.off:
             await self._weaver.weave(run, strand)
-        for kind, seen in faults.extra:
-            await self._take_away(run, kind, seen, memory)
+        key = route_id(of), run.ledger.unit(route_id(of)).attempt
+        for extra in faults.extra:
+            await self._take_away(run, key, extra, memory)
         for loose in faults.loose:
             await self._take_out(run, loose, fork_of(run, of).name)
         return True
