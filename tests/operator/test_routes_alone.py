@@ -12,7 +12,7 @@ from rig.alone import OWN, SERVICES, UNIT
 from rig.gateways import PATH
 from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
 
-from dayfly.execute.gateway.render import ROUTE_LABEL
+from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
 from dayfly.execute.istio.rules import Mark
 from dayfly.execute.pod.names import RUN_LABEL
@@ -230,6 +230,30 @@ class TestWriting:
             bench.look()
             [ours] = await bench.kept()
             assert "hostnames" not in ours["spec"]
+
+        played(story)
+
+    @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
+    def test_a_label_that_the_baselines_has_no_more_leaves_ours(self, off):
+        """Policies select by it: what held for requests with a key would go on to hold."""
+
+        async def story(bench: Bench):
+            on = {"labels": {"team": "a", "tier": "b"}, "annotations": {LABELS_ANNOTATION: "team"}}
+            bench.ask("PATCH", f"{PATH}/web", {"metadata": on}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            named = f"{PATH}/{ours['metadata']['name']}"
+            assert (ours["metadata"]["labels"].get("team"), "tier" in ours["metadata"]["labels"]) == ("a", False)
+            bench.ask("PATCH", named, {"metadata": {"labels": {"theirs": "x"}}}, MERGE)
+            bench.look()
+            await bench.kept()
+            assert bench.changes == [], "what somebody has added is no label of the baseline's"
+            bench.ask("PATCH", f"{PATH}/web", {"metadata": off}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            assert "team" not in ours["metadata"]["labels"]
+            await bench.kept()
+            assert bench.changes == []
 
         played(story)
 

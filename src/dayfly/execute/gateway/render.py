@@ -23,7 +23,8 @@ WITHDRAWN_HEADER = "dayfly-withdrawn"
 IGNORE_ANNOTATION = f"{GROUP}/routing"
 """On somebody's route, with the value `ignore`: no route of ours stands beside it."""
 LABELS_ANNOTATION = f"{GROUP}/route-labels"
-"""On somebody's route: the labels of it, with commas between, that ours have too, for policies that select by them."""
+"""On somebody's route: the labels of it, with commas between, that ours have too, for policies that select by them. On
+one of ours: those that it has of that route."""
 
 MOST_MATCHES = 960
 """Of ours beside one route: what one sandbox may add to what every Gateway has to look through."""
@@ -138,6 +139,9 @@ def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: L
         for key, value in (meta.labels or {}).items()
         if key in {each.strip() for each in wanted.split(",")} and not key.startswith(f"{GROUP}/")
     }
+    notes = {BESIDE_ANNOTATION: meta.uid}
+    if labels:
+        notes[LABELS_ANNOTATION] = ",".join(sorted(labels))
     common = {key: value for key, value in route.spec.items() if key != "rules"}
     manifests = tuple(
         {
@@ -147,7 +151,7 @@ def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: L
                 "name": _name(kind, route, fork, number),
                 "namespace": meta.namespace,
                 "labels": labels | fork.labels,
-                "annotations": {BESIDE_ANNOTATION: meta.uid},
+                "annotations": dict(notes),
                 "ownerReferences": [dict(fork.owner)],
             },
             "spec": {**common, "rules": list(rules)},

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.render import BESIDE_ANNOTATION, ROUTE_LABEL
+from dayfly.execute.gateway.render import BESIDE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -101,13 +101,16 @@ class Routes:
 
 
 def differs(seen: RouteObject, manifest: Mapping[str, Any]) -> bool:
-    """Whether one of ours is other than it is to be, whoever has changed it; what others have added is left."""
+    """Whether one of ours is other than it is to be, whoever has changed it; what others have added is left.
+
+    A label that it has of another route is told from an added one by what is noted on it.
+    """
     wanted = manifest["metadata"]
     labels, notes = seen.metadata.labels or {}, seen.metadata.annotations or {}
     return (
         seen.spec != manifest["spec"]
         or not wanted["labels"].items() <= labels.items()
-        or notes.get(BESIDE_ANNOTATION) != wanted["annotations"][BESIDE_ANNOTATION]
+        or any(notes.get(name) != wanted["annotations"].get(name) for name in (BESIDE_ANNOTATION, LABELS_ANNOTATION))
     )
 
 
