@@ -266,10 +266,11 @@ int order_inherit(struct order *order, char **environment, struct fault *fault) 
 }
 
 /* Kubernetes' rule: `$(NAME)` is a variable's value, `$$` a dollar, and what names no variable stays as it is. A value
- * is not looked at again. */
-static char *expanded(const struct order *order, const char *word) {
+ * is not looked at again. It ends early once there is more than ROOM: each of thousands of names can stand for a value
+ * of any size. */
+static struct buffer expanded(const struct order *order, const char *word, size_t room) {
     struct buffer buffer = {0};
-    for (;;) {
+    while (buffer.length <= room) {
         size_t plain = strcspn(word, "$");
         buffer_add(&buffer, word, plain);
         word += plain;
@@ -281,15 +282,23 @@ static char *expanded(const struct order *order, const char *word) {
         word += close != NULL ? (size_t)(close - word) + 1 : word[1] == '$' ? 2 : 1;
     }
     buffer_add(&buffer, "", 1);
-    return buffer.failed ? NULL : buffer.bytes;
+    return buffer;
 }
 
 int order_expand(struct order *order, struct fault *fault) {
     if (order->expand == 0 || order->arguments[0] == NULL) return 0;
+    size_t room = ORDER_LIMIT; /* what a whole order may have; no kernel starts a program with as much */
     /* Never the first: which program is run is no input's business. */
     for (char **word = order->arguments + 1; *word != NULL; word++) {
-        *word = expanded(order, *word);
-        if (*word == NULL) return fail(fault, "There is no memory for the program's arguments.");
+        struct buffer whole = expanded(order, *word, room);
+        if (whole.failed) return fail(fault, "There is no memory for the program's arguments.");
+        if (whole.length > room) {
+            free(whole.bytes);
+            return fail(fault, "With the variables in them the program's arguments have more than %d bytes: "
+                               "give long values as files.", ORDER_LIMIT);
+        }
+        room -= whole.length;
+        *word = whole.bytes;
     }
     return 0;
 }
