@@ -150,6 +150,29 @@ class TestOneAttempt:
         assert store.blobs == {}
         assert store.heads[PLACE].head.versions == ()
 
+    @pytest.mark.parametrize(("step", "stays"), [("find", False), ("ledger", False), ("swap", True)])
+    async def test_where_no_time_is_left_for_its_head_chunks_stay_if_that_may_come_late(
+        self, store, monkeypatch, step, stays
+    ):
+        mine, keep, waits = Client(store), store.keep, asyncio.Event()
+
+        async def slow(*_):
+            waits.set()
+            await asyncio.Event().wait()
+
+        async def then(*of):
+            await keep(*of)
+            monkeypatch.setattr(store, step, slow)
+
+        await mine.lock("a")
+        monkeypatch.setattr(store, "keep", then)
+        asked = asyncio.create_task(mine.write(b"1", "a"))
+        await waits.wait()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert len(store.blobs) == stays
+
 
 class TestStrangers:
     @pytest.mark.parametrize(

@@ -88,4 +88,11 @@ STATES: tuple[Guard, ...] = (
         "        except Exception:",
         "execute/test_states.py::TestOneAttempt::test_of_chunks_for_which_no_time_was_left_none_stays",
     ),
+    guard(
+        "chunks of which a head may come late go when the time is over",
+        SERVICE,
+        "            if not asked:",
+        "            if True:",
+        "execute/test_states.py::TestOneAttempt::test_where_no_time_is_left_for_its_head_chunks_stay_if_that_may_come_late",
+    ),
 )

@@ -191,12 +191,22 @@ class Service:
         except (seal.TooLargeError, FullError) as error:
             return Answer(413, f"{error}\n".encode())
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
+        asked = False  # whether a head that speaks of the chunks was to be written, and may come late
+
+        def decide(found: Head, _run: Run) -> Step:
+            nonlocal asked
+            step = head.write(found, who.holder, lock, version)
+            asked = step.head is not None
+            return step
+
         try:
-            answer = await self._change(
-                place, who, "POST", lambda found, _: head.write(found, who.holder, lock, version)
-            )
+            answer = await self._change(place, who, "POST", decide)
         except UncertainError:
             raise  # the chunks stay: a head that comes late may speak of them
+        except asyncio.CancelledError:
+            if not asked:
+                await self._drop_soon(place, blob, len(chunks))
+            raise
         except Exception:
             # As of a disk that is full, or an API server that takes no more: whoever asks again has chunks of another
             # name, and each time these would stay.
@@ -212,12 +222,17 @@ class Service:
         except FullError:
             raise
         except (Exception, asyncio.CancelledError):
-            # Also where the time for an answer is over. Whoever asks again has chunks of another name. What stays all
-            # the same goes with the run.
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_DROP_S):
-                    await self._store.drop(place, blob, len(chunks))
+            await self._drop_soon(place, blob, len(chunks))
             raise
+
+    async def _drop_soon(self, place: Place, blob: str, count: int) -> None:
+        """Drop chunks of which no head will ever speak, also where the time for an answer is over.
+
+        Whoever asks again has chunks of another name. What stays all the same goes with the run.
+        """
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_DROP_S):
+                await self._store.drop(place, blob, count)
 
     async def _drop_unkept(self, place: Place, blob: str, count: int) -> None:
         """Drop the chunks, unless the head that there is now speaks of them."""
