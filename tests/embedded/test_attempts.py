@@ -12,10 +12,11 @@ import pytest
 
 from dayfly.embedded import sweeping
 from dayfly.embedded.attempts import Key
+from dayfly.embedded.leaving import reaped
 from dayfly.execute import receipt
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.plan.world import NeverRan, Running, Stalled
-from embedded.alone import KEPT, KEY, UNIT, bench, sleeper, told, watched
+from embedded.alone import KEPT, KEY, UNIT, bench, kill, sleeper, sleeping, told, watched
 from embedded.machine import until
 
 __all__ = ["bench", "told"]
@@ -87,6 +88,16 @@ async def test_what_is_closed_leaves_nothing_open_and_nothing_in_waiting(bench, 
     assert (spare.exists(), bench.attempts._ends._poll.closed) == (False, True)
     process.kill()
     await process.wait()
+
+
+async def test_a_receipt_that_is_told_of_when_all_is_closed_is_nobodys(bench):
+    bench.starter.child = sleeping()
+    await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
+    bench.attempts.close()
+    bench.starter.sealed(bench.starter.child)
+    assert bench.news == []
+    kill(bench.starter.child)
+    assert reaped(bench.starter.child)
 
 
 class TestAdopting:

@@ -128,7 +128,7 @@ async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
     ("does", "says"),
     [
         ("kill -9 $$", "it was killed"),
-        ("exit 3", "it ended with 3"),
+        ("exit 1", "it ended with 1"),
         ("echo its disk is full >&2; exit 125", "its disk is full"),
     ],
 )

@@ -8,6 +8,7 @@ _LABELLED = "what belongs to a run is found by a label that it has"
 
 EQUIVALENT: dict[str, str] = {
     "execute/process/start.py Containers._run: 0 -> 1 (2)": "the mode of a file that is not made",
+    "execute/process/start.py Containers._remove: done.returncode > 0 -> (done.returncode >= 0)": "of an engine that ends with 0 nothing is said",
     'execute/pod/trial.py _judged: unit.exec.namespace or "trial" -> (unit.exec.namespace)': (
         "of a pod that is never made the namespace is compared with itself"
     ),

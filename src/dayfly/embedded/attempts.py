@@ -275,7 +275,6 @@ class Attempts:
         """Stop watching; what runs goes on and is adopted by the next server."""
         for watched in self._watched.values():
             if watched.pidfd is not None:
-                self._ends.forget(watched.pidfd)
                 os.close(watched.pidfd)
         self._watched.clear()
         self._children.clear()
