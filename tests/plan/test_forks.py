@@ -8,12 +8,28 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Running, Unclear
 from dayfly.spec.run import State, UnitRecord
 from plan.rows import APP, MAKE, NOW, SEED, Row, check
-from plan.worlds import after, born, claim, database, done, doubt, failed, fork, plan_of, record, void, world
+from plan.worlds import (
+    after,
+    born,
+    claim,
+    database,
+    document,
+    done,
+    doubt,
+    failed,
+    fork,
+    plan_of,
+    record,
+    unit,
+    void,
+    world,
+)
 
 WEB = "fork:shop/web"
 PLAN = plan_of(database(), forks=(fork(), msgspec.structs.replace(fork("web"), after=(APP,))))
 MADE = done(PLAN, born(PLAN), MAKE, SEED)
 BEGUN = after(PLAN, MADE, claim(APP, generation=PLAN.kept[APP].generation))
+HOOKED = plan_of(document(pre_start=(unit("make"),), post_start=(unit("hook"),)), forks=(fork(),))
 VOIDED = after(PLAN, MADE, claim(APP), void(APP), claim(APP, 2), void(APP, 2))
 ONCE = f"starts once {APP} answers"
 
@@ -27,6 +43,14 @@ ROWS = (
         {APP: "has been running for 0 ms and does not answer yet", WEB: ONCE},
         {(APP, 1): Running(since=NOW, ready=False)},
         PLAN,
+    ),
+    Row(
+        "it answers in an old form: what comes after the forks waits",
+        after(HOOKED, done(HOOKED, born(HOOKED), MAKE), claim(APP, generation="old")),
+        f"cancel {APP}#1 (its spec or its baseline has changed)",
+        {APP: "its spec or its baseline has changed", "db/hook": f"starts once {APP} answers"},
+        {(APP, 1): Running(since=NOW)},
+        HOOKED,
     ),
     Row("the first answers", BEGUN, f"claim and launch {WEB}#1", {}, {(APP, 1): Running(since=NOW)}, PLAN),
     Row(

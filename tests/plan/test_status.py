@@ -208,6 +208,11 @@ class TestClosed:
         found = states(told(after(PLAN, run, close())))
         assert (found["a"], found["b"]) == ("stopped", "failed")
 
+    def test_what_has_failed_says_why_while_its_processes_are_still_ending(self):
+        run = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()), close())
+        found = one(told(run, facts={("db/a", 1): Running(since=7)}), "db/a")
+        assert (found.state, found.reason, found.message) == ("failed", "ExitCode", "exit code 1")
+
     def test_a_doubt_is_said_before_all_else(self):
         run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), close())
         assert told(run).reason is Reason.OUTCOME_UNKNOWN

@@ -61,6 +61,7 @@ def test_a_creation_has_its_units_and_their_attempts_below_it():
         ("db/seed", "attempt 1", 410, 500, ""),
     ]
     first, unit, failed, again = spans[:4]
+    assert first.parent == 0, "nothing is above the whole"
     assert first.attributes == {
         "dayfly.run.uid": UID,
         "dayfly.target.kind": "Sandbox",
@@ -143,6 +144,13 @@ def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
         ("create sandbox", "fork:Deployment/default/shop", 600, 999, ""),
         ("fork:Deployment/default/shop", "attempt 1", 600, 999, ""),
     ]
+    assert spans[-2].attributes == {
+        "dayfly.unit": "fork:Deployment/default/shop",
+        "dayfly.step": "fork:Deployment/default/shop",
+        "dayfly.kind": "fork",
+        "dayfly.attempts": 1,
+        "dayfly.outcome": "running",
+    }, "of no resource nothing is said"
     assert trace.last_news(run) == 600
     failed = trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
     assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"

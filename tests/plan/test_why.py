@@ -1,7 +1,7 @@
 """`why`: reports in, the chain of blockers out, with what to do at its end."""
 
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Blocker, mute, nothing_to_retry, why
+from dayfly.plan.why import Blocker, ended_logs, mute, nothing_to_retry, why
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import LogInfo
@@ -86,6 +86,18 @@ def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
     found = why(report(failed), "box", mute={"db/make"})
     assert found is not None
     assert found.because[0].next.startswith("go by its message (it printed nothing), fix the plugin")
+
+
+def test_whether_something_was_printed_is_asked_of_attempts_that_have_failed_alone():
+    """Of those that have a log, and to whose log somebody may be sent: with the number of the attempt."""
+    units = (
+        unit("failed", "failed", started_at=5, attempt=1),
+        unit("again", "retrying", started_at=5, attempt=3),
+        unit("refused", "failed", attempt=1),
+        unit("made", "succeeded", started_at=5, attempt=1),
+        unit("runs", "running", started_at=5, attempt=1),
+    )
+    assert ended_logs(report(*units)) == {"failed": 1, "again": 3}
 
 
 def test_nothing_stands_in_a_log_that_is_sealed_and_empty():
