@@ -216,7 +216,7 @@ class Places:
                     if lacking is not None:
                         now[unit] = lacking
             if closed is None or cleaning:
-                now |= {unit: False for unit in before if unit not in now and _is_held(run, unit, facts, hindered)}
+                now |= {unit: False for unit in before if _is_held(run, unit, facts, hindered)}
             self._taken[bucket].put(name, now)
 
     def _room(self, bucket: _Bucket, name: str) -> int:
