@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import msgspec
 import pytest
@@ -286,6 +287,19 @@ class TestNodes:
             assert found.pause("n") == 0.0
 
         run(story())
+
+    def test_that_one_can_be_read_again_is_said_of_those_alone_that_were_left_in_peace(self, caplog):
+        async def story() -> None:
+            found = Nodes()
+            for failures in (0, 1, nodes.PATIENCE - 1, nodes.PATIENCE):
+                for _ in range(failures):
+                    found.failed(f"n{failures}", "why")
+                found.answered(f"n{failures}")
+
+        caplog.set_level(logging.INFO, "dayfly.operator.pods.nodes")
+        run(story())
+        back = [record.message for record in caplog.records if "can be read again" in record.message]
+        assert back == [f"the logs of steps on node n{nodes.PATIENCE} can be read again"]
 
     def test_one_that_nobody_asks_for_is_forgotten(self):
         async def story() -> None:

@@ -299,6 +299,17 @@ class TestProcess:
                 queue.add(key)
                 assert len(queue) == (1 if front else 0)
 
+    async def test_what_is_frozen_is_counted_whoever_works_for_it(self):
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        operator = Operator(
+            client,
+            runner=RUNNER,
+            hooks=lambda *_: SimpleNamespace(frozen=2),
+            groups=lambda *_: SimpleNamespace(frozen=4),
+        )
+        operator._sandbox_status.frozen = {"u": "PlanLost"}
+        assert b"dayfly_frozen 7.0" in operator.metrics.text()
+
     async def test_what_the_operator_dies_of_ends_the_process(self, monkeypatch):
         """Its kubelet begins another one."""
 

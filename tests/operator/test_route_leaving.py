@@ -42,6 +42,7 @@ class Bench(Timed):
         self.fault: Exception | None = None
         self.routes._routes = SimpleNamespace(keep=self._keep, remove=self._remove)
         self.woven: list[tuple[str, set[str]]] = []
+        self.left_woven: list[Any] = []
         self.strays, self.held = False, ""
         weaver = SimpleNamespace(has_strays=lambda *_: self.strays, tidy=self._tidy_woven, left=self._left_woven)
         self.routes._weaver = weaver
@@ -58,7 +59,7 @@ class Bench(Timed):
         self.done.append("removed")
 
     async def _left_woven(self, *_: Any) -> list[Any]:
-        return []
+        return self.left_woven
 
     async def _tidy_woven(self, name: str, stays: set[str], _within: Any) -> None:
         self.woven.append((name, stays))
@@ -207,6 +208,18 @@ class TestTaking:
             assert await bench.take(bench.route()) == ["withdrawn"], "it led again, and is to go now"
             assert await bench.take(bench.route(withdrawn=True, seen=1)) == []
             assert bench.later[-1] == pytest.approx(PATIENCE_MS / 1000 + 0.001)
+
+        played(story)
+
+
+class TestWoven:
+    def test_as_long_as_somebodys_rules_lead_to_the_fork_it_has_not_gone(self):
+        async def story(bench: Bench):
+            bench.routes._addresses = SimpleNamespace(hold=bench.hold)
+            bench.left_woven = ["a VirtualService"]
+            assert await bench.goes() == Running(since=1, ready=False)
+            bench.left_woven = []
+            assert isinstance(await bench.goes(), Ended)
 
         played(story)
 

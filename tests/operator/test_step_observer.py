@@ -113,7 +113,8 @@ class Bench:
 
 class TestWaiting:
     @pytest.mark.parametrize(
-        ("name", "closing", "pressing"), [("make", False, False), ("make", True, True), ("drop", True, False)]
+        ("name", "closing", "pressing"),
+        [("make", False, False), ("make", True, True), ("drop", True, False), ("of a lost plan", True, False)],
     )
     async def test_why_is_asked_at_once_where_a_create_step_stands_in_the_way_of_the_end(self, name, closing, pressing):
         bench, asked = Bench(closing, **{name: record()}), []
