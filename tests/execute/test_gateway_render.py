@@ -7,6 +7,7 @@ from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.execute.gateway.render import (
+    MOST_MATCHES,
     Fork,
     beside,
     concerned,
@@ -124,6 +125,15 @@ class TestObjects:
         ]
         found = leading(every, {"app": "web", "tier": "front"})
         assert [each.metadata.name for each in found] == ["exact", "wide"]
+
+    def test_where_matches_are_left_out_that_is_told(self):
+        few, many = (
+            beside(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, signs(("k1",), PLAIN))
+            for count in (2, MOST_MATCHES)
+        )
+        assert (few.cut, many.cut) == (False, True)
+        made = [match for each in many.manifests for rule in each["spec"]["rules"] for match in rule["matches"]]
+        assert len(made) == MOST_MATCHES
 
 
 class TestElsewhere:

@@ -156,6 +156,13 @@ def test_a_line_without_end_has_one_time_and_comes_behind_what_was_before():
     assert times == ((0, AT + 1_000), (TAIL_LIMIT - 2, AT + 2_000))
 
 
+def test_of_so_many_lines_each_has_its_own_time():
+    found = Splitter(timed=True)
+    for number in range(logs.MOST_TIMES):
+        found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
+    assert found.printed().times == tuple((2 * number, AT + 1_000 * number) for number in range(logs.MOST_TIMES))
+
+
 def test_no_step_makes_them_many():
     found = Splitter(timed=True)
     for number in range(3_000):

@@ -24,6 +24,7 @@ NOT_THERE = "must be there: Dayfly sets it, and it may not be taken away"
         (rows.each(rows.flag(), 0), [[]], [[True]], "must be empty"),
         (rows.free("it", depth=2, most=3), [1, "x" * 1024, [1, 2], {"a": {"b": 1}}], ["x" * 1025], "is too large"),
         (rows.free("it", depth=2, most=3), [], [[1, 2, 3], [[[1]]], {"a": [1, 2]}], "is too large or too deep for it"),
+        (rows.free("it", depth=0, most=3), [1, "x"], [[], {}, [1]], "is too large or too deep for it"),
         (PAIR, [{"a": True}, {"a": True, "b": 3}, {"a": True, "b": None}], [], ""),
         (PAIR, [], [[], None, "a"], "must be a mapping"),
         (PAIR, [], [{}, {"a": None}, {"b": 1}], NOT_THERE),

@@ -40,6 +40,11 @@ def lives(process):
     return Path(f"/proc/{process}").exists()
 
 
+def leads_to(process, number):
+    """Where what it writes there goes."""
+    return str(Path(f"/proc/{process}/fd/{number}").readlink())
+
+
 async def asked(resident, count=1):
     """Questions that have been sent."""
     questions = [asyncio.ensure_future(resident.fork(f"/folder/{number}", "none")) for number in range(count)]
@@ -58,6 +63,16 @@ async def test_once_it_is_closed_it_is_gone_and_all_who_wait_are_told(mute):
     with pytest.raises(UnansweredError):
         await questions[1]
     mute.close()
+
+
+async def test_what_it_prints_is_nobodys(mute):
+    """Not our terminal's either: it and whoever it forks may outlive us."""
+    [question] = await asked(mute)
+    printed = [leads_to(mute._child, number) for number in (1, 2)]
+    mute.close()
+    with pytest.raises(UnansweredError):
+        await question
+    assert printed == [os.devnull, os.devnull]
 
 
 async def test_no_more_are_asked_for_at_once_than_surely_fit(mute):

@@ -8,6 +8,7 @@ import pytest
 
 from dayfly.execute.process import monitors
 from dayfly.execute.process.place import Place
+from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.run import Folder
 from dayfly.execute.process.start import Containers, Processes, _bound
 from dayfly.spec.lifecycle import Exec, Unit
@@ -34,6 +35,21 @@ def engine(tmp_path, name):
     )
     path.chmod(0o700)
     return Containers(str(path), "/runner", Processes("/runner", "full", {}))
+
+
+async def test_nobody_is_held_beside_one_that_is_being_forked(tmp_path):
+    """No processor is free to prepare anything."""
+    path = tmp_path / "mute"
+    path.write_text("#!/bin/sh\nexec /bin/cat\n")
+    path.chmod(0o700)
+    processes = Processes(str(path), "user", {})
+    assert processes.can_hold(STEP)
+    question = asyncio.ensure_future(processes._resident.fork("/folder", "user"))
+    await asyncio.sleep(0)
+    assert not processes.can_hold(STEP)
+    processes.close()
+    with pytest.raises(UnansweredError):
+        await question
 
 
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])

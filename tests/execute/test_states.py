@@ -257,14 +257,15 @@ class TestTwoAttempts:
         assert [(await other.ask("UNLOCK", body))[0] for body in (b"", b'{"ID":"a"}')] == [409, 409]
         assert (await other.lock("a"))[0] == 423
 
+    @pytest.mark.parametrize("then", [running(apply=(1, State.DONE)), None], ids=["ended", "its run is gone"])
     @pytest.mark.parametrize("method", ["POST", "DELETE", "LOCK", "UNLOCK"])
-    async def test_one_that_ends_while_its_body_is_on_the_way_is_too_late(self, store, method):
+    async def test_one_that_ends_while_its_body_is_on_the_way_is_too_late(self, store, method, then):
         mine = Client(store)
         await mine.lock("a")
         await mine.write(b"{}", "a")
         before = dict(store.heads)
         assert await mine.service.admit(mine.who, method) is None
-        store.run = running(apply=(1, State.DONE))
+        store.run = then
         assert (await mine.service.handle(mine.who, method, "a", b'{"ID":"b"}')).status in (403, 423)
         assert store.heads == before
 

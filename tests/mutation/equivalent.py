@@ -139,6 +139,9 @@ EQUIVALENT: dict[str, str] = {
     'embedded/state_door.py _listen: raise AssertionError("the kernel names a free port or refuses") -> pass': (
         "nothing comes there: type checkers ask for it"
     ),
+    "embedded/holding.py Holding.let_go: self._loop.time() - at < HELD_MOST_S -> (self._loop.time() - at <= HELD_MOST_S)": (
+        "no look at a clock of nanoseconds is at the very end of its time"
+    ),
     "embedded/states.py keys: folder(home).mkdir(mode=0o700, exist_ok=True) -> pass": "it is made with the key as well",
     "embedded/envoy.py Envoy._next: 1 -> 2": "a version has to rise, and by how much nobody asks",
     "execute/webhook/guard.py _inside: 0xFFFF -> 65536": "all of ::/8 is reserved, whatever is inside",
