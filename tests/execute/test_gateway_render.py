@@ -127,13 +127,14 @@ class TestObjects:
         assert [each.metadata.name for each in found] == ["exact", "wide"]
 
     def test_where_matches_are_left_out_that_is_told(self):
-        few, many = (
-            beside(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, signs(("k1",), PLAIN))
-            for count in (2, MOST_MATCHES)
+        all_signs = signs(("k1",), PLAIN)
+        fits = MOST_MATCHES // len(all_signs)
+        whole, some = (
+            beside(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, all_signs) for count in (fits, fits + 1)
         )
-        assert (few.cut, many.cut) == (False, True)
-        made = [match for each in many.manifests for rule in each["spec"]["rules"] for match in rule["matches"]]
-        assert len(made) == MOST_MATCHES
+        assert (whole.cut, some.cut) == (False, True)
+        made = [match for each in some.manifests for rule in each["spec"]["rules"] for match in rule["matches"]]
+        assert len(made) == MOST_MATCHES == fits * len(all_signs)
 
 
 class TestElsewhere:

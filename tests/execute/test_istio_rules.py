@@ -18,7 +18,7 @@ from dayfly.execute.istio.read import (
     renamed,
     written_at,
 )
-from dayfly.execute.istio.rules import LONGEST, Mark, Thread, by_run, mark_of, others, without, woven
+from dayfly.execute.istio.rules import LONGEST, MOST_MATCHES, Mark, Thread, by_run, mark_of, others, without, woven
 from dayfly.spec.routing import PLAIN, Forms, injected
 from execute.meshes import Call, choose
 
@@ -158,7 +158,14 @@ def test_no_sandbox_adds_more_than_so_much():
     keys = [f"{'k' * 28}{number:04}" for number in range(600)]
     made = woven([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
     assert made.cut
-    assert sum(len(rule["match"]) for rule in by_run(made.rules)["run-f-web"]) == 960
+    assert sum(len(rule["match"]) for rule in by_run(made.rules)["run-f-web"]) == MOST_MATCHES
+
+
+def test_that_matches_are_left_out_is_said_where_they_are():
+    fits = MOST_MATCHES // len(thread("k1").signs)
+    assert fits * len(thread("k1").signs) == MOST_MATCHES
+    cut = [woven([{"route": [to("web")]}] * count, thread("k1"), NS).cut for count in (fits, fits + 1)]
+    assert cut == [False, True]
 
 
 @pytest.mark.parametrize(

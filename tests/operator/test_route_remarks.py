@@ -72,7 +72,7 @@ SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
             ["rule 2, 3 of VirtualService shop/web asks for all the headers that could carry a key itself"],
         ),
         (
-            [rule([{}] * MOST_MATCHES)],
+            [rule([{}] * (MOST_MATCHES + 1))],
             [
                 "VirtualService shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
             ],

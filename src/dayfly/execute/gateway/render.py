@@ -158,8 +158,7 @@ def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: L
         }
         for number, rules in enumerate(made.objects)
     )
-    total = sum(len(rule["matches"]) for rules in made.objects for rule in rules)
-    return Beside(manifests, made.crowded, cut=total >= MOST_MATCHES)
+    return Beside(manifests, made.crowded, made.cut)
 
 
 def withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:

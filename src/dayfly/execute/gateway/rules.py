@@ -43,10 +43,11 @@ class Leads(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The rules of each object that is to be made, and the rules (by number) that have no room for a sign."""
+    """The rules of each object to be made, those (by number) without room for a sign, and whether any match was cut."""
 
     objects: tuple[tuple[Rule, ...], ...]
     crowded: tuple[int, ...]
+    cut: bool = False
 
 
 def leads_to(rule: Mapping[str, Any], services: Collection[str], namespace: str) -> bool:
@@ -66,7 +67,7 @@ def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: Leads, namespace
     """
     made: list[Rule] = []
     crowded: list[int] = []
-    left = most
+    left, cut = most, False
     for index, rule in enumerate(rules):
         if leads_to(rule, leads.forks, namespace):
             matches = _matches(rule)
@@ -77,10 +78,11 @@ def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: Leads, namespace
         each = [list(_signed(match, signs)) for match in matches]
         if signs and not all(each):
             crowded.append(index)
-        found = [signed for some in each for signed in some][:left]
-        left -= len(found)
-        made += _split(body, found)
-    return Copied(tuple(_packed(made)), tuple(crowded))
+        found = [signed for some in each for signed in some]
+        cut = cut or len(found) > left
+        made += _split(body, found[:left])
+        left -= len(found[:left])
+    return Copied(tuple(_packed(made)), tuple(crowded), cut)
 
 
 def _matches(rule: Rule) -> list[dict[str, Any]]:

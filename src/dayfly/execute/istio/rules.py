@@ -101,7 +101,7 @@ def woven(rules: Sequence[Rule], thread: Thread, own: str) -> Woven:
     mark = thread.mark
     made: list[Rule] = []
     crowded: list[int] = []
-    left, number, at = MOST_MATCHES, 0, 0
+    left, number, at, cut = MOST_MATCHES, 0, 0, False
     for rule in without(rules, run=mark.run, fork=mark.fork):
         if mark_of(rule) is None:
             number += 1
@@ -109,12 +109,13 @@ def woven(rules: Sequence[Rule], thread: Thread, own: str) -> Woven:
                 found = [signed for match in _matches(rule) for signed in _signed(match, thread.signs)]
                 if thread.signs and not found:
                     crowded.append(number)
+                cut = cut or len(found) > left
                 if taken := found[:left]:
                     copy = {**rule, "name": mark.name(at), "match": taken, "route": _led(rule, thread, own)}
                     made.insert(_place(made, copy["name"]), copy)
                     left, at = left - len(taken), at + 1
         made.append(rule)
-    return Woven(tuple(made), tuple(crowded), cut=left <= 0)
+    return Woven(tuple(made), tuple(crowded), cut)
 
 
 def _place(made: Sequence[Rule], name: str) -> int:
