@@ -18,6 +18,7 @@ from dayfly.control.app import create_app
 from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
+from dayfly.plan.reasons import Reason
 from dayfly.spec.wire import Endpoint, Hello, Standing
 
 
@@ -420,6 +421,16 @@ def test_a_change_that_the_host_has_not_heard_of_is_said(db, host):
     while not db.get("sandboxes/sb1")["status"]["ready"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_host_and_trouble_say_alike_is_said_once(db, host):
+    """As of a run whose record is damaged: it cannot be told, nor can it be said how it stands."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.say(uid_of(host), ready=False, reason=Reason.HINDERED, message="No space left on device")
+    host.down = True
+    message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
+    assert message.startswith("the cluster cannot be told at the moment")
+    assert message.count("No space left on device") == 1
 
 
 def test_a_plugin_that_goes_at_the_same_moment_is_missed(db, host):

@@ -354,7 +354,8 @@ async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, cap
     before = {folder.name for folder in machine.folders()}
     await machine.up()
     assert before <= {folder.name for folder in machine.folders()}, "what it had at work is left as it is"
-    assert "run bad cannot be taken over" in caplog.text
+    assert "run bad cannot be taken over: the record of run bad" in caplog.text
+    assert "Traceback" not in caplog.text
     machine.journal.with_name("journal.go").touch()
     await machine.ready("good")
     await machine.down()

@@ -69,7 +69,8 @@ def with_trouble(
             report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
         )
     if trouble:
-        message = f"{report.message} ({trouble})"
+        # Of a run whose record is damaged both say the same.
+        message = trouble if report.message and report.message in trouble else f"{report.message} ({trouble})"
         why = Reason.REFUSED if refused and report.phase is Phase.OPEN else report.reason
         return msgspec.structs.replace(report, ready=False, reason=why, message=message)
     return report

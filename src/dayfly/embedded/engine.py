@@ -395,6 +395,8 @@ def _said(uid: str) -> Iterator[None]:
     """A run that cannot be read must not keep the server from its beginning; its turns say the same."""
     try:
         yield
+    except RunDamagedError as error:
+        log.warning("run %s cannot be taken over: %s", uid, error)
     except Exception:
         log.exception("run %s cannot be taken over", uid)
 
