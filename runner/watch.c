@@ -43,18 +43,18 @@ static void arm(int timer, int64_t milliseconds) {
     timerfd_settime(timer, 0, &when, NULL);
 }
 
-/* True when there may be more to read. */
-static bool pump(struct watch *watch) {
+/* How many bytes were read; 0 when there may be no more. */
+static size_t pump(struct watch *watch) {
     char bytes[65536];
     ssize_t got = read(watch->log_pipe, bytes, sizeof bytes);
     if (got > 0) {
         watch->print(watch->state, bytes, (size_t)got);
-        return true;
+        return (size_t)got;
     }
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return false;
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return 0;
     close(watch->log_pipe);
     watch->log_pipe = -1;
-    return false;
+    return 0;
 }
 
 /* True when there may be another message. */
@@ -139,8 +139,11 @@ void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
 }
 
 void watch_drain(struct watch *watch, struct end *end) {
-    /* Not until its end: a process elsewhere may have been handed the pipe's other side. */
-    while (watch->log_pipe >= 0 && pump(watch)) {}
+    /* Not until its end: a process elsewhere may have been handed the pipe's other side, and may print without end. What
+     * the step has printed is in it by now, so there is no more of that than it can hold. */
+    int held = watch->log_pipe >= 0 ? fcntl(watch->log_pipe, F_GETPIPE_SZ) : 0;
+    size_t most = held > 0 ? (size_t)held : 0;
+    for (size_t all = 0, got = 0; all < most && (got = pump(watch)) > 0; all += got) {}
     while (watch->control >= 0 && listen_once(watch, end)) {}
 }
 

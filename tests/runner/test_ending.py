@@ -49,6 +49,24 @@ def test_a_polite_script_may_say_good_bye(attempt, isolation):
     assert (receipt.outcome, receipt.code, one.log) == ("deadline", 5, "ready\nbye\n")
 
 
+def test_who_holds_the_log_elsewhere_and_prints_without_end_keeps_nobody(attempt, isolation, mark):
+    one = attempt()
+    slow = [f"y{number}" * 20 for number in range(99)]  # so it reads what is printed slower than that comes
+    script = "#!/bin/sh\necho ready\nexec sleep 60\n"
+    launcher = one.write(script, isolation=isolation, env=f"MARK={mark}", mask=slow).start()
+    one.wait_for_log("ready")
+    [step] = processes_with(mark)
+    log = os.open(f"/proc/{step}/fd/1", os.O_WRONLY)
+    try:
+        writers = [subprocess.Popen(["yes"], stdout=log) for _ in range(4)]
+    finally:
+        os.close(log)
+    os.kill(step, signal.SIGKILL)
+    assert launcher.wait(30) == 0
+    assert (one.receipt().outcome, one.receipt().code) == ("signaled", 9)
+    assert [-each.wait(30) for each in writers] == [signal.SIGPIPE] * 4, "nobody reads any more"
+
+
 def test_a_signal_to_the_launcher_cancels_the_step(attempt, isolation, mark):
     one = attempt().write(STUBBORN, isolation=isolation, env=f"MARK={mark}", grace_ms=100)
     launcher = one.start()
