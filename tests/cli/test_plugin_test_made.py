@@ -9,9 +9,12 @@ import pytest
 from cli.clusters import Asked, Stage, stage, still
 from dayfly.cli.child import Interrupted
 from dayfly.cli.cluster import Cluster
+from dayfly.cli.exits import CliError
 from dayfly.cli.from_status import milliseconds
 from dayfly.cli.testing_made import Made
 from dayfly.cli.testing_wishes import LABEL, OLD_S, Wishes
+from dayfly.kube import errors
+from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
 from dayfly.spec import semver
 from dayfly.spec.plugin import Plugin
@@ -130,3 +133,30 @@ def test_what_was_made_before_it_is_taken_away(host: Cluster):
     assert wishes.see(" --context here").startswith(
         "see: kubectl --context here get sandboxes.dayfly.dev,resourceplugins "
     )
+
+
+def test_what_was_made_though_the_answer_was_lost_is_taken_away(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """A version and a sandbox of which nobody knew would stay until somebody finds them."""
+    create = Client.create
+
+    async def unheard(client: Client, kind, body, *where):
+        await create(client, kind, body, *where)
+        raise errors.OutcomeUnknown("POST", "the connection was reset")
+
+    made, wishes = made_of(host, publish=True)
+    monkeypatch.setattr(Client, "create", unheard)
+    box = made.make(wishes.of_life(LIFE, 14), LIFE)
+    assert sorted(names(host)) == sorted(["box", box.name])
+    made.clear(lambda *_: True)
+    assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
+
+
+def test_what_was_not_made_is_an_error(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+    async def unheard(*_):
+        raise errors.OutcomeUnknown("POST", "the connection was reset")
+
+    made, wishes = made_of(host)
+    monkeypatch.setattr(Client, "create", unheard)
+    with pytest.raises(CliError, match="was reset"):
+        made.make(wishes.of_life(LIFE, 14), LIFE)
+    assert names(host) == ["box"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dayfly.cli.cluster import Cluster
     from dayfly.cli.testing_wishes import Wish
     from dayfly.kube.client import Client
+    from dayfly.kube.objects import Resource
     from dayfly.spec.report import Report
 
 _SANDBOXES, _PLUGINS = SANDBOXES.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
@@ -63,11 +64,9 @@ class Made:
     def make(self, wish: Wish, life: Life | None) -> Box:
         self.heed()
         if wish.plugin is not None:
-            version = wish.plugin
-            made = self._cluster.ask(lambda client: client.create(_PLUGINS, version))
+            made = self._cluster.ask(_create(_PLUGINS, wish.plugin))
             self._versions[made["metadata"]["name"]] = made["metadata"]["uid"]
-        here = self._cluster.namespace
-        found = self._cluster.ask(lambda client: client.create(_SANDBOXES, wish.sandbox, here))
+        found = self._cluster.ask(_create(_SANDBOXES, wish.sandbox, self._cluster.namespace))
         box = Box(found["metadata"]["name"], found["metadata"]["uid"], "", life)
         self._boxes.append(box)
         return box
@@ -146,6 +145,23 @@ class Made:
             ours = f".{testing_wishes.VERSION}" in each.metadata.name
             if ours and time.time() - born / 1000 > testing_wishes.OLD_S:
                 self._cluster.ask(_unpublish(each.metadata.name, each.metadata.uid))
+
+
+def _create(
+    kind: Resource[dict[str, Any]], body: dict[str, Any], namespace: str = ""
+) -> Callable[[Client], Coroutine[Any, Any, dict[str, Any]]]:
+    """Make it. Where the answer is lost it may be there all the same; nobody else has its name."""
+
+    async def create(client: Client) -> dict[str, Any]:
+        try:
+            return await client.create(kind, body, namespace)
+        except errors.OutcomeUnknown:
+            found = await client.find(kind, body["metadata"]["name"], namespace)
+            if found is None:
+                raise
+            return found
+
+    return create
 
 
 def _unpublish(name: str, uid: str) -> Callable[[Client], Coroutine[Any, Any, bool]]:
