@@ -286,6 +286,15 @@ def test_what_is_no_text_and_what_is_hostile_ends_nothing(folder: Path):
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.timeout(20)
+def test_a_path_that_begins_with_two_slashes_is_looked_for_once(folder: Path):
+    """By POSIX the folder of `//` is `//`: who goes up until nothing is left goes up for ever."""
+    outputs = "    outputs: [{name: path, valueFromPath: //tmp/path}]\n"
+    (folder / "plugin.yaml").write_text(TWO.replace("  delete:\n", f"{outputs}  delete:\n"))
+    found = json.loads(run("--select", "DF101,DF402", "-o", "json")[1])
+    assert [(each["code"], each["line"]) for each in found] == [("DF101", 7), ("DF402", 7)]
+
+
 def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= hook.keys()

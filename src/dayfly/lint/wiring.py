@@ -55,7 +55,7 @@ def _mentions(script: str, path: str) -> bool:
     while path.count("/") > 1:
         if path in script:
             return True
-        path = posixpath.dirname(path)
+        path = path.rpartition("/")[0]  # not dirname, by which that of // is // for ever
     return False
 
 
