@@ -295,6 +295,36 @@ def test_a_path_that_begins_with_two_slashes_is_looked_for_once(folder: Path):
     assert [(each["code"], each["line"]) for each in found] == [("DF101", 7), ("DF402", 7)]
 
 
+NAMELESS = """\
+name: app@1.0.0
+spec:
+  create:
+  - name: make
+    inputs: [{name: "NAME", valueFromSandbox: true}]
+    outputs: [{name: id, valueFromPath: /tmp/id}]
+    script: |
+      #!/bin/sh
+      set -eu
+      mkdir "/srv/$DAYFLY_RESOURCE_ID"
+      printf %s "/srv/$DAYFLY_RESOURCE_ID" >/tmp/id
+  delete:
+  - name: remove
+    inputs: [{name: "NAME", valueFromStep: {name: make, output: id}}]
+    WORK
+"""
+
+
+@pytest.mark.parametrize("name", ["disk[0", "*disk", "(disk", "d{1"])
+@pytest.mark.parametrize(
+    "work", ["script: '#!/bin/sh'", 'webhook: {url: "https://a.example", body: {id: {$input: x}}}']
+)
+def test_a_name_that_is_none_is_refused_in_its_place(folder: Path, name: str, work: str):
+    """The other rules read the name meanwhile, and not as a pattern."""
+    (folder / "plugin.yaml").write_text(NAMELESS.replace("NAME", name).replace("WORK", work))
+    found = json.loads(run("-o", "json")[1])
+    assert {each["line"] for each in found if "is not an input name" in each["problem"]} == {5, 14}
+
+
 def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= hook.keys()

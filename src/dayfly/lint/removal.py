@@ -98,7 +98,7 @@ def _in_request(step: StepView) -> Iterator[Spot]:
     if "$env" in sent or webhook.find is not None:
         return
     for at, item in enumerate(step.step.inputs):
-        if step.plugin.is_created(item) and re.search(rf'"\$input": {json.dumps(item.name)}', sent):
+        if step.plugin.is_created(item) and f'"$input": {json.dumps(item.name)}' in sent:
             problem = f"names what to remove by the input {quote(item.name)} alone, which may never have been made"
             yield Spot((*step.keys, "inputs", at), problem)
 
@@ -118,6 +118,7 @@ def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
 
 def is_guarded(script: str, name: str) -> bool:
     """Whether a script asks anywhere whether a variable is empty, or says what it is then."""
+    name = re.escape(name)
     asked = rf"\$\{{{name}:?[-=+]|(\[\[?\s|\btest\s|\bcase\s)[^\n;|&]*\$\{{?{name}\b"
     return re.search(asked, script) is not None
 

@@ -45,7 +45,7 @@ def input_unused(plugin: PluginView) -> Iterator[Spot]:
 def _is_mentioned(script: str, item: Input) -> bool:
     if item.as_ is not None and item.as_.env:
         return True  # a name that somebody chose: a program may know it
-    if item.env and re.search(rf"\b{item.env}\b", script):
+    if item.env and re.search(rf"\b{re.escape(item.env)}\b", script):
         return True
     return bool(item.path) and _mentions(script, item.path)
 
