@@ -325,6 +325,16 @@ def test_a_name_that_is_none_is_refused_in_its_place(folder: Path, name: str, wo
     assert {each["line"] for each in found if "is not an input name" in each["problem"]} == {5, 14}
 
 
+@pytest.mark.parametrize(
+    ("spec", "line", "problem"), [("", 1, "has no spec"), ("spec: [resources]\n", 3, "must be a mapping, not a list")]
+)
+def test_a_sandbox_that_has_no_spec_is_refused(folder: Path, spec: str, line: int, problem: str):
+    (folder / "plugin.yaml").write_text(f"kind: Sandbox\nname: ada\n{spec}")
+    (found,) = json.loads(run("-o", "json")[1])
+    assert (found["code"], found["line"]) == ("DF101", line)
+    assert problem in found["problem"]
+
+
 def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= hook.keys()

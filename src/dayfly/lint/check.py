@@ -116,7 +116,7 @@ def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
         return
     if kind == "ResourcePlugin":
         found.append((data.get("spec"), ("spec",)))
-    elif kind == "Sandbox":
+    elif kind == "Sandbox" and isinstance(data.get("spec"), dict):
         resources = data["spec"].get("resources")
         inline = enumerate(resources if isinstance(resources, list) else ())
         found += [
