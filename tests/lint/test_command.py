@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -333,6 +334,13 @@ def test_a_sandbox_that_has_no_spec_is_refused(folder: Path, spec: str, line: in
     (found,) = json.loads(run("-o", "json")[1])
     assert (found["code"], found["line"]) == ("DF101", line)
     assert problem in found["problem"]
+
+
+def test_blanks_behind_a_variable_that_never_ends_are_read_once(folder: Path):
+    (folder / "plugin.yaml").write_text(TWO.replace("postgres", f'"@{{image{" " * 120_000}"'))
+    started = time.process_time()
+    run("-o", "json")
+    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
 
 
 def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):

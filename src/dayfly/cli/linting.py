@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NO_SHELLCHECK = "shellcheck is not on PATH, so scripts were not searched for variables without quotes (DF502)"
 _SHELLCHECK_S = 30
-_DIRECTIVE = re.compile(r"@\{\s*([a-zA-Z][\w.-]*)\s*(?:\[\w*\])?\s*\}")
+_DIRECTIVE = re.compile(r"@\{\s*([a-zA-Z][\w.-]*)\s*(?:\[\w*\]\s*)?\}")
 _QUOTES = "SC2086,SC2046,SC2068,SC2048,SC2206"
 """Of shellcheck's many rules those on values that fall apart at blanks, which a param may hold."""
 
