@@ -77,6 +77,13 @@ def test_a_report_for_ci_is_junits(cli: Cli):
     assert 'classname="planted@1.0.0" name="it is created and deleted"' in done.out
 
 
+def test_a_wait_that_is_over_before_it_began_is_told_as_one(cli: Cli):
+    """Whatever the deletion itself takes, what holds the sandbox is asked for once."""
+    done = play(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
+    (life,) = json.loads(done.out)["lives"]
+    assert (done.code, life["fault"]) == (1, "NotCreated"), done
+
+
 def test_what_it_needs_is_said_before_anything_is_played(cli: Cli):
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": plugin()}))
     refused(cli("plugin", "test", "-f", "plugin.json"), 2, '"planted" needs the param "root"', "-p root=VALUE")

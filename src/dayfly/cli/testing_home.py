@@ -181,7 +181,7 @@ class _Bench:
             self._client.delete("sandboxes", name)
             for way in self._ways.values():
                 way.let_go()
-            while time.monotonic() < deadline:
+            while not report or time.monotonic() < deadline:
                 self._heed()
                 report = self._client.get(
                     "sandboxes", name, "report", after=report.get("version"), wait=1 if report else None
