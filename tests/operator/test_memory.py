@@ -288,6 +288,22 @@ class TestNodes:
 
         run(story())
 
+    def test_who_counts_them_meanwhile_makes_no_failure_forgotten(self):
+        """As whoever reads the figures, on a machine that has been up for long."""
+
+        async def story() -> None:
+            await asyncio.sleep(2 * nodes.FORGOTTEN_S)
+            found = Nodes()
+            for _ in range(nodes.PATIENCE):
+                assert found.silent() == 0
+                found.failed("n", "why")
+            assert (found.pause("n"), found.silent()) == (nodes.FIRST_S, 1)
+            found.failed("once", "why")
+            await asyncio.sleep(2 * nodes.FORGOTTEN_S)
+            assert (found.silent(), found._silent) == (0, {})
+
+        run(story())
+
     def test_that_one_can_be_read_again_is_said_of_those_alone_that_were_left_in_peace(self, caplog):
         async def story() -> None:
             found = Nodes()

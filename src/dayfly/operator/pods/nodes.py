@@ -52,6 +52,8 @@ class Nodes:
         """No answer came from there."""
         found = self._silent.setdefault(node, _Silence())
         found.failures += 1
+        if not found.pause:
+            found.until = _now()  # it may be asked at once, and is remembered from now on
         if found.failures < PATIENCE or (found.pause and not found.tried):
             return  # too few to tell, or asked before it was known
         if not found.pause:
