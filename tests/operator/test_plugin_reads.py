@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
 from rig.world import World, live
+
+from dayfly.execute.pod.policy import Reference
+from dayfly.operator.pods.namespaces import BELIEVED_MS
+from dayfly.operator.pods.plugin_reads import PLUGINS_ANNOTATION, PluginReads
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 READS = {
@@ -109,3 +115,24 @@ async def gone_but_for_the_secret(world: World) -> None:
     for each in world.cluster.objects("secrets"):
         world.ask("DELETE", f"{RUNNERS}/secrets/{each['metadata']['name']}")
     await gone(world)
+
+
+async def test_what_nobody_asks_for_again_is_not_kept():
+    """Names are for whoever writes plugins to choose: there may be ever new ones."""
+    now, asked = 0, []
+
+    class Server:
+        async def get(self, kind, name, namespace):
+            asked.append(name)
+            notes = {PLUGINS_ANNOTATION: "acme:pg"}
+            return SimpleNamespace(type="", metadata=SimpleNamespace(owner_references=None, annotations=notes))
+
+    reads = PluginReads(Server(), lambda: now)
+    origin = SimpleNamespace(name="acme:pg")
+    for number in range(20):
+        for _ in range(2):
+            await reads.check(origin, "shop", [Reference("Secret", each, "") for each in (f"s{number}", "shared")])
+        now += BELIEVED_MS // 2
+    assert asked.count("shared") == 10
+    assert [asked.count(f"s{number}") for number in range(20)] == [1] * 20
+    assert len(reads._known) <= 4

@@ -54,12 +54,14 @@ class PluginReads:
                 )
 
     async def _readers(self, namespace: str, kind: str, name: str) -> set[str]:
-        key = namespace, kind, name
-        until, readers = self._known.pop(key, (0, set[str]()))
-        if self._now() >= until:
-            readers, until = await self._ask(namespace, kind, name), self._now() + BELIEVED_MS
-        if readers:
-            self._known[key] = until, readers
+        key, now = (namespace, kind, name), self._now()
+        until, readers = self._known.get(key, (0, set[str]()))
+        if now < until:
+            return readers
+        # None of those that are not believed any more: many are never asked for again.
+        self._known = {each: known for each, known in self._known.items() if now < known[0]}
+        if readers := await self._ask(namespace, kind, name):
+            self._known[key] = self._now() + BELIEVED_MS, readers
         return readers
 
     async def _ask(self, namespace: str, kind: str, name: str) -> set[str]:
