@@ -45,7 +45,10 @@ recording:  ## film the README's first commands in a terminal anew: docs/recordi
 	@scripts/setup.sh run
 	@.cache/docs/bin/python scripts/recording.py docs/recording.svg
 
-test: dev  ## what a change must pass, in minutes: every test, of what is exhaustive the share that the commit picks
+test check: export DAYFLY_TEST_SEED := $(SEED)
+test check: export DAYFLY_TEST_SLICE := $(SLICE)
+
+test: dev  ## what a change must pass, in minutes; SEED=... SLICE=k/n repeats a selection (tests/selection.py)
 	@scripts/test-deps.sh
 	@$(PY) tests/tools.py runner
 	@$(PY) tests/tools.py & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
@@ -53,8 +56,13 @@ test: dev  ## what a change must pass, in minutes: every test, of what is exhaus
 # `make proof PARTS=tests/model` plays everything of a part.
 proof: dev  ## everything, in hours: writes into docs/reliability.md what it has played, and what it found
 	@scripts/test-deps.sh
-	DAYFLY_SHARE=all $(PY) tests/tools.py
-	DAYFLY_SHARE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page docs/reliability.md $(PARTS)
+	DAYFLY_TEST_SLICE=all $(PY) tests/tools.py
+	DAYFLY_TEST_SLICE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page docs/reliability.md $(PARTS)
+
+# TESTS and MARKS choose other tests than the quick ones of the packages' folders.
+mutants: dev  ## report which small changes of the code no test notices: PACKAGE="plan operator/effects.py" SAMPLE=50 SEED=1
+	@$(PY) scripts/mutants.py $(or $(PACKAGE),plan) --sample $(or $(SAMPLE),0) $(if $(SEED),--seed $(SEED)) \
+		$(if $(TESTS),--tests $(TESTS)) $(if $(MARKS),--marks '$(MARKS)') $(ARGS)
 
 bench: setup  ## measure speed and memory beside their yardsticks, and write docs/performance.md
 	$(PY) -m bench.report docs/performance.md
@@ -86,4 +94,4 @@ check: lint  ## lint and the quick tests
 lock: dev  ## renew requirements/*.txt from pyproject.toml (versions and hashes, no addresses)
 	scripts/lock.sh
 
-.PHONY: help setup dev run page docs recording test proof bench bench-cluster bench-server cluster operator-setup image uninstall lint format check lock
+.PHONY: help setup dev run page docs recording test proof mutants bench bench-cluster bench-server cluster operator-setup image uninstall lint format check lock

@@ -62,9 +62,6 @@ UNUSED = (
     *("site-packages", "dist-packages", "__pycache__", "config-*", "*.a"),
 )
 SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
-# Of this package a kubeconfig's loader is all that is ever imported (dayfly.kube.kubeconfig): 80 MB of types are not.
-UNLOADED = ("client", "config", "dynamic", "informer", "leaderelection", "stream", "utils", "watch")
-UNLOADED += ("aio/client/api", "aio/client/models")
 
 
 PIP_S = 15 * 60  # with a compiler to fetch, and both runners to build, on a busy machine
@@ -174,8 +171,7 @@ def _interpreter(root: Path) -> None:
 def _dependencies(root: Path, python: Path) -> None:
     site = root / SITE
     _pip("install", "--require-hashes", "--target", str(site), "-r", str(ROOT / "requirements" / "operator.txt"))
-    for folder in ("bin", *(f"kubernetes/{each}" for each in UNLOADED)):
-        shutil.rmtree(site / folder, ignore_errors=True)
+    shutil.rmtree(site / "bin", ignore_errors=True)
     _compile(site)
     _link(root, site.rglob("*.so"), without=python)
 

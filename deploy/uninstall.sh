@@ -1,5 +1,6 @@
 #!/bin/sh
-# Takes Dayfly out of a cluster: first hooks and sandboxes with their cleanup, then Dayfly itself. Says what it leaves.
+# Takes Dayfly out of a cluster: first hooks and sandboxes with their cleanup, then Dayfly itself, then the labels that it
+# has put on namespaces. Prints what it leaves, each with the command that removes it.
 #   deploy/uninstall.sh [--timeout 15m] [--keep-definitions]
 # Where a sandbox does not go in time nothing else is touched, and it ends with 1: its cleanup has not been proved, and
 # without the operator it never would be. --keep-definitions leaves the kinds, and with them the published plugins.
@@ -21,6 +22,15 @@ names() { # of a kind; as namespace/name where it has namespaces
     "$kubectl" get "$1.dayfly.dev" -A -o "jsonpath={range .items[*]}${2:-}{.metadata.name}{' '}{end}"
 }
 
+advise() { printf '    %s %s\n' "$kubectl" "$1" >&2; }
+abandoning() { # the commands that give up objects of a kind: kind, then namespace/name
+    kind_=$1
+    shift
+    for name in "$@"; do advise "annotate $kind_ -n '${name%%/*}' '${name#*/}' dayfly.dev/abandon=uninstall"; done
+}
+owed='{range .items[*]}{.spec.hook.name}|{.spec.plural}|{.ledger.target.apiVersion}|{.ledger.target.namespace}|'
+owed="$owed"'{.ledger.target.name}{"\n"}{end}'
+
 unhook() { # all hooks: what they have made for objects that live on is undone, and no finalizer of theirs stays behind
     found=$(names lifecyclehooks 2>/dev/null || true)
     [ -n "$found" ] || return 0
@@ -33,7 +43,12 @@ unhook() { # all hooks: what they have made for objects that live on is undone, 
     if [ -n "$left" ]; then
         say "hooks that still owe something, so Dayfly stays as it is: $left"
         say "see why with: $kubectl get lifecyclehooks.dayfly.dev -o wide"
-        say "to give up what one owes to an object: $kubectl annotate KIND NAME -n NAMESPACE dayfly.dev/abandon=REASON"
+        say "to give up what they owe to an object and leave that behind:"
+        "$kubectl" get runs.dayfly.dev -o "jsonpath=$owed" | while IFS='|' read -r hook plural version space name; do
+            [ -n "$hook" ] || continue
+            case $version in */*) plural=$plural.${version%/*} ;; esac
+            advise "annotate $plural -n '$space' '$name' dayfly.dev/abandon=uninstall"
+        done
         exit 1
     fi
 }
@@ -50,7 +65,9 @@ ungroup() { # all route groups, with what their own hooks owe; their sandboxes s
     if [ -n "$left" ]; then
         say "route groups whose hooks have not run, so Dayfly stays as it is: $left"
         say "see why with: $kubectl get dfg -A -o wide"
-        say "to give one up: $kubectl annotate dfg NAME -n NAMESPACE dayfly.dev/abandon=REASON"
+        say "to give one up:"
+        # shellcheck disable=SC2086 - one word for each
+        abandoning routegroups.dayfly.dev $left
         exit 1
     fi
 }
@@ -78,7 +95,18 @@ drain() { # all sandboxes with their cleanup; if one stays, that is the end
     if [ -n "$left$runs" ]; then
         say "still being cleaned up, so Dayfly stays as it is: $left${runs:+(runs: $runs)}"
         say "see why with: $kubectl get dfs -A -o wide"
-        say "to give one up and leave its resources behind: $kubectl annotate dfs NAME dayfly.dev/abandon=REASON"
+        if [ -n "$left" ]; then
+            say "to give one up and leave its resources behind:"
+            # shellcheck disable=SC2086 - one word for each
+            abandoning sandboxes.dayfly.dev $left
+        else
+            say "these runs have no sandbox left; see what they wait for with: $kubectl -n dayfly-system logs deployment/dayfly-operator"
+        fi
+        served=$("$kubectl" get sandboxes.dayfly.dev -A -l dayfly.dev/served -o "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{' '}{end}")
+        [ -z "$served" ] || say "of a control plane, which notes their end; if it is gone for good:"
+        for name in $served; do
+            advise "annotate sandboxes.dayfly.dev -n '${name%%/*}' '${name#*/}' dayfly.dev/forget=uninstall"
+        done
         exit 1
     fi
 }
@@ -99,7 +127,7 @@ spec:
     - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, lifecyclehooks]}
   validations:
   - expression: "false"
-    message: "Dayfly is being taken out of this cluster; if it is not, delete the policy dayfly-uninstall and its binding"
+    message: "Dayfly is being taken out of this cluster; if it is not: kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding dayfly-uninstall"
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ${kind}Binding
@@ -157,4 +185,48 @@ delete() { "$kubectl" delete --ignore-not-found --wait=true -f "$1" >/dev/null; 
 # The policies first: they would protect what is to go. The namespaces take what is in them.
 for part in policies operator network quota access namespaces; do delete "$here/base/$part.yaml"; done
 [ -n "$keep" ] || for part in "$here"/crds/*s.yaml; do delete "$part"; done
-say "gone. Left: roles and labels that you granted (dayfly-forks, dayfly-runners, dayfly-targets, dayfly.dev/runners)"
+
+# Only now: the operator labels a namespace until its last pod has ended, and keeps the label for seconds after its last
+# sandbox has ended. A policy of a later install would keep everybody else from removing it.
+unlabel() { # of a kind
+    for name in $("$kubectl" get "$1" -l dayfly.dev/in-use -o "jsonpath={range .items[*]}{.metadata.name}{' '}{end}"); do
+        "$kubectl" label "$1" "$name" dayfly.dev/in-use- >/dev/null || {
+            say "the label dayfly.dev/in-use stays on $1 $name; to remove it:"
+            advise "label $1 '$name' dayfly.dev/in-use-"
+        }
+    done
+}
+unlabel namespaces
+[ -z "$keep" ] || unlabel resourceplugins.dayfly.dev
+
+# What administrators have granted, and what abandoned runs have left, with the commands that remove it.
+left() {
+    every='{range .items[*]}{.kind}|{.metadata.namespace}|{.metadata.name}|'
+    "$kubectl" get rolebindings,clusterrolebindings -A -o "jsonpath=$every{.subjects[*].namespace}{'\n'}{end}" |
+        while IFS='|' read -r kind_ space name of; do
+            case " $of " in *" dayfly-system "*) advise "delete $kind_${space:+ -n '$space'} '$name'" ;; esac
+        done
+    "$kubectl" get clusterroles -l dayfly.dev/targets -o "jsonpath=$every{'\n'}{end}" |
+        while IFS='|' read -r kind_ space name _; do advise "delete $kind_ '$name'"; done
+    for field in labels annotations; do
+        [ $field = labels ] && verb=label || verb=annotate
+        "$kubectl" get namespaces -o "jsonpath={range .items[*]}{.metadata.name}|{.metadata.$field}{'\n'}{end}" |
+            while IFS='|' read -r name keys; do
+                for key in $(printf '%s' "$keys" | grep -o '"dayfly\.dev/[a-z-]*":' | tr -d '":'); do
+                    advise "$verb namespace '$name' $key-"
+                done
+            done
+    done
+    "$kubectl" get pods,deployments.apps,services,secrets -A -l dayfly.dev/run -o "jsonpath=$every{'\n'}{end}" |
+        while IFS='|' read -r kind_ space name _; do
+            advise "patch $kind_ -n '$space' '$name' --type merge -p '{\"metadata\":{\"finalizers\":null}}'"
+            advise "delete $kind_ -n '$space' '$name' --ignore-not-found"
+        done
+}
+found=$(left 2>&1)
+if [ -n "$found" ]; then
+    say "gone. Left is what was granted, and what abandoned sandboxes have made; these commands remove it:"
+    printf '%s\n' "$found" >&2
+else
+    say "gone. Nothing of it is left"
+fi

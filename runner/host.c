@@ -249,19 +249,21 @@ static void run_program(struct host *host, struct end *end) {
         return;
     }
     host->watch.child = step_start(&host->step);
-    end->not_executable = host->watch.child < 0 || host->step.failed;
+    end->no_process = host->watch.child < 0;
+    end->not_executable = end->no_process || host->step.failed;
     end->fault = host->step.fault;
     if (host->watch.child < 0) fail(&end->fault, "The step's process cannot be created: %s.", strerror(errno));
     close(host->log_writer);
     if (host->watch.child > 0) watch_run(&host->watch, true, end);
-    if (!sweep_finds_none()) sweep_space();
+    sweep_describe(&end->left);
+    if (end->left.text[0] != '\0') sweep_space();
 }
 
 static int run(struct host *host) {
     struct end end = {.cause = BY_ITSELF};
     run_program(host, &end);
     watch_drain(&host->watch, &end);
-    log_finish(&host->log);
+    log_finish(&host->log, watch_left(&end));
     if (host->log.fd >= 0) {
         /* What is written into its middle must not be appended. */
         fcntl(host->log.fd, F_SETFL, 0);

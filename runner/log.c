@@ -53,10 +53,15 @@ void log_write(struct log *log, const char *bytes, size_t length) {
     else mask_feed(log->mask, bytes, length, keep, log);
 }
 
-void log_finish(struct log *log) {
-    char line[80];
+void log_finish(struct log *log, const char *left) {
+    char line[800];
     if (log->times != NULL) log->now = now_ms();
     if (log->mask != NULL) mask_end(log->mask, keep, log);
+    if (left[0] != '\0') {
+        snprintf(line, sizeof line, "%s[dayfly: the step's program has ended, and processes that it left were ended: %s]\n",
+                 log_at_line_start(log) ? "" : "\n", left);
+        keep(log, line, strlen(line));
+    }
     if (log->cut && log->fd >= 0) {
         snprintf(line, sizeof line, "%s[dayfly: log cut at %lld bytes]\n", log_at_line_start(log) ? "" : "\n",
                  (long long)log->kept);

@@ -23,8 +23,8 @@ struct log {
 };
 
 void log_write(struct log *log, const char *bytes, size_t length);
-/* Says in a last line whether the log was cut. */
-void log_finish(struct log *log);
+/* Adds a last line if processes of the step were ended after its program (LEFT names them), or if the log was cut. */
+void log_finish(struct log *log, const char *left);
 /* True when what comes next begins a line. */
 bool log_at_line_start(const struct log *log);
 

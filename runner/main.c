@@ -17,12 +17,13 @@ int main(int count, char **arguments) {
     }
     if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main(false);
     if (count == 3 && strcmp(arguments[1], "serve") == 0 && strcmp(arguments[2], "user") == 0) return serve_main(true);
-    if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main();
+    if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main(false);
+    if (count == 2 && strcmp(arguments[1], "void") == 0) return pod_main(true);
     if (count == 2 && strcmp(arguments[1], "probe") == 0) {
         static const char *const names[] = {"none", "user", "root"};
         printf("isolation=%s\nversion=" VERSION "\n", names[spaces_probe()]);
         return 0;
     }
-    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve [user] | pod | probe\n");
+    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve [user] | pod | void | probe\n");
     return 64;
 }

@@ -253,16 +253,17 @@ static int run(struct pod *pod, struct step *step) {
     pod->watch.child = step_start(step);
     if (pod->watch.child < 0) {
         fail(&pod->receipt.detail, "The step's process cannot be created: %s.", strerror(errno));
-        return seal(pod, "not-executable");
+        return seal(pod, "refused");
     }
     end.not_executable = step->failed;
     end.fault = step->fault;
     close(step->log);
     watch_run(&pod->watch, true, &end);
+    sweep_describe(&end.left);
     end_all(pod);
     count_kills(pod, kills);
     watch_drain(&pod->watch, &end);
-    log_finish(&pod->log);
+    log_finish(&pod->log, watch_left(&end));
     pod->receipt.log_bytes = pod->log.kept;
     pod->receipt.log_truncated = pod->log.cut;
     watch_report(&end, pod->order.run_ms, &pod->receipt);
@@ -270,19 +271,9 @@ static int run(struct pod *pod, struct step *step) {
     return seal(pod, NULL);
 }
 
-/* Whether who made the pod has called the step off since. The variable is made with the container, of the same version
- * of the pod as its image: a container of another image cannot have missed it. It is none of the script's business. */
-static bool take_recall(void) {
-    const char *word = getenv(POD_RECALLED);
-    bool recalled = word != NULL && word[0] != '\0';
-    unsetenv(POD_RECALLED);
-    return recalled;
-}
-
-static int attempt(struct pod *pod) {
+static int attempt(struct pod *pod, bool recalled) {
     struct fault *fault = &pod->receipt.detail;
     struct step step;
-    bool recalled = take_recall();
     int legible = read_order(pod, fault);
     enum gate seen = gate_look(pod->state);
     if (seen != GATE_OPEN) {
@@ -310,7 +301,7 @@ static int attempt(struct pod *pod) {
     return run(pod, &step);
 }
 
-int pod_main(void) {
+int pod_main(bool recalled) {
     struct pod pod = {.first = getpid() == 1, .state = -1};
     pod.receipt.outcome = "refused";
     /* Secrets pass through this process: no other of the same user may read its memory. */
@@ -321,5 +312,5 @@ int pod_main(void) {
     if (opened == 0) return EXIT_TAKEN;
     if (opened < 0) return seal(&pod, "refused");
     int repeated = store_repeat(pod.state);
-    return repeated >= 0 ? repeated : attempt(&pod);
+    return repeated >= 0 ? repeated : attempt(&pod, recalled);
 }

@@ -3,15 +3,16 @@
 #ifndef DAYFLY_POD_H
 #define DAYFLY_POD_H
 
+#include <stdbool.h>
+
 #define POD_ORDER "/dayfly/order"
 #define POD_UID "/dayfly/uid"
 #define POD_STATE "/dayfly-state"
 #define POD_MESSAGE "/dev/termination-log"
-/* A variable of the container: other than empty it says that the step may not start any more. */
-#define POD_RECALLED "DAYFLY_RECALLED"
 
-/* Returns the container's exit code: the script's own, 128 + signal, 127 not executable, 3 another instance is at it,
+/* Runs the step, unless it is RECALLED: then the step may not start any more, and the receipt says whether it did.
+ * Returns the container's exit code: the script's own, 128 + signal, 127 not executable, 3 another instance is at it,
  * 125 everything else. */
-int pod_main(void);
+int pod_main(bool recalled);
 
 #endif

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "behind_env.h"
 #include "sweep.h"
 
 bool message_send(int socket, int word, int value, const struct fault *fault) {
@@ -31,12 +32,27 @@ int message_receive(int socket, struct message *message, int flags) {
     }
 }
 
+/* Which part of exec's failure the message must name: a file can be there and lack the loader that it names. */
+static const char *cause(const char *program, int error) {
+    if (error == ENOEXEC) return "it is no program of this machine's architecture";
+    if (error != ENOENT || strchr(program, '/') == NULL || access(program, F_OK) < 0) return strerror(error);
+    return "it exists, but the loader or interpreter that it names does not";
+}
+
+/* Whether `env`, as a script's interpreter or as the program itself, will find its program. Once `env` runs, its exit
+ * code cannot be distinguished from that program's, so the runner checks before. */
+static bool env_finds(const struct step *step, struct fault *fault) {
+    struct first_line line;
+    if (step->program == NULL) return behind_env_check(step->order->arguments, false, fault);
+    return !first_line_read(&line, step->order->script, step->program) || behind_env_check(line.arguments, true, fault);
+}
+
 /* Says why exec failed in words that name what to repair; for a script that is usually the interpreter. */
 static void explain(const struct step *step, int error, struct fault *fault) {
     const char *program = step->program != NULL ? step->program : step->order->arguments[0];
     const char *script = step->order->script;
     if (script == NULL) {
-        fail(fault, "The program %s cannot be executed: %s.", program, strerror(error));
+        fail(fault, "The program %s cannot be executed: %s.", program, cause(program, error));
         return;
     }
     if (step->order->script_length < 3 || strncmp(script, "#!", 2) != 0) {
@@ -51,10 +67,14 @@ static void explain(const struct step *step, int error, struct fault *fault) {
     if (windows) {
         fail(fault, "The script's first line, #!%.*s, ends in a carriage return: save it with Unix line ends.", length,
              interpreter);
-    } else if (error == ENOENT) {
-        fail(fault, "The script's interpreter %.*s does not exist here: %s.", length, interpreter, strerror(error));
+        return;
+    }
+    char path[256];
+    snprintf(path, sizeof path, "%.*s", length, interpreter);
+    if (error == ENOENT && access(path, F_OK) < 0) {
+        fail(fault, "The script's interpreter %s does not exist here: %s.", path, strerror(error));
     } else {
-        fail(fault, "The script cannot be executed by its interpreter %.*s: %s.", length, interpreter, strerror(error));
+        fail(fault, "The script cannot be executed by its interpreter %s: %s.", path, cause(path, error));
     }
 }
 
@@ -96,6 +116,10 @@ static _Noreturn void execute(struct step *step) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     environ = step->order->environment;
+    if (!env_finds(step, &step->fault)) {
+        step->failed = true;
+        _exit(127);
+    }
     if (step->program != NULL) {
         char *arguments[] = {(char *)step->program, NULL};
         execve(step->program, arguments, environ);
@@ -185,7 +209,8 @@ _Noreturn void step_init(struct step *step) {
             if (reap(program, &status)) break;
         }
     }
+    sweep_describe(&fault);
     sweep_away();
-    message_send(step->control, WORD_ENDED, status, NULL);
+    message_send(step->control, WORD_ENDED, status, &fault);
     _exit(0);
 }

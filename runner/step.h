@@ -11,7 +11,7 @@
 enum word {
     WORD_READY = 'r',     /* step: all is prepared, waiting for the gate */
     WORD_FAULT = 'f',     /* step: preparation failed, nothing ran */
-    WORD_EXEC = 'e',      /* step: the program could not be executed */
+    WORD_EXEC = 'e',      /* step: the program could not be executed; `value` is the error if there was no process */
     WORD_ENDED = 'x',     /* step: the program ended, `value` is its wait status */
     WORD_GO = 'g',        /* launcher: the gate is passed */
     WORD_TERMINATE = 't', /* launcher: SIGTERM to every process of the step */

@@ -14,7 +14,11 @@
 /* An output's contents may be larger than any order, but not without bound. */
 #define RECEIPT_LIMIT (256 << 20)
 
+/* Of the kubelet's file for our message. Opened before a step runs, which may take the right to write it away. */
+static int message_file = -1;
+
 int store_open(int *state, struct fault *fault) {
+    message_file = open(POD_MESSAGE, O_WRONLY | O_CLOEXEC);
     *state = open(POD_STATE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int locked = *state < 0 ? -1 : gate_lock(*state);
     return locked < 0 ? fail(fault, "The state volume %s cannot be used: %s.", POD_STATE, strerror(errno)) : locked;
@@ -57,10 +61,8 @@ static void say(const struct buffer *whole, const struct buffer *message, bool l
     snprintf(text, sizeof text, "%sdayfly-end %s\n", mark, hex);
     buffer_text(&out, text);
     /* The message first: it is short, while the log waits for whoever reads it. */
-    int fd = open(POD_MESSAGE, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    if (fd >= 0) {
-        write_all(fd, message->bytes, message->length);
-        close(fd);
+    if (message_file >= 0 && ftruncate(message_file, 0) == 0 && lseek(message_file, 0, SEEK_SET) == 0) {
+        write_all(message_file, message->bytes, message->length);
     }
     if (!out.failed) write_all(STDOUT_FILENO, out.bytes, out.length);
     free(out.bytes);

@@ -12,9 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { NAMES_SHOWN = 5 };
+
 struct process {
     pid_t pid, parent;
     char state;
+    char name[16];
 };
 
 struct table {
@@ -42,6 +45,11 @@ static bool read_process(pid_t pid, struct process *process) {
     if (behind == NULL || sscanf(behind, ") %c %d", &process->state, &parent) != 2) return false;
     process->pid = pid;
     process->parent = (pid_t)parent;
+    const char *name = strchr(text, '(');
+    size_t size = name == NULL || name >= behind ? 0 : (size_t)(behind - name - 1);
+    if (size >= sizeof process->name) size = sizeof process->name - 1;
+    for (size_t i = 0; i < size; i++) process->name[i] = isprint((unsigned char)name[1 + i]) ? name[1 + i] : '?';
+    process->name[size] = '\0';
     return true;
 }
 
@@ -93,6 +101,29 @@ bool sweep_finds_none(void) {
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0) {}
     return pid < 0 && errno == ECHILD;
+}
+
+void sweep_describe(struct fault *left) {
+    char self[16] = "";
+    left->text[0] = '\0';
+    if (sweep_finds_none()) return;
+    /* Where this namespace has no /proc of its own the numbers there are others. */
+    if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != (int)getpid()) {
+        snprintf(left->text, sizeof left->text, "their names are unknown here");
+        return;
+    }
+    struct table table = {0};
+    size_t count = 0, used = 0;
+    list_processes(&table);
+    for (size_t i = 0; i < table.count; i++) {
+        const struct process *process = &table.rows[i];
+        if (process->state == 'Z' || process->state == 'X' || !is_descendant(&table, process)) continue;
+        if (++count > NAMES_SHOWN) continue;
+        used += (size_t)snprintf(left->text + used, sizeof left->text - used, "%s%s (%d)", count > 1 ? ", " : "",
+                                 process->name, (int)process->pid);
+    }
+    if (count > NAMES_SHOWN) snprintf(left->text + used, sizeof left->text - used, " and %zu more", count - NAMES_SHOWN);
+    free(table.rows);
 }
 
 void sweep_space(void) {

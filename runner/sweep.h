@@ -4,10 +4,16 @@
 
 #include <stdbool.h>
 
+#include "base.h"
+
 /* For the first process of a PID namespace: reaps, and is true if nothing that was begun in it is left. Whoever loses its
  * parent in there becomes our child, so it costs less than a signal to all, which is shown to each process of the machine;
  * what somebody brought in from outside (`nsenter`) it does not see. */
 bool sweep_finds_none(void);
+
+/* For the same, or a child subreaper: names living descendants for a reader, like "sleep (12), sh (13) and 2 more". Empty
+ * if there is none. */
+void sweep_describe(struct fault *left);
 
 /* For the first process of a PID namespace: kills and reaps all others in it, children of ours or not. */
 void sweep_space(void);

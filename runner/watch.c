@@ -68,10 +68,12 @@ static bool listen_once(struct watch *watch, struct end *end) {
     if (got <= 0) return false;
     if (message.word == WORD_EXEC) {
         end->not_executable = true;
+        end->no_process = message.value != 0;
         end->fault = message.fault;
     } else if (message.word == WORD_ENDED) {
         end->known = true;
         end->status = message.value;
+        end->left = message.fault;
     }
     return true;
 }
@@ -147,6 +149,10 @@ void watch_drain(struct watch *watch, struct end *end) {
     while (watch->control >= 0 && listen_once(watch, end)) {}
 }
 
+const char *watch_left(const struct end *end) {
+    return end->cause == BY_ITSELF ? end->left.text : "";
+}
+
 void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt) {
     const char *how = "its end was not seen";
     int code = 0;
@@ -156,7 +162,7 @@ void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt
     }
     receipt->code = code;
     if (end->not_executable) {
-        receipt->outcome = "not-executable";
+        receipt->outcome = end->no_process ? "refused" : "not-executable";
         receipt->code = 127;
         receipt->detail = end->fault;
     } else if (end->cause != BY_ITSELF) {

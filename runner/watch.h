@@ -27,6 +27,8 @@ struct end {
     bool known;  /* `status` is the program's wait status */
     int status;
     bool not_executable;
+    struct fault left; /* names the processes that lived on after the program and were ended; empty if there were none */
+    bool no_process; /* and that because the kernel made no process for it, which another try may change */
     struct fault fault;
 };
 
@@ -44,6 +46,9 @@ void watch_run(struct watch *watch, bool child_is_program, struct end *end);
 
 /* Reads what is left in the log pipe and the control socket; every process of the step is dead. */
 void watch_drain(struct watch *watch, struct end *end);
+
+/* The processes that lived on after the program of a step that ended by itself; empty if there were none. */
+const char *watch_left(const struct end *end);
 
 /* Outcome, code and detail of a step that was started. */
 void watch_report(const struct end *end, int64_t run_ms, struct receipt *receipt);

@@ -60,10 +60,9 @@ take_or_fetch() {
 }
 if [ "$kind" = dev ]; then take_or_fetch; else install; fi
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-# Where PYTHONDONTWRITEBYTECODE is set, nothing else would ever cache these modules. Left out is what nobody imports, or a
-# linter alone: five eighths of all source there is (two fifths are types and calls of `kubernetes`, of which only the
-# credentials are wanted).
-unused='/kubernetes/((aio/)?client/(models|api)|dynamic|utils|watch)/|/(pip|setuptools|pkg_resources|mypy|mypyc|coverage)/|/pygments/lexers/|/tests?/'
+# Where PYTHONDONTWRITEBYTECODE is set, nothing else would cache these modules. Modules that only linters import
+# are skipped.
+unused='/(pip|setuptools|pkg_resources|mypy|mypyc|coverage)/|/pygments/lexers/|/tests?/'
 "$venv/bin/python" -m compileall -q -j 0 -x "$unused" "$site" >/dev/null 2>&1 || true
 [ "$kind" != docs ] || { touch "$stamp"; exit 0; }
 printf '%s\n' "$root/src" >"$site/dayfly-checkout.pth"

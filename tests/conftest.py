@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-import long
 from idle import Idle
 from minutes import Minutes, Processor
 from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
 from scopes import Scopes, rank
-from share import SHARE, brought
+from selection import SELECTION
 
 # A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
 settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -33,31 +32,29 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# Not in `make check`, whatever each takes by itself (those that are long by themselves stand in `long`): what starts programs, plays many lives or asks every route in every
-# role is most of the work. Folders that are named here are not even looked into there, and so are the clusters'.
+# `make check` leaves these out: they start programs, play many lives or request every route with every role. It does not
+# even import folders that are named here, nor those of the clusters.
 HEAVY = (
     *("tests/examples/", "tests/pytest_plugin/", "tests/runner/", "tests/conformance/"),
     *(
         "tests/operator/test_agent",
         "tests/operator/test_schedules.py",
         "tests/spec/test_glob.py",
-        "tests/test_share.py",
+        "tests/test_selection.py",
     ),
     *("tests/control/test_crash.py", "tests/control/test_fuzz.py", "tests/control/test_store.py"),
     *("tests/control/test_fleet.py", "tests/control/test_lossy.py", "tests/control/test_rights.py"),
     *("tests/control/test_schemathesis.py", "tests/control/test_sdk.py", "tests/page/test_browser.py"),
     *("tests/embedded/test_container", "tests/embedded/test_routes.py", "tests/embedded/test_forks.py"),
-    *("tests/mutation/test_mutants.py", "tests/simulator/test_machine.py"),
+    "tests/simulator/test_machine.py",
 )
 CLUSTERS = "tests/cluster/"
 # As what the tests build (`testcluster.build.cache`): outside of the checkout.
 PROOFS = Path(os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly") / "proof"
-# The real command line, somebody who types what a page says, a browser.
+# Fixtures of tests that `make check` leaves out: the real command line, a person who types what a page says, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
-# Stories that start programs, most of them a server too, or have an operator and a server live for days: of each place's a
-# commit tells one in so many, if they are not marked otherwise. They are told by who asks for one of these fixtures.
-STORIES = {"tests/cli/": 4, "tests/examples/": 3, "tests/docs/": 3, "tests/page/": 3, "tests/operator/test_agent": 3}
-STORY_FIXTURES = HEAVY_FIXTURES | {"home", "typist", "story"}
+# Fixtures of long stories, of which a run plays a slice (tests/selection.py).
+LONG_FIXTURES = {"browser", "enter"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Who sums up is the process that the person started, not its workers."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Minutes(config))
-        whole = SHARE.everything and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        whole = SELECTION.is_complete and config.args_source is pytest.Config.ArgsSource.TESTPATHS
         page = config.getoption("proof_page")
         journal = Journal.of_checkout(PROOFS) if page else None
         config.pluginmanager.register(Proof(page, whole=whole, journal=journal, parts=config.args), PLUGIN)
@@ -120,12 +117,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         _mark_stories(item)
-    if not SHARE.everything and "proof" not in config.option.markexpr:
+    if not SELECTION.is_complete and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
         _leave_out(config, items, proof)
-        _leave_out(config, items, _for_another_commit(config, items))
+        _leave_out(config, items, _of_other_slices(config, items))
     _leave_out(config, items, proven(items, config))
-    for item in items if SHARE.everything else []:
+    for item in items if SELECTION.is_complete else []:
         item.add_marker(_at_leisure(config, item), append=False)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
@@ -134,46 +131,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_stories(item: pytest.Item) -> None:
-    """What is heavy, and what rotates because it is long, or with its whole folder."""
+    """Mark what `make check` leaves out, and the long stories."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
         item.add_marker("heavy")
-    if long.seconds(item.nodeid):
-        item.add_marker("heavy")
-        if not item.get_closest_marker("rotates"):
-            item.add_marker(pytest.mark.rotates(long.PARTS, "long ones"))
-    folder = next((each for each in STORIES if item.nodeid.startswith(each)), None)
-    if folder and not STORY_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("rotates"):
-        item.add_marker(pytest.mark.rotates(STORIES[folder], f"stories of {folder}"))
+    if not LONG_FIXTURES.isdisjoint(fixtures) and not item.get_closest_marker("long_story"):
+        item.add_marker("long_story")
 
 
-def _for_another_commit(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """What is marked `rotates` and is not in this commit's share. What is named by itself, or new, is played.
+def _of_other_slices(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the long stories outside the slice. Tests that the command line names one by one are always played.
 
-    A class that is marked rotates as one: its tests may go on where the one before ended.
+    The tests of a class stay together, since one may continue where another ended.
     """
     if any("::" in each for each in config.args):
         return []
-    groups: dict[tuple[str, int], dict[pytest.Item | Any, list[pytest.Item]]] = {}
+    stories: dict[str, dict[pytest.Item | pytest.Class, list[pytest.Item]]] = {}
     for item in items:
-        node, mark = next(item.iter_markers_with_node("rotates"), (None, None))
-        if node is not None and mark is not None:
-            parts, group = (*mark.args, str(item.path.relative_to(config.rootpath)))[:2]
-            groups.setdefault((group, parts), {}).setdefault(node, []).append(item)
-    left, new = [], brought(SHARE.seed) if groups else frozenset()
-    for (group, parts), units in groups.items():
-        # By what they take, so that each commit's share takes as long.
-        by_length = sorted(units, key=lambda unit: long.seconds(unit.nodeid))
-        mine = SHARE.of(by_length, parts, f"tests of {group}")
-        others = (its for unit, its in units.items() if unit not in mine)
-        left += [item for its in others if not any(_is_of(item, new) for item in its) for item in its]
-    return left
-
-
-def _is_of(item: pytest.Item, named: frozenset[tuple[str, str]]) -> bool:
-    """Whether it is one of those tests, with whatever parameters."""
-    file, _, rest = item.nodeid.partition("::")
-    return (file, rest.partition("[")[0].rpartition("::")[2]) in named
+        if item.get_closest_marker("long_story"):
+            file = item.path.relative_to(config.rootpath).as_posix()
+            stories.setdefault(file, {}).setdefault(item.getparent(pytest.Class) or item, []).append(item)
+    return [
+        item
+        for file, units in stories.items()
+        for index, tests in enumerate(units.values())
+        if not SELECTION.plays_story(file, index)
+        for item in tests
+    ]
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""What a run says of itself: which share of the exhaustive it plays, how to play a find again, and what took its time."""
+"""The summary of a run: its selection of tests, commands that repeat failures, and the slowest files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from share import SHARE
+from selection import SELECTION
 
 SLOWEST = 10
 FINDS = 10
@@ -51,8 +51,7 @@ class Minutes:
     def pytest_sessionstart(self) -> None:
         """Not in pytest's own header, which `-q` leaves out."""
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        said = "everything" if SHARE.everything else f"{SHARE.seed} ({SHARE.again()} plays it again, all everything)"
-        terminal.write_line(f"share of what is exhaustive: {said}")
+        terminal.write_line(f"selection of tests: {SELECTION.variables()} (tests/selection.py)")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
@@ -81,9 +80,11 @@ class Minutes:
         ]
 
     def again(self) -> list[str]:
-        """How to play again what failed."""
-        share = f"{SHARE.again()} "
-        found = [f"{share}.venv/bin/python -m pytest {shlex.quote(name)}" for name in list(self.failed)[:FINDS]]
+        """Return commands that repeat the tests that failed."""
+        found = [
+            f"{SELECTION.variables()} .venv/bin/python -m pytest {shlex.quote(name)}"
+            for name in list(self.failed)[:FINDS]
+        ]
         return ["to play it again:", *(f"    {line}" for line in found)] if found else []
 
 

@@ -10,14 +10,13 @@ import dataclasses
 import hashlib
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from share import commit, git
 
 # The names of what a report carries to the process that sums up.
 PLAYED, SAID = "played", "said"
@@ -31,6 +30,7 @@ PAGES_EVERY_S = 60.0
 THROUGH = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 # What the proof itself writes is no other state of the tests.
 PAGE = "docs/reliability.md"
+ROOT = Path(__file__).parents[1]
 
 
 @dataclasses.dataclass
@@ -191,3 +191,16 @@ def written(page: str, rows: dict[str, Row], at: str, *, through: bool = True) -
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def commit() -> str:
+    """Return the short hash of the checked out commit, or `unversioned` without git or history."""
+    return git("rev-parse", "--short=12", "HEAD").strip() or "unversioned"
+
+
+def git(*words: str) -> str:
+    """Return what git prints; nothing if it fails or does not exist."""
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""

@@ -40,7 +40,6 @@ LONGEST = (
     "tests/examples/test_pages.py",
     "tests/operator/test_proxied.py",
     "tests/embedded/test_container_crash.py",
-    "tests/mutation/test_guards.py",
     "tests/deploy/test_install.py",
     "tests/cluster/test_conformance.py",
     "tests/examples/test_lives.py",

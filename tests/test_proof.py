@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import proof
-from proof import Journal, Played, Proof, Row, written
-from share import commit
+from proof import Journal, Played, Proof, Row, commit, written
 
 ROOT = Path(__file__).parents[1]
 OK = pytest.ExitCode.OK

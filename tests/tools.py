@@ -23,7 +23,7 @@ from testcluster import build  # noqa: E402 - the path comes first
 
 from control import sdk_environment  # noqa: E402 - the path comes first
 from examples import outside, servers  # noqa: E402 - the path comes first
-from share import SHARE  # noqa: E402 - the path comes first
+from selection import SELECTION  # noqa: E402 - the path comes first
 
 
 def kubernetes() -> None:
@@ -102,6 +102,6 @@ def ready(name: str) -> None:
 
 
 if __name__ == "__main__":
-    usual = [name for name in TOOLS if name != "kwok" or SHARE.everything]
+    usual = [name for name in TOOLS if name != "kwok" or SELECTION.is_complete]
     with ThreadPoolExecutor() as pool:  # one builds while another downloads
         list(pool.map(make, sys.argv[1:] or usual))

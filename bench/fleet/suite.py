@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from bench.fleet import servers
@@ -17,6 +18,8 @@ from bench.rows import Row, Table, folder, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from bench.fleet.servers import Server, Used
 
@@ -28,6 +31,8 @@ PUBLISHED, PUBLISHED_S = 20, 5.0
 # Nobody has said anything for so long: then it is at rest. Before a turn at work counts it has begun so long ago.
 QUIET_S, BEGUN_S = 3, 2
 AIM = 3.0
+Database: TypeAlias = "Callable[[Path], AbstractContextManager[Server]]"
+DATABASES: Mapping[str, Database] = {"SQLite": servers.sqlite, "PostgreSQL": servers.postgresql}
 KINDS = {
     "a sandbox": "sandboxes/{name}",
     f"a page of {PAGE}": f"sandboxes?limit={PAGE}&after={{name}}",
@@ -80,11 +85,16 @@ class Found(NamedTuple):
     loads: tuple[float, float]
 
 
-def measure(sandboxes: int = SANDBOXES, agents: int = AGENTS, turns: int = TURNS, reads: int = READS) -> Iterator[Any]:
-    """On both databases."""
-    made = {"SQLite": servers.sqlite, "PostgreSQL": servers.postgresql}
+def measure(
+    sandboxes: int = SANDBOXES,
+    agents: int = AGENTS,
+    turns: int = TURNS,
+    reads: int = READS,
+    databases: Mapping[str, Database] = DATABASES,
+) -> Iterator[Any]:
+    """On each of the databases."""
     found = {}
-    for name, database in made.items():
+    for name, database in databases.items():
         with folder() as place, database(place) as server, _fleet(server, agents) as fleet:
             found[name] = _with(server, fleet, sandboxes, turns, reads)
         yield from _rows(name, found[name], agents)

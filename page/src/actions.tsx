@@ -5,7 +5,7 @@ import { get, may, place, request } from "./api";
 import { spec } from "./filter";
 import { shellWord } from "./text";
 import type { Living, Report, Subject } from "./types";
-import { Ask, Copy, Text } from "./ui";
+import { Ask, Copy, Prose, Text } from "./ui";
 
 type Asked = "" | "delete" | "extend" | "retry" | "abandon";
 
@@ -89,7 +89,7 @@ function Denied({ denied }: { denied: Record<string, string> }): JSX.Element | n
     <p class="aside denied">
       {[...by].map(([why, titles]) => (
         <span key={why}>
-          No {titles.join(", ")}: <Text>{why}</Text>.{" "}
+          No {titles.join(", ")}: <Prose>{why}</Prose>.{" "}
         </span>
       ))}
     </p>

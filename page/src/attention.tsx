@@ -1,11 +1,12 @@
 /** What needs somebody, the worst first. */
 import type { JSX } from "preact";
 import { below } from "./api";
+import { toneOf } from "./filter";
 import { useAsked, useNow, type Live } from "./live";
 import { href } from "./router";
 import { duration, moment, roughly } from "./text";
 import type { Concern } from "./types";
-import { Fault, Heading, State, Text } from "./ui";
+import { Fault, Heading, Prose, State, Text } from "./ui";
 
 const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
   stuck: ["Cleanup is stuck", "failed"],
@@ -20,9 +21,21 @@ const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
 
 const AGAIN_MS = 10_000;
 
-export function Attention({ live }: { live: Live }): JSX.Element {
+export interface Concerns {
+  /** Null until the server has answered. */
+  found: Concern[] | null;
+  fault: string;
+}
+
+/** What needs attention: the badge, its page and the hosts show the same answer of the server. */
+export function useConcerns(live: Live): Concerns {
+  const tones = [...live.all.values(), ...live.groups.all.values()].map(toneOf);
+  const changed = ["failed", "warning", "trouble"].map((tone) => tones.filter((each) => each === tone).length);
+  return useAsked<Concern[]>(below("attention"), [tones.length, ...changed].join(), AGAIN_MS);
+}
+
+export function Attention({ found, fault }: Concerns): JSX.Element {
   const now = useNow();
-  const { found, fault } = useAsked<Concern[]>(below("attention"), live.all.size + live.groups.all.size, AGAIN_MS);
   return (
     <>
       <div class="head">
@@ -62,7 +75,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
         {concern.since ? <span class="aside">for {roughly(now - concern.since)}</span> : null}
       </p>
       <p>
-        <b>{concern.reason}</b> <Text>{concern.message}</Text>
+        <b>{concern.reason}</b> <Prose>{concern.message}</Prose>
       </p>
       {concern.until ? (
         <p class="aside">
@@ -82,7 +95,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
       )}
       {concern.next ? (
         <p class="next">
-          What to do: <Text>{concern.next}</Text>
+          What to do: <Prose>{concern.next}</Prose>
         </p>
       ) : null}
     </>

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { withQuery } from "./router";
 import { moment } from "./text";
 import type { Blocker } from "./types";
-import { Text } from "./ui";
+import { Prose, Text } from "./ui";
 
 /** What is said of that unit, wherever it stands below the blocker; null for one that holds nothing up. */
 export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
@@ -18,7 +18,8 @@ export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
 /** `root`: a subject that is told about here anyway, and leads nowhere. */
 export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
   const deeper = blocker.because ?? [];
-  const unit = blocker.subject === root ? "" : (blocker.subject ?? "");
+  // What may be left after an abandoned cleanup is named by its resource, which has no panel.
+  const unit = blocker.subject === root || blocker.reason === "MayBeLeft" ? "" : (blocker.subject ?? "");
   return (
     <li>
       {unit ? (
@@ -28,11 +29,11 @@ export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JS
       ) : (
         <Text>{blocker.subject ?? ""}</Text>
       )}{" "}
-      <b>{blocker.reason}</b> <Text>{blocker.message ?? ""}</Text>
+      <b>{blocker.reason}</b> <Prose>{blocker.message ?? ""}</Prose>
       {blocker.since ? <span class="aside"> since {moment(blocker.since)}</span> : null}
       {blocker.next ? (
         <p class="next">
-          What to do: <Text>{blocker.next}</Text>
+          What to do: <Prose>{blocker.next}</Prose>
         </p>
       ) : null}
       {deeper.length > 0 && (

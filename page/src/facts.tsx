@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { hostOf } from "./filter";
 import { moment, outside } from "./text";
 import type { Living, Report } from "./types";
-import { Labels, Text } from "./ui";
+import { Labels, Prose, Text } from "./ui";
 
 export function Fact({ title, children }: { title: string; children: ComponentChildren }): JSX.Element {
   return (
@@ -99,7 +99,7 @@ export function Ended({ report }: { report: Report }): JSX.Element | null {
   const { reason, message = "", by } = report.closed;
   return (
     <Fact title="Ended by">
-      <Text>{[reason, message.toLowerCase() === reason.toLowerCase() ? "" : message, by].filter(Boolean).join(", ")}</Text>
+      <Prose>{[reason, message.toLowerCase() === reason.toLowerCase() ? "" : message, by].filter(Boolean).join(", ")}</Prose>
     </Fact>
   );
 }

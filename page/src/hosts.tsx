@@ -8,18 +8,17 @@ import { href } from "./router";
 import { Table } from "./table";
 import { roughly } from "./text";
 import type { Cluster, Concern } from "./types";
-import { Fault, Heading, State, Text } from "./ui";
+import { Fault, Heading, Prose, State, Text } from "./ui";
 
-export function Hosts({ live }: { live: Live }): JSX.Element {
+export function Hosts({ live, concerns }: { live: Live; concerns: Concern[] }): JSX.Element {
   const { found, fault } = useAsked<Cluster[]>(below("clusters"), 0, 15_000);
-  const { found: concerns } = useAsked<Concern[]>(below("attention"), 0, 15_000);
   const now = useNow(10_000);
   const counted = useMemo(() => {
     const of = new Map<string, number>();
     for (const each of live.all.values()) of.set(spec(each).cluster ?? "", (of.get(spec(each).cluster ?? "") ?? 0) + 1);
     return of;
   }, [live.all]);
-  const silent = new Map((concerns ?? []).filter((each) => each.kind === "silent").map((each) => [each.subject.replace(/^cluster /, ""), each]));
+  const silent = new Map(concerns.filter((each) => each.kind === "silent").map((each) => [each.subject.replace(/^cluster /, ""), each]));
   return (
     <>
       <div class="head">
@@ -43,7 +42,7 @@ export function Hosts({ live }: { live: Live }): JSX.Element {
             },
             { title: "Sandboxes", cell: (each) => counted.get(each.name) ?? 0 },
             { title: "State", kind: "wide", cell: (each) => <Standing of={each} silent={silent.get(each.name)} now={now} /> },
-            { title: "Operator", kind: "age", cell: (each) => <Text>{each.operator.version || "–"}</Text> },
+            { title: "Operator", kind: "left", cell: (each) => <Text>{each.operator.version || "–"}</Text> },
           ]}
         />
       )}
@@ -57,7 +56,7 @@ function Standing({ of, silent, now }: { of: Cluster; silent: Concern | undefine
       <>
         <State state="warning">silent</State>{" "}
         <span class="aside">
-          for {roughly(now - (silent.since || now))}: <Text>{silent.message}</Text>
+          for {roughly(now - (silent.since || now))}: <Prose>{silent.message}</Prose>
         </span>
       </>
     );

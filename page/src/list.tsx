@@ -208,11 +208,11 @@ function Rows<T extends Living>({ title, plural, found, order, backwards, synced
           </tr>
         </thead>
         <tbody>
-          {first > 0 && <Space rows={first} columns={heads.length} />}
+          {first > 0 && <Space rows={first} />}
           {found.slice(first, last).map((each, index) => (
             <Row key={each.name} plural={plural} of={each} row={first + index} now={now} columns={columns} after={after} />
           ))}
-          {last < found.length && <Space rows={found.length - last} columns={heads.length} />}
+          {last < found.length && <Space rows={found.length - last} />}
         </tbody>
       </table>
     </div>
@@ -234,11 +234,11 @@ function Begin(): JSX.Element {
   );
 }
 
-/** What stands for rows that nobody sees. */
-function Space({ rows, columns }: { rows: number; columns: number }): JSX.Element {
+/** A spacer for the rows out of sight. It has a single cell: a colSpan over hidden columns would take width from the others. */
+function Space({ rows }: { rows: number }): JSX.Element {
   return (
     <tr aria-hidden="true" class="space" style={{ height: `${rows * ROW}px` }}>
-      <td colSpan={columns} />
+      <td />
     </tr>
   );
 }

@@ -1,9 +1,8 @@
 /** The page: who is signed in, which view the address names, and what is on every view. */
 import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Attention } from "./attention";
+import { Attention, useConcerns, type Concerns } from "./attention";
 import { Refused, place as cluster, request, signedIn, words } from "./api";
-import { toneOf } from "./filter";
 import { GroupView } from "./group";
 import { GroupList } from "./groups";
 import { List, isTyping } from "./list";
@@ -93,7 +92,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
   }, []);
-  const failing = [...live.all.values(), ...live.groups.all.values()].filter((each) => toneOf(each) === "failed").length;
+  const concerns = useConcerns(live);
   return (
     <>
       <a class="skip" href="#main">
@@ -107,7 +106,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           {VIEWS.filter(([path]) => !["hosts", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
-              {path === "attention" && failing ? <span class="badge">{failing}</span> : null}
+              {path === "attention" && concerns.found?.length ? <span class="badge">{concerns.found.length}</span> : null}
             </a>
           ))}
         </nav>
@@ -129,7 +128,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
         </p>
         <Fault>{live.fault && `${live.fault}${live.synced ? " What is shown may be out of date." : ""}`}</Fault>
         {view === "routegroups" && <Fault>{live.groups.fault && `${live.groups.fault}${live.groups.synced ? " What is shown may be out of date." : ""}`}</Fault>}
-        <View view={view} place={place} live={live} />
+        <View view={view} place={place} live={live} concerns={concerns} />
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
     </>
@@ -141,16 +140,16 @@ function whereabouts({ context, namespace }: { context: string; namespace: strin
   return `${context}, ${namespace || "all namespaces"}`;
 }
 
-function View({ view, place, live }: { view: string; place: Place; live: Live }): JSX.Element {
+function View({ view, place, live, concerns }: { view: string; place: Place; live: Live; concerns: Concerns }): JSX.Element {
   const name = place.parts[1] ?? "";
   const uid = place.query.get("uid") ?? "";
   if (view === "sandboxes" && name) return <SandboxView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "sandboxes") return <List live={live} place={place} />;
   if (view === "routegroups" && name) return <GroupView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "routegroups") return <GroupList live={live} place={place} />;
-  if (view === "attention") return <Attention live={live} />;
+  if (view === "attention") return <Attention {...concerns} />;
   if (view === "plugins") return <Plugins place={place} />;
-  if (view === "hosts" && !cluster()) return <Hosts live={live} />;
+  if (view === "hosts" && !cluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;
   if (view === "ended") return <EndedView live={live} place={place} />;
   return (
     <>

@@ -1471,15 +1471,13 @@ export interface components {
         };
         /**
          * NewKey
-         * @description `scope` are terms as `name:ci-*`; without any it is the whole organisation.
+         * @description `scope` are terms as `name:ci-*`, at least one; without the field it is the whole organisation.
          */
         NewKey: {
             name: string;
             /** @enum {unknown} */
             role: "admin" | "member" | "viewer";
-            /** @default null */
-            expiresInSeconds?: number | null;
-            /** @default [] */
+            expiresInSeconds?: number;
             scope?: string[];
         };
         /**
@@ -2020,9 +2018,14 @@ export interface components {
             seconds: number;
             until: string;
         };
-        /** WhyAbandon */
+        /**
+         * WhyAbandon
+         * @description Without `force` the cleanup must have begun: the sandbox or route group is being deleted.
+         */
         WhyAbandon: {
             reason: string;
+            /** @default false */
+            force?: boolean;
         };
     };
     responses: {
@@ -2071,8 +2074,26 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
+        /** @description A precondition (If-Match, If-None-Match) does not hold. */
+        412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
         /** @description What was sent is too long. */
         413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Error"];
+            };
+        };
+        /** @description The body is not JSON in UTF-8, or it is encoded. */
+        415: {
             headers: {
                 [name: string]: unknown;
             };
@@ -2208,6 +2229,7 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2238,7 +2260,9 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             "5XX": components["responses"]["5XX"];
         };
     };
@@ -2289,6 +2313,7 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2370,6 +2395,13 @@ export interface operations {
                     "application/json": components["schemas"]["Cluster"];
                 };
             };
+            /** @description Its ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             400: components["responses"]["400"];
             401: components["responses"]["401"];
             403: components["responses"]["403"];
@@ -2404,6 +2436,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2434,6 +2467,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2493,6 +2527,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2523,7 +2558,9 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             "5XX": components["responses"]["5XX"];
         };
     };
@@ -2583,7 +2620,9 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             "5XX": components["responses"]["5XX"];
         };
     };
@@ -2613,7 +2652,9 @@ export interface operations {
             401: components["responses"]["401"];
             403: components["responses"]["403"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             "5XX": components["responses"]["5XX"];
         };
     };
@@ -2672,6 +2713,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2733,6 +2775,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2794,7 +2837,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2825,6 +2870,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2913,6 +2959,13 @@ export interface operations {
                     "application/json": components["schemas"]["Plugin"];
                 };
             };
+            /** @description Its ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             400: components["responses"]["400"];
             401: components["responses"]["401"];
             403: components["responses"]["403"];
@@ -2951,7 +3004,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -2984,6 +3039,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3098,6 +3154,13 @@ export interface operations {
                     "application/json": components["schemas"]["Baseline"];
                 };
             };
+            /** @description Its ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             400: components["responses"]["400"];
             401: components["responses"]["401"];
             403: components["responses"]["403"];
@@ -3137,7 +3200,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3169,6 +3234,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3323,7 +3389,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3348,6 +3416,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
                 };
+            };
+            /** @description Its ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["400"];
             401: components["responses"]["401"];
@@ -3387,7 +3462,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3420,6 +3497,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3454,7 +3532,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3489,7 +3569,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3524,7 +3606,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3559,7 +3643,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3656,7 +3742,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3681,6 +3769,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RouteGroup"];
                 };
+            };
+            /** @description Its ETag is in If-None-Match. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["400"];
             401: components["responses"]["401"];
@@ -3720,7 +3815,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3753,6 +3850,7 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3787,7 +3885,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3822,7 +3922,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };
@@ -3857,7 +3959,9 @@ export interface operations {
             403: components["responses"]["403"];
             404: components["responses"]["404"];
             409: components["responses"]["409"];
+            412: components["responses"]["412"];
             413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };

@@ -13,7 +13,7 @@ import { go, withQuery, type Place } from "./router";
 import { Timeline } from "./timeline";
 import { duration, roughly } from "./text";
 import type { Blocker, Living, Move, Plan, Report, Subject, Unit } from "./types";
-import { Fault, Heading, State, Text, TONE_WORDS } from "./ui";
+import { Fault, Heading, Prose, State, TONE_WORDS, Text } from "./ui";
 import { UnitPanel } from "./unit";
 
 const OVER = ["cleaned", "abandoned"];
@@ -49,7 +49,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const of = useMemo(() => details(plan), [plan]);
   const units = useUnits(at, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
-  const wanted = report && (!report.ready || (report.unserved ?? []).length > 0) && report.reason !== "Cleaned";
+  const wanted = report && (!report.ready || (report.unserved ?? []).length > 0);
   const { found: blocker, fault: unexplained } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
   const why = wanted && blocker?.subject ? blocker : null;
   useEffect(() => {
@@ -79,10 +79,10 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
             {units.length > 0 && <GraphView units={units} plan={plan} chosen={chosen} />}
             {!plan && living && unplanned && (
               <p class="aside">
-                What goes between its units, and how they are run, cannot be shown: <Text>{unplanned}</Text>
+                What goes between its units, and how they are run, cannot be shown: <Prose>{unplanned}</Prose>
               </p>
             )}
-            <Why blocker={why} report={report} />
+            <Why blocker={why} report={report} fault={unexplained} />
             {units.length > 0 && <Timeline at={at} report={report} units={units} />}
             {shown && facts(report)}
           </div>
@@ -156,14 +156,14 @@ function Standing({ report, found }: { report: Report | null; found: Living | nu
         {end && !report.closed ? ` · ${duration(Date.parse(end) - now)} left` : ""}
       </p>
       <p class="message">
-        <Text>{report.message ?? ""}</Text>
+        <Prose>{report.message ?? ""}</Prose>
       </p>
     </div>
   );
 }
 
 /** What holds it up, down to the root. */
-function Why({ blocker, report }: { blocker: Blocker | null; report: Report }): JSX.Element {
+function Why({ blocker, report, fault }: { blocker: Blocker | null; report: Report; fault: string }): JSX.Element {
   return (
     <section class="why" aria-labelledby="why" tabIndex={0}>
       <h2 id="why">Why</h2>
@@ -172,7 +172,7 @@ function Why({ blocker, report }: { blocker: Blocker | null; report: Report }): 
           <Cause blocker={blocker} root={blocker.subject ?? ""} />
         </ul>
       ) : (
-        <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : "Nothing holds it up."}</p>
+        <p class="aside">{report.ready ? "Nothing holds it up: it is as wished for." : fault ? <Prose>{fault}</Prose> : "Loading…"}</p>
       )}
     </section>
   );

@@ -13,6 +13,19 @@ export function visible(text: string): string {
   return text.replace(HIDDEN, (char) => `⟨${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
+/** The pieces of a sentence, and whether each is code: it stands between backticks. A single backtick is text. */
+export function prose(text: string): [piece: string, isCode: boolean][] {
+  const found: [string, boolean][] = [];
+  let from = 0;
+  for (const match of text.matchAll(/`([^`]+)`/g)) {
+    if (match.index > from) found.push([text.slice(from, match.index), false]);
+    found.push([match[1] ?? "", true]);
+    from = match.index + match[0].length;
+  }
+  if (from < text.length) found.push([text.slice(from), false]);
+  return found;
+}
+
 /** A piece of a log: line ends as everywhere, no colours, and nothing that deceives. */
 export function logText(text: string): string {
   return visible(text.replace(COLOURS, "").replace(/\r\n?/g, "\n"));

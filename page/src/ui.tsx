@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { words } from "./api";
 import type { Tone } from "./filter";
-import { visible } from "./text";
+import { prose, visible } from "./text";
 
 /** A sign beside each word: nobody has to tell colours apart. */
 const SIGNS: Record<string, string> = {
@@ -45,10 +45,19 @@ export function Text({ children }: { children: string }): JSX.Element {
   return <bdi>{visible(children)}</bdi>;
 }
 
+/** A sentence of the server: what it puts between backticks is code, and nothing in it is markup. */
+export function Prose({ children }: { children: string }): JSX.Element {
+  return (
+    <bdi>
+      {prose(children).map(([text, isCode], n) => (isCode ? <code key={n}>{visible(text)}</code> : visible(text)))}
+    </bdi>
+  );
+}
+
 export function Fault({ children }: { children: string }): JSX.Element | null {
   return children ? (
     <p class="fault" role="alert">
-      {visible(children)}
+      <Prose>{children}</Prose>
     </p>
   ) : null;
 }

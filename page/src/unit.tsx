@@ -10,7 +10,7 @@ import { Log } from "./log";
 import { withQuery } from "./router";
 import { duration, moment } from "./text";
 import type { AttemptLog, Blocker, Move, Output, Report, Unit } from "./types";
-import { Fault, State, Text } from "./ui";
+import { Fault, Prose, State, Text } from "./ui";
 
 interface Props {
   at: string;
@@ -53,7 +53,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
         <br />
         <span class="message">
           {unit.reason && unit.reason !== unit.state ? <b>{unit.reason}: </b> : null}
-          <Text>{unit.message || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Text>
+          <Prose>{unit.message || (unit.since ? `since ${moment(unit.since)}` : "not yet")}</Prose>
         </span>
         {unit.until && unit.until > now ? <span class="aside"> By itself at {moment(unit.until)}, in {duration(unit.until - now)}.</span> : null}
       </p>
@@ -73,7 +73,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
           <Gives at={at} report={report} unit={unit} about={about} living={living} />
           <section>
             <h3>Log</h3>
-            {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Text>{unlisted}</Text> : "No log yet."}</p>}
+            {newest ? <Log at={at} unit={unit.id} attempt={shown} /> : <p class="aside log">{living && unlisted ? <Prose>{unlisted}</Prose> : "No log yet."}</p>}
           </section>
           {cause && (cause.next || (cause.because ?? []).length > 0) ? (
             <section class="cause">
@@ -87,7 +87,7 @@ export function UnitPanel({ at, report, unit, why, explained, about, living }: P
           <Receipt moves={mine} unit={unit} />
           {living && unread && (
             <p class="aside">
-              Its receipt and history cannot be shown: <Text>{unread}</Text>
+              Its receipt and history cannot be shown: <Prose>{unread}</Prose>
             </p>
           )}
           {about && (about.image || about.request || about.clocks || about.tries) ? (
@@ -169,7 +169,7 @@ function Gives({ at, report, unit, about, living }: Omit<Props, "why" | "explain
       <Fault>{fault}</Fault>
       {denied && given && (
         <p class="aside">
-          Values cannot be shown: <Text>{denied}</Text>
+          Values cannot be shown: <Prose>{denied}</Prose>
         </p>
       )}
       <ul class="values">
@@ -283,7 +283,7 @@ function Receipt({ moves, unit }: { moves: Move[]; unit: Unit }): JSX.Element | 
         {moves.map((move, index) => (
           <li key={index}>
             <time>{moment(move.at)}</time> <b>{move.move}</b> attempt {move.attempt}{" "}
-            <Text>{[move.reason, move.message].filter(Boolean).join(": ")}</Text>
+            <Prose>{[move.reason, move.message].filter(Boolean).join(": ")}</Prose>
           </li>
         ))}
       </ol>

@@ -7,7 +7,7 @@ import { parse, sorted, takes, toneOf } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { drawn, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
-import { duration, lastPart, logPiece, logText, roughly, shellWord, visible } from "../src/text";
+import { duration, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
 import type { Ended, Group, Move, Sandbox, Unit } from "../src/types";
 
 function sandbox(name: string, more: { labels?: Record<string, string>; tone?: string; ready?: boolean; cluster?: string } = {}): Sandbox {
@@ -59,6 +59,29 @@ describe("a log that comes in pieces", () => {
     expect(lastPart(lines, 203)).toBe("0123456\n".repeat(25));
     const long = "x".repeat(1000);
     for (const text of [long, `${long}\n`, `a\n${long}\nb`]) expect(lastPart(text, 100)).toBe(text.slice(-100));
+  });
+});
+
+describe("a sentence of the server", () => {
+  test("has its code between backticks", () => {
+    expect(prose("run `dayfly why a`; see `x`")).toEqual([
+      ["run ", false],
+      ["dayfly why a", true],
+      ["; see ", false],
+      ["x", true],
+    ]);
+    expect(prose("`all`")).toEqual([["all", true]]);
+    expect(prose("plain <b>")).toEqual([["plain <b>", false]]);
+    expect(prose("")).toEqual([]);
+  });
+  test("keeps a backtick that is alone, and an empty pair", () => {
+    expect(prose("one ` alone")).toEqual([["one ` alone", false]]);
+    expect(prose("``")).toEqual([["``", false]]);
+    expect(prose("a `b` c ` d")).toEqual([
+      ["a ", false],
+      ["b", true],
+      [" c ` d", false],
+    ]);
   });
 });
 

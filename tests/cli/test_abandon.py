@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
+
+import pytest
 
 from cli import wishes
 from cli.command import Cli, refused, until
@@ -11,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_a_cleanup_that_fails_is_waited_for_explained_and_given_up(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, delete="echo no network >&2; exit 6"))
     served.write("s.yaml", wishes.sandbox())
@@ -29,4 +34,41 @@ def test_a_cleanup_that_fails_is_waited_for_explained_and_given_up(served: Cli, 
     assert done.code == 0, done.err
     assert "may be left over" in done.err
     until(lambda: served.sandboxes() == [])
+    text = served("why", "demo").out
+    told = json.loads(served("why", "demo", "-o", "json").out)
+    assert re.match(
+        r"its cleanup was abandoned by dayfly/\S+, key \w{8}: the database is gone with its machine", told["message"]
+    )
+    assert (told["subject"], told["reason"], told["since"] > 0) == ("sandbox demo", "Abandoned", True)
+    (left,) = told["because"]
+    assert re.fullmatch(r"created by db/provision, db/seed \(DAYFLY_RESOURCE_ID=\w{26}\)", left["message"])
+    for each in (told["message"], told["next"], left["message"], "Abandoned", "MayBeLeft"):
+        assert each in text
+    assert re.search(
+        r"Abandoned: +the database is gone with its machine \(by dayfly/", served("get", "sandbox", "demo").out
+    )
     refused(served("abandon", "demo", "--reason", "again"), 3, 'no sandbox "demo"')
+
+
+GROUP = """
+name: pay
+spec:
+  cluster: local
+  match: {label: {key: team, value: pay}}
+"""
+
+
+@pytest.mark.parametrize(("name", "kind", "verb"), [("demo", "sandbox", "sandbox"), ("rg/pay", "route group", "rg")])
+def test_abandon_of_ready_one_is_refused_without_force(served: Cli, journal: Path, name: str, kind: str, verb: str):
+    served.write("p.yaml", wishes.plugin(journal))
+    served.write("s.yaml", wishes.sandbox())
+    served.write("g.yaml", GROUP)
+    assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
+    assert served("rg", "apply", "-f", "g.yaml").code == 0
+    bare = name.rpartition("/")[2]
+    first = f"delete {bare}; or leave everything behind with --force"
+    refused(served("abandon", name, "--reason", "bored"), 1, f'{kind} "{bare}" is not being deleted', first)
+    assert "Ready" in served("get", verb, bare).out
+    done = served("abandon", name, "--reason", "bored", "--force")
+    assert done.code == 0, done.err
+    until(lambda: "has ended" in served(verb, "get", bare).err)

@@ -113,7 +113,7 @@ def test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it(cli: Cl
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"x" * 65537, "at most 65536"), (b"\xff", "is no UTF-8 from byte 0 on"), (b"a\0", "a NUL character")],
+    [(b"x" * 65537, "at most 65536"), (b"\xff", "is not UTF-8 at byte 0"), (b"a\0", "a NUL character")],
     ids=("long", "bytes", "nul"),
 )
 def test_a_readme_that_none_could_read_is_refused_before_anything_is_asked(cli: Cli, journal: Path, content, said):
@@ -150,6 +150,17 @@ def test_nobody_is_sent_to_a_log_in_which_nothing_stands(served: Cli):
     assert said.endswith("; it printed nothing")
     told = served("why", "mute").out
     assert "to do: go by its message (it printed nothing), fix the plugin" in told, told
+
+
+def test_delete_step_that_was_not_due_is_not_shown_as_done(served: Cli):
+    script = '"#!/no/such\\n"'
+    steps = f"create: [{{name: make, script: {script}}}], delete: [{{name: drop, script: {script}}}]"
+    resource = f"{{name: r, spec: {{{steps}}}}}"
+    served.write("typo.yaml", f"name: typo\nspec: {{cluster: local, resources: [{resource}]}}\n")
+    assert "NotExecutable" in served("apply", "-f", "typo.yaml").err
+    deleted = served("sandbox", "delete", "typo")
+    assert 'Sandbox "typo" is gone' in deleted.out + deleted.err
+    assert "succeeded" not in deleted.err
 
 
 def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
@@ -213,6 +224,7 @@ def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):
     assert (done.code, done.err) == (0, 'Resource plugin "notes@1.0.0" is unchanged.\n')
 
 
+@pytest.mark.slow
 def test_a_plugin_in_use_stays(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal) + "---\n" + wishes.sandbox())
     assert served("apply", "-f", "p.yaml").code == 0
@@ -255,7 +267,8 @@ BAD = [
     ("name: x\nspec:\n  create: [{name: a, script: 'echo'}]\n", "must begin with #!"),
     ("name: " + "x" * 64 + "\nspec: {cluster: local}\n", "64 characters"),
     ("name: z\u00fcrich\nspec: {cluster: local}\n", "z\u00fcrich"),
-    ("a: &a [1]\nb: *a\n", "anchors and aliases"),
+    ("name: x\nspec: {cluster: *c}\n", "w.yaml:2:17: spec.cluster: the alias *c has no anchor &c before it"),
+    ("name: x\nspec: {cluster: @{c}}\n", 'w.yaml:2:17: "@" cannot begin a value in YAML; write it in quotes: "@{c}"'),
     ("name: [\n", "w.yaml:2:1: not YAML"),
     ('{"name": "x"', "w.yaml:2:1: neither JSON nor YAML"),
 ]

@@ -10,9 +10,9 @@ import pytest
 from cli.clusters import FLAGS, Stage, changed, stage, still
 from cli.command import refused
 from cli.moments import FAILING, LIFE, NEVER_GOES, SLOW, failing, running, stuck, up
-from dayfly.plan.decide import decide
-from dayfly.plan.status import describe
-from dayfly.plan.why import why as chain
+from dayfly.kube import errors
+from dayfly.operator.observe import Observer
+from dayfly.spec.identity import resource_id
 from kube.fake import FakeCluster
 
 from rig.scenes import CHAIN, Scene, ready, wish  # isort: skip
@@ -29,7 +29,7 @@ class TestGet:
         assert header.split() == ["SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"]
         assert row.split()[:4] == ["box", "Ready", "AllDesiredWorkloadsReady", "2/2"]
 
-    def test_one_that_is_ready_but_not_all_that_was_wished_for(self, stage: Stage):
+    def test_ready_sandbox_with_ignored_fields_is_unserved(self, stage: Stage):
         async def partly(world: World) -> None:
             world.sandbox(wish() | {"local": [{"name": "laptop"}]})
             await world.until(lambda: ready(world), "ready")
@@ -39,17 +39,41 @@ class TestGet:
         assert asked("get").out.splitlines()[1].split()[:4] == ["box", "Ready", "Unserved", "2/2"]
         assert "Reason:        Unserved" in asked("get", "sandbox", "box").out.splitlines()
         [found] = json.loads(asked("get", "-o", "json").out)
-        assert found["unserved"] == ["spec.local (there is no connection to a developer's machine)"]
-        assert asked("why", "box").out.startswith("sandbox box: Unserved: Not supported here: spec.local (there is")
+        [said] = found["unserved"]
+        assert said.startswith("spec.local (it needs a host that routes on the developer's machine")
+        assert said.endswith("dayfly up --routing)")
+        assert asked("why", "box").out.startswith("sandbox box: Unserved: Not supported here: spec.local (it needs")
 
     def test_one_sandbox_with_its_steps(self, stage: Stage):
         done = stage(FAILING, failing)("get", "sandbox", "box")
         lines = done.out.splitlines()
         assert "Phase:         Failed" in lines
-        assert "Message:       db/seed: ExitCode: exit code 1" in lines
+        assert "Message:       db/seed: exit code 1" in lines
         assert re.search(r"^✓ succeeded +db/make", done.out, re.MULTILINE)
-        assert re.search(r"^✗ failed +db/seed .*ExitCode: exit code 1", done.out, re.MULTILINE)
+        assert re.search(r"^✗ failed +db/seed .*exit code 1", done.out, re.MULTILINE)
         assert lines.index(next(line for line in lines if "db/make" in line)) < len(lines) - 1
+
+    def test_step_shorter_than_a_second_has_its_duration(self, stage: Stage):
+        short = changed(LIFE, db_make={"runs": 0.35}, db_seed={"runs": 1.6})
+        lines = stage(short, up)("get", "sandbox", "box").out.splitlines()
+        took = {unit: next(line for line in lines if unit in line) for unit in ("db/make", "db/seed")}
+        assert re.search(r"db/make +3[45]\d ms", took["db/make"])
+        assert re.search(r"db/seed +1 s", took["db/seed"])
+
+    @pytest.mark.parametrize(
+        ("started", "ended", "shown"),
+        [
+            ("2026-01-01T00:00:01Z", "2026-01-01T00:00:01Z", "< 1 s"),
+            ("2026-01-01T00:00:01.100Z", "2026-01-01T00:00:01.100Z", "0 ms"),
+            ("2026-01-01T00:00:01Z", "2026-01-01T00:00:03Z", "2 s"),
+        ],
+    )
+    def test_times_in_whole_seconds_are_not_shown_as_0_ms(self, stage: Stage, started: str, ended: str, shown: str):
+        unit = {"id": "db/make", "event": "preStart", "kind": "exec", "state": "succeeded", "attempt": 1}
+        unit |= {"startedAt": started, "endedAt": ended}
+        status = {"phase": "Ready", "ready": True, "reason": "Ready", "message": "m", "units": [unit]}
+        out = stage.at(still(status=status), 5_000)("get", "sandbox", "box").out
+        assert re.search(rf"db/make +{shown}$", out, re.MULTILINE), out
 
     def test_its_resources(self, stage: Stage):
         asked = stage(FAILING, failing)
@@ -65,7 +89,7 @@ class TestGet:
         assert (found["name"], found["phase"], found["done"], found["total"]) == ("box", "Ready", 2, 2)
         assert {unit["id"]: unit["state"] for unit in found["units"]}["db/make"] == "succeeded"
 
-    def test_sandbox_get_and_list_say_what_they_say_of_a_server(self, stage: Stage):
+    def test_sandbox_get_and_list_print_as_for_a_server(self, stage: Stage):
         asked = stage(FAILING, failing)
         header, row = asked("sandbox", "list").out.splitlines()
         assert header.split() == ["NAME", "ROUTING", "KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS"]
@@ -76,11 +100,11 @@ class TestGet:
         assert asked("sb", "list", "-l", "none").err == "No sandbox has matching labels.\n"
         one = asked("sandbox", "get", "box")
         assert one.out.splitlines()[:2] == ["Name:          box", f"Cluster:       {found['spec']['cluster']}"]
-        assert "Message:       db/seed: ExitCode: exit code 1" in one.out.splitlines()
+        assert "Message:       db/seed: exit code 1" in one.out.splitlines()
         assert json.loads(asked("sandbox", "get", "box", "-o", "json").out) == found
         refused(asked("sandbox", "get", "bxo"), 3, 'did you mean "box"?', "dayfly get sandboxes --context kind -n shop")
 
-    def test_one_that_cannot_be_read_keeps_no_other_from_being_shown(self, stage: Stage):
+    def test_unreadable_sandbox_does_not_hide_others(self, stage: Stage):
         """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
 
         async def another(world: World) -> None:
@@ -93,7 +117,7 @@ class TestGet:
         assert [line.split()[0] for line in done.out.splitlines()] == ["SANDBOX", "box", "deep"]
         assert asked("why", "deep").code == 0
 
-    def test_what_is_not_there(self, stage: Stage):
+    def test_get_of_unknown_name_suggests_a_known_one(self, stage: Stage):
         asked = stage(LIFE, up)
         refused(
             asked("get", "sandbox", "bix"),
@@ -104,43 +128,31 @@ class TestGet:
 
 
 class TestSameWords:
-    """The status is what a viewer may read; read back, it says what the operator itself would say at that moment."""
+    """The status is what a viewer may read; read back, its times become the words that the embedded host says."""
 
     @pytest.mark.parametrize(
-        ("scene", "story"),
-        [(LIFE, up), (FAILING, failing), (NEVER_GOES, stuck), (SLOW, running)],
+        ("scene", "story", "message"),
+        [
+            (LIFE, up, "All desired workloads are available."),
+            (FAILING, failing, "db/seed: exit code 1"),
+            (NEVER_GOES, stuck, "db/drop: attempt 1 failed (exit code 1); tries again in 1 s"),
+            (SLOW, running, "db/make: attempt 1 has been running for 5 s (and 1 more)"),
+        ],
         ids=["ready", "failed", "retrying", "running"],
     )
-    def test_as_the_operator_and_the_embedded_host(self, stage: Stage, scene: Scene, story):
-        reports = []
+    def test_report_has_relative_times(self, stage: Stage, scene: Scene, story, message: str):
+        boxes = []
 
         async def seen(world: World) -> None:
             await story(world)
-            [run] = world.cluster.objects("runs")
-            scene = await world.processes[0].operator._reconciler.observe(run["metadata"]["name"])
-            reports.append(describe(scene.plan, scene.world, decide(scene.plan, scene.world, world.now()), world.now()))
+            boxes.extend(world.cluster.objects("sandboxes"))
 
-        asked = stage(scene, seen)
-        host = asked.host()
-        found, report = host.report("box"), reports[0]
-        assert (found["reason"], found["message"]) == (report.reason, report.message)
-        assert [(unit["id"], unit["state"], unit.get("message", "")) for unit in found["units"]] == [
-            (unit.id, unit.state, unit.message) for unit in report.units
-        ]
-        blocker = chain(report, "box")
-        said = host.why("box")
-        assert _sentences(said) == (_sentences(_plain(blocker)) if blocker else [])
+        host = stage(scene, seen).host()
+        found, status = host.report("box"), boxes[0]["status"]
+        assert (found["reason"], found["message"]) == (status["reason"], message)
+        published = [(unit["id"], unit["state"]) for unit in status["units"]]
+        assert [(unit["id"], unit["state"]) for unit in found["units"]] == published
         host.close()
-
-
-def _plain(blocker):
-    return {
-        "subject": blocker.subject,
-        "reason": blocker.reason,
-        "message": blocker.message,
-        "next": blocker.next,
-        "because": [_plain(each) for each in blocker.because],
-    }
 
 
 def _milliseconds(span: str) -> int:
@@ -148,27 +160,30 @@ def _milliseconds(span: str) -> int:
     return int(number) * {"ms": 1, "s": 1000}[unit]
 
 
-def _sentences(blocker) -> list[tuple[str, ...]]:
-    if not blocker:
-        return []
-    own = (blocker["subject"], blocker["reason"], blocker["message"], blocker.get("next", "").replace(FLAGS, ""))
-    return [own, *(line for each in blocker.get("because", []) for line in _sentences(each))]
+async def _broken(*_args, **_more):
+    raise errors.Forbidden("GET /api", "the operator may not look", status=403)
 
 
 class TestWhy:
     def test_ready_waits_for_nothing(self, stage: Stage):
-        assert stage(LIFE, up)("why", "box").out == "box is not waiting for anything\n"
+        asked = stage(LIFE, up)
+        assert asked("why", "box").out == "box is not waiting for anything\n"
+        assert json.loads(asked("why", "box", "-o", "json").out) == {
+            "subject": "sandbox box",
+            "reason": "AllDesiredWorkloadsReady",
+            "message": "it is not waiting for anything",
+        }
 
     def test_a_failed_step_with_a_command_that_can_be_typed(self, stage: Stage):
         lines = stage(FAILING, failing)("why", "box").out.splitlines()
-        assert lines[0].startswith("sandbox box: ResourceFailed: db/seed: ExitCode: exit code 1")
+        assert lines[0].startswith("sandbox box: ResourceFailed: db/seed: exit code 1")
         assert "`dayfly logs box db seed --context kind -n shop`" in lines[-1]
 
     def test_a_log_in_which_nothing_stands_is_not_advised(self, stage: Stage):
         last = stage(changed(LIFE, db_seed={"fails": 9, "prints": b""}), failing)("why", "box").out.splitlines()[-1]
         assert "to do: go by its message (it printed nothing), fix the plugin" in last
 
-    def test_the_clock_of_a_retry_is_that_of_whoever_asks(self, stage: Stage):
+    def test_why_counts_retry_time_by_the_local_clock(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         first = asked("why", "box").out
         asked.now += 1_000
@@ -176,7 +191,27 @@ class TestWhy:
         left = [_milliseconds(re.search(r"tries again in (.+?) \(for", text)[1]) for text in (first, second)]
         assert 0 <= left[1] < left[0]
 
-    def test_an_unknown_outcome_says_what_resolves_it_and_when(self, stage: Stage):
+    @pytest.mark.parametrize("begun", [False, True])
+    def test_reason_of_hindered_sandbox_is_the_operators_error(self, stage: Stage, begun, monkeypatch):
+        """An operator runs, so the advice is not to look for one."""
+
+        async def hindered(world: World) -> None:
+            if begun:
+                world.sandbox(wish())
+                await world.until(lambda: ready(world), "ready")
+            monkeypatch.setattr(Observer, "scene", _broken)
+            if not begun:
+                world.sandbox(wish())
+                await world.until(world.status, "a status")
+            world.delete()
+            await world.until(lambda: world.status().get("phase") == "Deleting", "the deletion", 60)
+            await world.rest(10)
+
+        said = stage(LIFE, hindered)("why", "box").out
+        assert said.startswith("sandbox box: Hindered: cannot go on and is being retried: the operator may not look")
+        assert "NotTakenUp" not in said
+
+    def test_why_of_unknown_outcome_names_resolution_and_time(self, stage: Stage):
         scene = changed(LIFE, db_make={"runs": 30, "silent": True})
 
         async def lost(world: World) -> None:
@@ -202,12 +237,25 @@ class TestWhy:
         assert re.search(r"it is certain to have ended in \d+ (h|min)", out)
         assert "to do: wait: it resolves itself by its deadline, and nothing runs twice in the meantime" in out
 
-    def test_what_no_operator_has_taken_up(self, stage: Stage):
+    def test_why_of_new_sandbox_without_operator(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
         out = asked("why", "box").out
         assert "sandbox box: NotTakenUp: no operator has picked it up (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system get pods" in out
         assert asked("get").out.splitlines()[1].split()[:2] == ["box", "Pending"]
+
+    @pytest.mark.parametrize("deleted", [False, True])
+    def test_why_points_to_the_log_if_no_status_is_stored(self, stage: Stage, *, deleted: bool):
+        world = World.__new__(World)
+        world.cluster = still()
+        path = "/apis/dayfly.dev/v1alpha1/namespaces/shop/sandboxes/box"
+        held = {"metadata": {"finalizers": ["dayfly.dev/lifecycle"]}}
+        world.ask("PATCH", path, held, "application/merge-patch+json")
+        if deleted:
+            world.ask("DELETE", path)
+        out = stage.at(world.cluster, 1_767_225_600_000 + 60_000)("why", "box").out
+        assert "the operator has picked it up, but no status of it could be stored yet (for 1 min)" in out
+        assert "kubectl --context kind -n dayfly-system logs deployment/dayfly-operator" in out
 
     def test_a_deletion_that_no_operator_has_taken_up(self, stage: Stage):
         async def alone(world: World) -> None:
@@ -231,7 +279,7 @@ class TestWhy:
 
 
 class TestAbandon:
-    def test_the_reason_is_written_down_and_what_stays_is_named(self, stage: Stage):
+    def test_abandon_records_reason_and_names_leftovers(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         done = asked("abandon", "box", "--reason", "the database is gone with its machine")
         assert done.code == 0, done.err
@@ -241,6 +289,46 @@ class TestAbandon:
         ]
         [box] = asked.cluster.objects("sandboxes")
         assert box["metadata"]["annotations"] == {"dayfly.dev/abandon": "the database is gone with its machine"}
+
+    def test_ready_sandbox_is_refused_without_force(self, stage: Stage):
+        asked = stage(LIFE, up)
+        first = f"run first: dayfly sandbox delete box{FLAGS}; or leave everything behind with --force"
+        refused(asked("abandon", "box", "--reason", "x"), 1, 'sandbox "box" is not being deleted', first)
+        assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
+        assert asked("abandon", "box", "--reason", "x y", "--force").code == 0
+        [box] = asked.cluster.objects("sandboxes")
+        assert box["metadata"]["annotations"] == {"dayfly.dev/abandon": "force: x y"}
+
+    def test_why_of_abandoned_sandbox_names_reason_and_leftovers(self, stage: Stage):
+        async def held(world: World) -> None:
+            await up(world)
+            world.change({"metadata": {"finalizers": [*world.box()["metadata"]["finalizers"], "example.org/hold"]}})
+            world.delete()
+            await world.until(lambda: world.cloud.starts("db/drop"), "a try of the cleanup")
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "its machine burnt"}}})
+            await world.until(lambda: world.status().get("reason") == "Abandoned", "its end")
+
+        asked = stage(NEVER_GOES, held)
+        told = json.loads(asked("why", "box", "-o", "json").out)
+        assert (told["reason"], told["since"] > 0) == ("Abandoned", True)
+        message = "its cleanup was abandoned by annotation dayfly.dev/abandon: its machine burnt"
+        assert told["message"] == message
+        [left] = [each for each in told["because"] if each["reason"] == "MayBeLeft"]
+        [box] = asked.cluster.objects("sandboxes")
+        assert left["message"].endswith(f"(DAYFLY_RESOURCE_ID={resource_id(box['metadata']['uid'], 'db')})")
+        text = asked("why", "box").out
+        assert f"sandbox box: Abandoned: {message}" in text
+        assert left["message"] in text
+
+    def test_sandbox_with_deletion_not_picked_up_can_be_abandoned(self, stage: Stage):
+        async def alone(world: World) -> None:
+            await up(world)
+            [process] = world.processes
+            world.processes.remove(process)
+            await process.end()
+            world.delete()
+
+        assert stage(LIFE, alone)("abandon", "box", "--reason", "x").code == 0
 
     def test_without_the_ledger_every_output_counts_as_sensitive(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
@@ -273,7 +361,7 @@ class TestRetry:
         [box] = asked.cluster.objects("sandboxes")
         assert box["metadata"]["annotations"] == {"dayfly.dev/retry": f"{unit['id']}={unit['attempt']}"}
 
-    def test_where_nothing_waits_nothing_is_changed(self, stage: Stage):
+    def test_retry_without_waiting_units_changes_nothing(self, stage: Stage):
         asked = stage(LIFE, up)
         refused(asked("retry", "box"), 1, "nothing in it is waiting to be retried")
         refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; it has db/make')
@@ -303,7 +391,7 @@ class TestPlan:
         words = 'the plugin "nosuch" is neither in these files nor in the cluster'
         refused(stage(LIFE, up)("plan", "-f", str(file)), 3, words, "kubectl get resourceplugins")
 
-    def test_a_faulty_plugin_is_the_trouble_of_those_who_name_it_alone(self, stage: Stage, tmp_path):
+    def test_faulty_plugin_fails_only_plans_that_name_it(self, stage: Stage, tmp_path):
         async def published(world: World) -> None:
             await up(world)
             world.plugin("bad", {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec: [1"}})

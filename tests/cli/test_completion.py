@@ -100,6 +100,7 @@ def url() -> Iterator[str]:
         yield where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", NEEDED)
 def test_files_and_names_complete_in_a_real_shell(shell_cli: Cli, shell: str, url: str):
     lines = {

@@ -105,7 +105,8 @@ def receiver():
     found.server.server_close()
 
 
-@pytest.mark.rotates(2, "libraries")
+@pytest.mark.slow
+@pytest.mark.long_story
 def test_up_tells_of_its_sandboxes_and_after_a_restart_what_was_not_taken(cli, journal, receiver):
     cli.write("p.yaml", wishes.plugin(journal))
     cli.write("good.yaml", "name: good\nspec: {cluster: local, resources: [{name: db, plugin: notes}]}\n")
@@ -199,7 +200,7 @@ class Many:
         return process, process.stderr.readline().decode().split()[-1]
 
     def call(self, method, path, body=None):
-        headers = {"signadot-api-key": self.key}
+        headers = {"signadot-api-key": self.key, "content-type": "application/json"}
         data = json.dumps(body).encode() if body is not None else None
         asked = urllib.request.Request(f"{self.url}/api/v2/orgs/acme/{path}", data, headers, method=method)
         with urllib.request.urlopen(asked) as answer:
@@ -219,7 +220,6 @@ class Many:
         process.wait()
 
 
-@pytest.mark.rotates(2, "libraries")
 def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_killed(cli, receiver):
     receiver.busy = 10_000
     many = Many(cli, receiver)

@@ -39,7 +39,7 @@ MIXED = report(
 )
 
 
-def test_units_stand_behind_those_they_read_and_cleanups_wait_unseen():
+def test_frame_orders_units_and_hides_waiting_cleanups():
     assert draw(MIXED) == (
         "demo   ResourcesPending   1/6   1 min 2 s\n"
         "✓ succeeded  db/provision         6 s\n"
@@ -65,7 +65,7 @@ def test_a_narrow_terminal_cuts_lines_and_never_wraps():
     assert draw(MIXED, width=8).splitlines()[1] == "✓ suc..."
 
 
-def test_a_line_that_is_wider_than_its_characters_is_cut_where_the_terminal_ends():
+def test_frame_cuts_wide_characters_at_the_terminal_width():
     failed = unit("db/make", "failed", reason="ExitCode", message="数据库连接被拒绝请稍后再试")
     assert draw(report(failed), width=42).splitlines()[1] == "✗ failed     db/make  ExitCode: 数据库 ..."
 
@@ -83,12 +83,12 @@ def test_no_room_folds_the_healthy_and_shows_trouble_first():
     )
 
 
-def test_when_there_is_hardly_any_room_trouble_is_what_stays():
+def test_frame_with_little_height_keeps_failed_units():
     units = [unit(f"a{n}/make", "failed", message="no") for n in range(9)] + [unit("b/make", "running")]
     assert draw(report(*units), height=2).splitlines()[1].startswith("✗ failed     9 units: a0/make")
 
 
-def test_on_the_way_back_cleanups_are_shown_and_what_still_runs():
+def test_frame_of_deletion_shows_cleanups_and_running_units():
     closing = report(
         unit("db/provision", "succeeded"),
         unit("db/seed", "running", startedAt=NOW - 1_000),
@@ -103,16 +103,10 @@ def test_on_the_way_back_cleanups_are_shown_and_what_still_runs():
     assert [each["id"] for each in ordered(closing)] == ["db/seed", "fork:default/web", "bye", "db/drop"]
 
 
-def test_what_a_script_wrote_cannot_drive_the_terminal():
-    text = draw(report(unit("a", "failed", message="\x1b[2Jgone\r\n")))
-    assert "\\x1b[2Jgone" in text
-    assert "\x1b" not in text
-
-
 @pytest.mark.parametrize("height", [2, 24])
-def test_what_a_cluster_calls_its_units_and_reasons_cannot_either(height: int):
+def test_frame_escapes_names_reasons_and_messages(height: int):
     """What an agent says reaches everybody who looks, and the picture goes to the terminal as it is."""
-    units = [unit(f"a{number}\x1b]0;title\x07", "running") for number in range(3)]
+    units = [unit(f"a{number}\x1b]0;title\x07", "failed", message="\x1b[2Jgone\r\n") for number in range(3)]
     text = draw(report(*units, reason="Ready\x1b[2J"), height=height)
     assert "Ready\\x1b[2J" in text
     assert text.replace("\n", "").isprintable()

@@ -23,6 +23,7 @@ def typed(cli: Cli) -> dict[str, str]:
     return cli.environment(PATH=f"{ROOT}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(cli.folder))
 
 
+@pytest.mark.slow
 def test_the_folder_passes_its_test_and_its_readme_can_be_followed(cli: Cli):
     done = cli("plugin", "init", "scratch-space")
     assert (done.code, done.err) == (0, "Wrote 8 files to scratch-space. Try it with: scratch-space/test.sh\n")

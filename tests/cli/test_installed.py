@@ -35,6 +35,8 @@ def _pip(*words: str) -> None:
     subprocess.run(command, check=True, env=environment)
 
 
+@pytest.mark.slow
+@pytest.mark.long_story
 def test_the_runner_is_in_it_for_either_architecture_and_the_page(wheel: Path):
     with zipfile.ZipFile(wheel) as found:
         for name, machine in MACHINES.items():
@@ -62,6 +64,7 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "dayfly"
 
 
+@pytest.mark.slow
 def test_a_plugin_can_begin_with_an_example(program: Path, tmp_path: Path):
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     for words in (["init", "notes", "--from", "sqlite-notes"], ["lint", "notes", "--ignore", "DF502"], ["init", "own"]):
@@ -71,7 +74,8 @@ def test_a_plugin_can_begin_with_an_example(program: Path, tmp_path: Path):
     assert (tmp_path / "own" / "test.sh").stat().st_mode & 0o111
 
 
-def test_it_lives_a_sandbox(program: Path, tmp_path: Path):
+@pytest.mark.slow
+def test_it_lives_a_sandbox(program: Path, wheel: Path, tmp_path: Path):
     """With an empty HOME and nothing of the checkout within reach."""
     journal, home = tmp_path / "journal", tmp_path / "home"
     home.mkdir()
@@ -97,4 +101,4 @@ def test_it_lives_a_sandbox(program: Path, tmp_path: Path):
     said = dayfly("get", "--context", "nowhere")
     assert said.code == 1
     assert "the part that speaks to clusters is not installed" in said.err
-    assert "pip install 'CHECKOUT[operator]'" in said.err
+    assert f"pip install 'dayfly[operator] @ {wheel.as_uri()}'" in said.err

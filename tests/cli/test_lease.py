@@ -3,81 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
+import os
+import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.command import until
-from cli.fake import ORG, Fake, serving
+from cli.fake import serving
+from cli.wishes import waiting
+from cli.with_command import FakeServer, fake_home, run_with
 from control import client as control
 from control.fake_host import FakeHost
 from dayfly.cli import lock, server, with_
-from dayfly.cli.child import Signals
 from dayfly.cli.client import Address, Client
 from dayfly.cli.sharing import Sharing
 from dayfly.client.home import Home
 from dayfly.control.sandboxes import Sandboxes
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-LEASE = f"{ORG}sandboxes/w/lease"
+__all__ = ["fake_home"]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home to which a test says where its server is."""
-    monkeypatch.setenv("DAYFLY_HOME", str(tmp_path))
-    monkeypatch.delenv("DAYFLY_URL", raising=False)
-    monkeypatch.setattr(with_, "RENEW_S", 0.02)
-    return Home(tmp_path)
-
-
-def _asked(fake: Fake, method: str) -> bool:
-    return any(asked[0] == method for asked in fake.asked)
-
-
-def test_a_server_that_was_started_again_elsewhere_is_found(home: Home):
+def test_with_follows_server_restarted_elsewhere(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Else the lease runs out, and the next server takes the resource away under the running command."""
-    first, second = Fake(), Fake()
-    for fake in (first, second):
-        fake.say("PUT", "sandboxes/w/lease", {"seconds": 30})
-    with serving(first) as url:
-        home.url.write_text(url)
-        client = Client(Address(url, "key"))
-        lease = with_._Lease(client, "w")
-        lease.__enter__()
-        until(lambda: _asked(first, "PUT"))
-    try:
-        with serving(second) as url:
-            home.url.write_text(url)
-            until(lambda: ("PUT", LEASE, {"seconds": 30}) in second.asked)
-    finally:
-        lease.__exit__(None, None, None)
-        lease._thread.join(10)
+    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    first, second, done = FakeServer(), FakeServer(), tmp_path / "done"
+    with serving(second) as there, contextlib.ExitStack() as stack:
+        fake_home.url.write_text(stack.enter_context(serving(first)))
+
+        def restart() -> None:
+            until(lambda: first.count("GET", "/outputs"))
+            fake_home.url.write_text(there)
+            stack.close()
+            until(lambda: second.count("PUT", "/lease") > 1)
+            done.touch()
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        assert run_with(tmp_path, "--", "sh", "-c", waiting(done)) == 0
+        restarting.join()
+    assert done.exists()
+    assert second.deleted, "the cleanup is requested from the server that runs by then"
+    assert not first.deleted
 
 
-def test_the_cleanup_is_asked_of_the_server_that_is_there_by_then(home: Home):
-    over = {"uid": "u", "phase": "cleaned", "version": 1, "reason": "Cleaned", "message": "", "units": []}
-    fake = Fake()
-    fake.say("GET", "sandboxes/w/report", over)
-    fake.say("DELETE", "sandboxes/w", {})
-    with serving(fake) as url:
-        home.url.write_text(url)
-        client = Client(Address("http://127.0.0.1:1", "key"))
-        assert with_._clean_up(client, Signals(), "w") == 0
-        client.close()
-    assert _asked(fake, "DELETE")
-
-
-def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_with_interrupted_during_apply_deletes_sandbox(
+    fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Else it is made behind our back, and a server that was started for us is stopped with it in its ledger."""
-    wished, ended = threading.Event(), threading.Event()
+    """Else the server makes it later, and a server that was started for us is stopped with it in its ledger."""
+    applying, deleted = threading.Event(), threading.Event()
     host, stop, delete = FakeHost(), FakeHost.stop, Sandboxes.delete
 
     async def stopping(self: FakeHost, uid: str, request: Any, *, known: bool) -> Any:
@@ -87,7 +66,7 @@ def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
         return verdict
 
     async def deleting(self: Sandboxes, request: Any) -> Any:
-        ended.set()
+        deleted.set()
         return await delete(self, request)
 
     monkeypatch.setattr(FakeHost, "stop", stopping)
@@ -96,133 +75,142 @@ def test_a_wish_that_is_still_on_its_way_when_we_are_interrupted_is_ended_too(
         write = there.store.write
 
         async def slow(work: Any, *of: str) -> Any:
-            wished.set()
-            while not ended.is_set():  # noqa: ASYNC110 - it is another thread that says so
+            applying.set()
+            while not deleted.is_set():  # noqa: ASYNC110 - it is another thread that says so
                 await asyncio.sleep(0.01)
             return await write(work, *of)
 
+        def interrupt() -> None:
+            if applying.wait(30):
+                os.kill(os.getpid(), signal.SIGINT)
+
         monkeypatch.setattr(there.store, "write", slow)
-        wishing = threading.Thread(target=there.put, args=("sandboxes/w", {"spec": {"cluster": "local"}}))
-        wishing.start()
-        assert wished.wait(10)
-        client = Client(Address(f"http://127.0.0.1:{there.port}", control.KEY))
-        assert with_._clean_up(client, Signals(), "w") == 0
-        client.close()
-        ended.set()
-        wishing.join(10)
-        assert there.get("sandboxes") == []
-
-
-@pytest.mark.parametrize(("runs", "stopped"), [(4, [4]), (5, []), (None, [])])
-def test_a_server_that_somebody_else_started_meanwhile_is_not_stopped(
-    home: Home, monkeypatch: pytest.MonkeyPatch, runs: int | None, stopped: list[int]
-):
-    asked: list[int] = []
-    monkeypatch.setattr(lock, "process", lambda _: runs)
-    monkeypatch.setattr(server, "stop", lambda _home, pid, _seconds: asked.append(pid))
-    fake = Fake()
-    fake.say("GET", "sandboxes", [])
-    with serving(fake) as url:
-        client = Client(Address(url, "key"))
-        with_._stop_unless_used(home, client, 4)
-        client.close()
-    assert asked == stopped
-
-
-class TestSharing:
-    """Of two commands the first has started the server; the second has found it, and wished for nothing yet."""
-
-    @pytest.fixture
-    def stopped(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        found: list[int] = []
-        monkeypatch.setattr(with_, "_reach", lambda _home: (Client(Address("http://127.0.0.1:9", "key")), self.ours))
-        monkeypatch.setattr(with_, "_stop_unless_used", lambda _home, _client, ours: found.append(ours))
-        return found
-
-    def test_a_server_that_another_command_has_found_is_stopped_by_that_one(self, home: Home, stopped: list[int]):
-        self.ours = 4
-        first = with_._running_server(home)
-        assert first.__enter__().ours
-        self.ours = None
-        with with_._running_server(home) as second:
-            assert not second.ours
-            first.__exit__(None, None, None)
-            assert stopped == []
-        assert stopped == [4], "the last of them does what the first would have done"
-        with with_._running_server(home):
-            pass
-        assert stopped == [4], "what is kept is the user's"
-        self.ours = 5
-        with with_._running_server(home):
-            assert stopped == [4]
-        assert stopped == [4, 5]
-
-    @pytest.mark.parametrize("note", ["", "x", "9" * 5000, "-4"])
-    def test_a_note_that_is_none_stops_nobodys_server(self, home: Home, stopped: list[int], note: str):
-        home.make()
-        (home.path / "with.lock").write_text(note)
-        self.ours = None
-        with with_._running_server(home):
-            pass
-        assert stopped == []
-
-    def test_of_two_that_end_at_once_the_last_one_stops_it(self, home: Home):
-        """Each finds the other's lock at first: whoever let go last is alone."""
-        with Sharing(home, 1) as first, Sharing(home, 1) as second:
-            assert not first.alone()
-            assert second.alone()
-
-    def test_who_comes_while_it_is_being_stopped_waits_for_that(self, home: Home, stopped: list[int]):
-        self.ours, came, found = 4, threading.Event(), []
-
-        def comes() -> None:
-            came.set()
-            with with_._running_server(home):
-                found.extend(stopped)
-
-        coming = threading.Thread(target=comes)
-
-        def stop(_home: Home, _client: Client, ours: int) -> None:
-            self.ours = None
-            coming.start()
-            assert came.wait(10)
-            coming.join(0.1)
-            stopped.append(ours)
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(with_, "_stop_unless_used", stop)
-            with with_._running_server(home):
-                pass
-        coming.join(10)
-        assert found == stopped == [4]
-
-    def test_where_nothing_can_be_locked_a_command_goes_on(self, home: Home, stopped: list[int]):
-        def refuse(_descriptor: int, _how: int) -> None:
-            raise OSError(errno.ENOLCK, "No locks available")
-
-        self.ours = 4
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(fcntl, "flock", refuse)
-            with with_._running_server(home):
-                pass
-        (home.path / "with.lock").unlink()
-        (home.path / "with.lock").mkdir()
-        with with_._running_server(home):
-            pass
-        assert stopped == [4, 4]
+        fake_home.url.write_text(f"http://127.0.0.1:{there.port}")
+        fake_home.key.write_text(control.KEY)
+        fake_home.key.chmod(0o600)
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        assert run_with(tmp_path, "--", "true") == 128 + signal.SIGINT
+        interrupting.join()
+        assert deleted.is_set()
+        until(lambda: there.get("sandboxes") == [])
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "not found"), (409, "is being deleted")])
-def test_a_sandbox_that_somebody_ends_meanwhile_is_said_once(
-    home: Home, capsys: pytest.CaptureFixture[str], status: int, words: str
+def test_with_reports_deleted_sandbox_once(
+    fake_home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    words: str,
 ):
-    fake = Fake()
-    fake.say("PUT", "sandboxes/w/lease", {"error": words}, status=status)
-    with serving(fake) as url, with_._Lease(Client(Address(url, "key")), "w") as lease:
-        until(lambda: len(fake.asked) > 1)
-        assert capsys.readouterr().err == "", "it may not have been made yet"
-        lease.kept = True
-        before = len(fake.asked)
-        until(lambda: len(fake.asked) > before + 3)
-    lease._thread.join(10)
-    assert capsys.readouterr().err == f"dayfly: w has ended, and the command is still running: {words}\n"
+    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    fake, done = FakeServer(), tmp_path / "done"
+    fake.lease, fake.ready = (status, {"error": words}), False
+    early = []
+
+    def go_on() -> None:
+        until(lambda: fake.count("PUT", "/lease") > 2)
+        early.append(capsys.readouterr().err)
+        fake.ready = True
+        until(lambda: fake.count("GET", "/outputs"))
+        before = fake.count("PUT", "/lease")
+        until(lambda: fake.count("PUT", "/lease") > before + 4)
+        done.touch()
+
+    with serving(fake) as url:
+        fake_home.url.write_text(url)
+        going_on = threading.Thread(target=go_on)
+        going_on.start()
+        assert run_with(tmp_path, "--", "sh", "-c", waiting(done)) == 0
+        going_on.join()
+    assert "has ended" not in early[0], "it may not have been made yet"
+    assert capsys.readouterr().err.count(f" has ended, and the command is still running: {words}\n") == 1
+
+
+class TestStopping:
+    """A server that was started for `dayfly with` is stopped after the last command that uses it."""
+
+    @pytest.fixture
+    def stopped(self, fake_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The servers that were stopped. `self.runs` is the process of the server that runs after the command."""
+        found: list[int] = []
+        monkeypatch.setattr(server, "stop", lambda _home, pid, _seconds: found.append(pid))
+        return found
+
+    def run(self, fake_home: Home, folder: Path, *, starts: int = 0, runs: int | None = None) -> int:
+        """Run a command that starts a server as this process, or finds one; then the process `runs` is the server."""
+        processes = iter([starts] if starts else [])
+        with serving(FakeServer()) as url, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(lock, "process", lambda _home: next(processes, starts if runs is None else runs))
+            patched.setattr(server, "start", lambda *_: Client(Address(url, "key")))
+            fake_home.url.unlink(missing_ok=True)
+            if not starts:
+                fake_home.url.write_text(url)
+            return run_with(folder, "--", "true")
+
+    @pytest.mark.parametrize(("runs", "stops"), [(4, [4]), (5, [])])
+    def test_with_stops_only_the_server_it_started(
+        self, fake_home: Home, tmp_path: Path, stopped: list[int], runs: int, stops: list[int]
+    ):
+        assert self.run(fake_home, tmp_path, starts=4, runs=runs) == 0
+        assert stopped == stops
+
+    def test_last_command_stops_server_of_the_first(self, fake_home: Home, tmp_path: Path, stopped: list[int]):
+        with Sharing(fake_home, 1):
+            self.run(fake_home, tmp_path, starts=4)
+            assert stopped == [], "another command uses it"
+        self.run(fake_home, tmp_path, runs=4)
+        assert stopped == [4]
+        self.run(fake_home, tmp_path, runs=4)
+        assert stopped == [4], "a server that was already running stays"
+        self.run(fake_home, tmp_path, starts=5)
+        assert stopped == [4, 5]
+
+    @pytest.mark.parametrize("note", ["", "x", "9" * 5000, "-4"])
+    def test_invalid_note_stops_no_server(self, fake_home: Home, tmp_path: Path, stopped: list[int], note: str):
+        fake_home.users.write_text(note)
+        assert self.run(fake_home, tmp_path, runs=4) == 0
+        assert stopped == []
+
+    def test_only_one_of_two_ending_commands_is_alone(self, fake_home: Home):
+        """Each finds the other's lock at first: the last to release its lock is alone."""
+        with Sharing(fake_home, 1) as first, Sharing(fake_home, 1) as second:
+            assert not first.alone()
+            assert second.alone()
+
+    def test_new_command_waits_while_server_stops(
+        self, fake_home: Home, tmp_path: Path, stopped: list[int], monkeypatch: pytest.MonkeyPatch
+    ):
+        came, found = threading.Event(), []
+
+        def come() -> None:
+            came.set()
+            with Sharing(fake_home, 10):
+                found.extend(stopped)
+
+        coming = threading.Thread(target=come)
+
+        def stop(_home: Home, pid: int, _seconds: float) -> None:
+            coming.start()
+            assert came.wait(10)
+            coming.join(0.1)
+            stopped.append(pid)
+
+        monkeypatch.setattr(server, "stop", stop)
+        self.run(fake_home, tmp_path, starts=4)
+        coming.join(10)
+        assert found == stopped == [4]
+
+    def test_with_runs_where_no_lock_is_possible(self, fake_home: Home, tmp_path: Path, stopped: list[int]):
+        def refuse(_descriptor: int, _how: int) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fcntl, "flock", refuse)
+            assert self.run(fake_home, tmp_path, starts=4) == 0
+        fake_home.users.unlink()
+        fake_home.users.mkdir()
+        assert self.run(fake_home, tmp_path, starts=4) == 0
+        assert stopped == [4, 4]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from cli.command import Cli, refused
 
 HOOK = """\
@@ -125,6 +127,7 @@ def test_a_mistake_between_two_steps_has_its_place(cli: Cli):
     )
 
 
+@pytest.mark.slow
 def test_one_machine_refuses_it_before_it_changes_anything(served: Cli):
     served.write("hook.yaml", HOOK)
     served.write("a.yaml", "name: box\nspec: {cluster: local}\n")

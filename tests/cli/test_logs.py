@@ -11,9 +11,9 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, refused, until
-from dayfly.cli import hosts, logs
-from dayfly.cli.exits import CliError
-from dayfly.cli.port import NO_TIMES, Piece
+from dayfly.cli import hosts
+from dayfly.cli.port import Piece
+from dayfly.cli.verbs import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,7 @@ def test_several_logs_have_prefixes_and_one_is_as_it_was_written(ready: Cli):
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
+@pytest.mark.slow
 def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
     """While a step runs and after it, followed or not; of a log of an older release it is said that it has none."""
     gate = served.folder / "gate"
@@ -94,11 +95,12 @@ def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
         (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "name two different times; give one of them"),
     ],
 )
-def test_a_time_that_is_none_is_refused_before_anybody_is_asked(cli: Cli, arguments: tuple[str, ...], said: str):
+def test_logs_refuses_malformed_since_without_a_request(cli: Cli, arguments: tuple[str, ...], said: str):
     refused(cli("logs", "demo", *arguments), 2, said)
 
 
-def test_what_is_not_there_is_said_with_what_is(ready: Cli):
+@pytest.mark.slow
+def test_logs_of_unknown_step_names_known_steps(ready: Cli):
     refused(ready("logs", "demo", "dbx"), 3, "has no dbx; it has db/provision, db/seed, db/drop")
     refused(ready("logs", "demo", "db", "sed"), 3, "has no db sed")
     refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; kept: 1")
@@ -137,7 +139,7 @@ def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journa
     ]
 
 
-def test_what_is_written_is_shown_at_once_and_ctrl_c_ends_the_following(served: Cli, journal: Path):
+def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
     served.write("s.yaml", wishes.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
@@ -162,17 +164,26 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: 
     assert process.stderr.read() == b""
 
 
-def test_an_attempt_whose_log_is_gone_is_not_said_never_to_have_been():
-    class Host:
-        def attempts(self, name: str, *, follow: bool) -> list[dict[str, object]]:
-            return [{"unit": "fork:demo/app", "attempt": number} for number in (7, 8)]
+class Forgetful:
+    """A host that keeps the logs of two attempts of a fork."""
 
-    chosen = logs.Chosen("app", "")
-    report = {"units": [{"id": "fork:demo/app", "attempt": 8}]}
-    for attempt, said in ((3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")):
-        with pytest.raises(CliError) as caught:
-            logs._say_why_nothing(Host(), "box", chosen, report, attempt, NO_TIMES)
-        assert str(caught.value) == f"{said}; kept: 7, 8"
+    flags = ""
+
+    def report(self, _name):
+        return {"units": [{"id": "fork:demo/app", "attempt": 8}]}
+
+    def attempts(self, _name, *, follow):
+        return [{"unit": "fork:demo/app", "attempt": number} for number in (7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [(3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")],
+)
+def test_logs_distinguish_dropped_and_unknown_attempts(monkeypatch, capsys, attempt: int, message: str):
+    monkeypatch.setattr(hosts, "find", lambda *_: Forgetful())
+    assert run(["logs", "box", "app", "--attempt", str(attempt)]) == 3
+    assert f"{message}; kept: 7, 8\n" in capsys.readouterr().err
 
 
 class Talkers:
@@ -199,9 +210,8 @@ class Talkers:
 
 
 @pytest.mark.parametrize(("follow", "told"), [(False, ["a", "b"]), (True, ["a"] * 3 + ["b"] * 3 + ["a", "b"])])
-def test_who_prints_faster_than_anybody_reads_keeps_nobody(monkeypatch, capsys, follow: bool, told: list[str]):
+def test_logs_end_although_a_step_prints_faster(monkeypatch, capsys, follow: bool, told: list[str]):
     """What was there is shown and no more; who follows is shown the other step's, too."""
     monkeypatch.setattr(hosts, "find", lambda *_: Talkers())
-    given = dict.fromkeys(("since", "since_time", "attempt", "context", "namespace"))
-    logs.command.callback("box", "", "", follow=follow, timestamps=False, **given)
+    assert run(["logs", "box", *(["-f"] if follow else [])]) == 0
     assert capsys.readouterr().out == "".join(f"{unit} | line\n" for unit in told)

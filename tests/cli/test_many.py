@@ -48,6 +48,8 @@ def running(cli, *arguments):
     assert (server.wait(30), server.stderr.read().decode()) == (0, "")
 
 
+@pytest.mark.slow
+@pytest.mark.long_story
 def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
     chain, secret = certificate(tmp_path)
     key = cli("server", "init", "acme").out.strip()

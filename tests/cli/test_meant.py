@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,10 +28,13 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     served.write("t/s.yaml", wishes.sandbox("other", plugin="ntes"))
     refused(served("apply", "-f", "t"), 2, "s.yaml:5:16", "spec.resources[0].plugin", 'did you mean "notes"?')
     served.write("t/s.yaml", wishes.sandbox("other", plugin="notes@1.0.1"))
-    refused(served("apply", "-f", "t"), 2, 'did you mean "1.0.0"?')
+    refused(served("apply", "-f", "t"), 2, 'did you mean "notes@1.0.0"?')
     assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
     assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
-    assert served("get", "-l", "!team").err == "There are no sandboxes.\n"
+    for selector in ("!team", "team=nope", "team==", "team!=pay"):
+        assert served("get", "-l", selector).err == "No sandbox has matching labels.\n"
+    assert served("get", "resources", "-l", "!team").err == "No sandbox with matching labels has a resource.\n"
+    assert served("get", "routegroups", "-l", "team").err == "No route group has matching labels.\n"
     assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has matching labels.\n"
     refused(served("get", "-l", "=x"), 2, "selects nothing by labels")
     refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
@@ -68,5 +73,7 @@ def test_one_whose_time_was_over_is_told_of(served: Cli, journal: Path):
     shown = served("get", "sandbox", "demo").out
     assert "Phase:         Ended\n" in shown
     assert "Ended:         Deleted: deleted (by " in shown
-    assert served("why", "demo").out == "demo has ended: deleted\n"
+    said = served("why", "demo").out
+    assert re.match(r"sandbox demo: Cleaned: it has ended: deleted by .*; every delete step has succeeded", said)
+    assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "Cleaned"
     refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo": it has ended; see: dayfly get sandbox demo')

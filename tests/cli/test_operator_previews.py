@@ -1,12 +1,14 @@
 """Where endpoints have their addresses: how an administrator says it, and how people are shown them."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from dayfly.cli import get
-from dayfly.cli.exits import CliError
-from dayfly.cli.operator import _edge
+from dayfly.cli import hosts
 from dayfly.cli.port import Standing
-from dayfly.execute.gateway.preview import Edge
+from dayfly.cli.verbs import run
+from dayfly.execute.gateway.preview import Edge, read_edge
+from dayfly.spec.errors import SpecError
 
 REPORT = {"phase": "open", "ready": True, "reason": "AllDesiredWorkloadsReady", "message": "All is there.", "units": []}
 
@@ -19,12 +21,12 @@ REPORT = {"phase": "open", "ready": True, "reason": "AllDesiredWorkloadsReady", 
         ("http://Preview.example.com:8080", "http://a.preview.example.com:8080"),
     ],
 )
-def test_a_gateway_and_a_domain(domain, url):
-    edge = _edge("edges/edge", domain)
+def test_preview_options_name_gateway_and_domain(domain, url):
+    edge = read_edge("edges/edge", domain)
     assert isinstance(edge, Edge)
     assert (edge.namespace, edge.gateway) == ("edges", "edge")
     assert edge.url(f"a.{edge.domain}") == url
-    assert _edge("", "") is None
+    assert read_edge("", "") is None
 
 
 @pytest.mark.parametrize(
@@ -44,14 +46,16 @@ def test_a_gateway_and_a_domain(domain, url):
         ("edges/edge", "http://preview.example.com:none"),
     ],
 )
-def test_one_that_can_be_none_is_refused(gateway, domain):
-    with pytest.raises(CliError, match="at a Gateway and below a domain"):
-        _edge(gateway, domain)
+def test_malformed_preview_options_are_refused(gateway, domain):
+    with pytest.raises(SpecError, match="at a Gateway and below a domain"):
+        read_edge(gateway, domain)
 
 
-def test_the_address_of_an_endpoint_is_shown_where_the_sandbox_is(capsys):
+def test_get_sandbox_shows_addresses_of_its_endpoints(capsys, monkeypatch):
     status = {"endpoints": [{"name": "site", "url": "https://site.example.com"}, {"name": "none", "url": ""}]}
-    get._one(Standing("box", "", "key", {}, REPORT, status), None)
+    host = SimpleNamespace(sandbox=lambda name: Standing(name, "", "key", {}, REPORT, status))
+    monkeypatch.setattr(hosts, "find", lambda *_: host)
+    assert run(["get", "sandbox", "box"]) == 0
     out = capsys.readouterr().out
     assert "site: https://site.example.com" in out
     assert "none" not in out

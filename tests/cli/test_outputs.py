@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import subprocess
 from typing import TYPE_CHECKING
@@ -14,13 +15,19 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cli import wishes
-from dayfly.cli import outputs, with_
+from cli.fake import serving
+from cli.with_command import FakeServer, fake_home, run_with
+from dayfly.cli import outputs
 from dayfly.cli.exits import CliError
+from dayfly.client import Output, Outputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.command import Cli
+    from dayfly.client.home import Home
+
+__all__ = ["fake_home"]
 
 
 def _one(value: str, **more: object) -> outputs.Variable:
@@ -60,21 +67,28 @@ def test_plain_words_stand_bare_and_others_are_quoted(value: str, line: str):
     assert outputs.dotenv(_one(value)) == line
 
 
-def test_what_no_variable_can_carry_is_named_in_a_comment():
+def test_binary_output_is_named_in_a_comment():
     assert outputs.dotenv(_one("AP8=", encoding="base64")).startswith("# DB_MAKE_X is binary (2 bytes)")
     assert outputs.dotenv(_one("a\0b")).startswith("# DB_MAKE_X is binary (3 bytes)")
 
 
-def test_what_never_leaves_its_cluster_is_nowhere_empty(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_withheld_output_is_named_and_never_empty(
+    fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    withheld = {"resource": "db", "step": "make", "output": "x", "value": "", "sensitive": True, "withheld": True}
+    place = {"resource": "notes", "step": "provision", "output": "path"}
+    withheld = {**place, "value": "", "sensitive": True, "withheld": True}
     assert outputs.dotenv(_one("", withheld=True)) == "# DB_MAKE_X is sensitive and never leaves its cluster"
-    monkeypatch.delenv("DB_MAKE_X", raising=False)
-    assert "DB_MAKE_X" not in with_._environment([withheld], {})
-    assert capsys.readouterr().err == "DB_MAKE_X is sensitive and never leaves its cluster, so no variable holds it\n"
-    with pytest.raises(CliError, match=r"the output make\.x cannot be in PGPASSWORD"):
-        with_._environment([withheld], {"PGPASSWORD": "make.x"})
+    monkeypatch.delenv("NOTES_PROVISION_PATH", raising=False)
+    fake = FakeServer()
+    fake.outputs = [withheld]
+    with serving(fake) as url:
+        fake_home.url.write_text(url)
+        assert run_with(tmp_path, "--", "sh", "-c", 'test -z "${NOTES_PROVISION_PATH+set}"') == 0
+        assert (
+            "NOTES_PROVISION_PATH is sensitive and never leaves its cluster, so no variable" in capsys.readouterr().err
+        )
+        assert run_with(tmp_path, "-e", "PGPASSWORD=provision.path", "--", "true") == 1
+        assert "the output notes/provision.path cannot be in PGPASSWORD" in capsys.readouterr().err
 
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
@@ -92,13 +106,109 @@ def test_a_shell_reads_every_value_back(value: str):
 @given(st.text(st.sampled_from("ab\\'\"$`{} #=\n\té"), max_size=12) | _TEXT)
 @example("a\\\\b")
 @example("\\'\"")
-def test_a_dotenv_reader_reads_back_what_the_page_says(value: str):
+def test_dotenv_reader_reads_back_documented_values(value: str):
     """As docs/cli.md has it: but for a few values, of which no form is the same for it and for a shell."""
     expanded = {"$", "`"} & {*value}
     apart = value.endswith("\\") or "\r" in value or "${" in value
     assume(not apart and not (expanded and ("'" in value or "\\\\" in value)))
     text = f'{outputs.dotenv(_one(value))}\nNEXT="it\'s"\n'
     assert dotenv_values(stream=io.StringIO(text, newline="")) == {"DB_MAKE_X": value, "NEXT": "it's"}
+
+
+def _read_by_github(text: str) -> dict[str, str]:
+    """Parse the file `$GITHUB_ENV` as GitHub's runner does."""
+    found, lines = {}, iter(text.split("\n"))
+    for line in lines:
+        equals, here = line.find("="), line.find("<<")
+        if here >= 0 and (equals < 0 or here < equals):
+            name, delimiter = line.split("<<", 1)
+            found[name] = "\n".join(iter(lambda: next(lines), delimiter))
+        elif line:
+            assert equals > 0, f"Invalid format {line!r}"
+            found[line[:equals]] = line[equals + 1 :]
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab=<'\"$ %#\n\r"), max_size=12) | _TEXT)
+@example("-----BEGIN X-----\nNODE_OPTIONS=--require /tmp/x\n-----END X-----\n")
+@example("<<EOF\nEOF\nPATH=/tmp")
+@example("postgres://app:pw@127.0.0.1:5432/shop?sslmode=disable")
+def test_github_reads_every_value_back_and_sets_nothing_else(value: str):
+    read = _read_by_github(outputs.for_github(_one(value)) + "NEXT=1\n")
+    assert read == {"DB_MAKE_X": value, "NEXT": "1"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab=<'\"$ %#\n\r"), max_size=12) | _TEXT)
+@example("a\u2028b\x85c")
+def test_gitlab_reads_back_every_value_that_is_not_refused(value: str):
+    text = value.rstrip("\n")
+    if text != text.strip() or {"\r", "\n"} & {*text}:
+        with pytest.raises(CliError, match=r"^DB_MAKE_X has several lines, or a blank at an end"):
+            outputs.for_gitlab([_one(value)])
+        return
+    lines = outputs.for_gitlab([_one(value)])
+    name, _, read = lines.removesuffix("\n").partition("=")
+    assert (name, read.strip(), lines.count("\n")) == ("DB_MAKE_X", text, 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "name"),
+    [
+        (("node", "options"), "", "NODE_OPTIONS"),
+        (("bash", "env"), "", "BASH_ENV"),
+        (("ld", "library", "path"), "", "LD_LIBRARY_PATH"),
+        (("git", "ssh", "command"), "github", "GIT_SSH_COMMAND"),
+        (("dayfly", "url"), "", "DAYFLY_URL"),
+        (("pip", "extra", "index-url"), "", "PIP_EXTRA_INDEX_URL"),
+        (("npm", "config", "ca"), "", "NPM_CONFIG_CA"),
+        (("lua", "init"), "", "LUA_INIT"),
+        (("tf", "cli", "args"), "", "TF_CLI_ARGS"),
+        (("node", "tls", "reject-unauthorized"), "", "NODE_TLS_REJECT_UNAUTHORIZED"),
+        (("git", "clean", "flags"), "gitlab", "GIT_CLEAN_FLAGS"),
+        (("github", "env"), "github", "GITHUB_ENV"),
+        (("runner", "tool", "cache"), "github", "RUNNER_TOOL_CACHE"),
+        (("ci", "job", "token"), "gitlab", "CI_JOB_TOKEN"),
+    ],
+)
+def test_output_that_would_steer_programs_is_refused(place: tuple[str, ...], form: str, name: str):
+    *resource, step, output = place
+    found = {"resource": "".join(resource), "step": step, "output": output, "value": "x"}
+    with pytest.raises(CliError, match=rf"the output \S+ would set {name}.*rename its resource, step or output"):
+        outputs.variables([found], form)
+    if name.startswith(("GITHUB", "RUNNER", "CI")):
+        assert [each.name for each in outputs.variables([found])] == [name], "elsewhere it is a name like others"
+    else:
+        typed = Output(**found)
+        with pytest.raises(CliError, match=name):
+            Outputs((typed,)).variables()
+
+
+def test_env_without_outputs_fails_also_within_eval(served: Cli):
+    steps = json.dumps([{"name": "make", "script": "#!/bin/sh\n"}])
+    served.write(
+        "n.yaml", f"name: none\nspec: {{cluster: local, resources: [{{name: a, spec: {{create: {steps}}}}}]}}\n"
+    )
+    assert served("apply", "-f", "n.yaml").code == 0
+    done = served("env", "none")
+    assert (done.code, done.err) == (1, 'Sandbox "none" has no outputs\n'), "it is ready: no more will come"
+    assert subprocess.run(["sh", "-c", 'eval "$1" && exit 7', "sh", done.out], check=False).returncode == 1
+    for form, printed in (("github", ""), ("gitlab", ""), ("json", "[]\n")):
+        done = served("env", "none", "-o", form)
+        assert (done.code, done.out) == (1, printed)
+
+
+def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path):
+    longest = 32 * os.sysconf("SC_PAGE_SIZE")
+    big = f"head -c {longest} /dev/zero | tr '\\0' a > /tmp/bytes"
+    served.write("p.yaml", wishes.plugin(journal, extra=big))
+    served.write("s.yaml", wishes.sandbox())
+    assert served("apply", "-f", ".").code == 0
+    done = served("env", "demo", "-o", "github")
+    assert (done.code, done.err) == (0, f"DB_SEED_BYTES has {longest} bytes, which is more than a variable can hold\n")
+    assert _read_by_github(done.out) == {"DB_PROVISION_PATH": "/data/demo", "DB_PROVISION_SECRET": "it's a $ecret"}
+    assert served("env", "demo", "-o", "gitlab").out == done.out
 
 
 def test_env_and_a_shell(served: Cli, journal: Path):

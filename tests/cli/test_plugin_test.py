@@ -7,15 +7,22 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
 from cli.command import refused, until
-from dayfly.cli import testing_home
-from testing.planted import CLEAN, MAKE, PLANTED, plugin
+from dayfly.cli import testing
+from dayfly.cli.child import run_group
+from dayfly.cli.exits import CliError, Exit
+from dayfly.spec.plugin import Plugin, PluginSpec
+from dayfly.testing import Ends, Life, Played
+from selection import SELECTION
+from testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cli.command import Cli, Done
 
 
@@ -30,8 +37,7 @@ def play(cli: Cli, written: dict, params: dict[str, str], *more: str) -> Done:
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(8)
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", SELECTION.sample(PLANTED, 8, "planted mistakes"))
 def test_a_planted_mistake_is_found(cli: Cli, name: str):
     planted = PLANTED[name]
     done = play(
@@ -45,8 +51,7 @@ def test_a_planted_mistake_is_found(cli: Cli, name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(8)
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", SELECTION.sample(CLEAN, 8, "clean plugins"))
 def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
     written, params = CLEAN[name]
     done = play(cli, written, params, "--timeout", "30s")
@@ -57,7 +62,7 @@ def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_interrupts_it_is_left_nothing(cli: Cli, number: signal.Signals):
+def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals):
     """What a step has made outside is deleted by the plugin's own delete step, before its server ends."""
     world = cli.folder / "world"
     world.mkdir()
@@ -77,30 +82,140 @@ def test_a_report_for_ci_is_junits(cli: Cli):
     assert 'classname="planted@1.0.0" name="it is created and deleted"' in done.out
 
 
-def test_a_wait_that_is_over_before_it_began_is_told_as_one(cli: Cli):
+def test_plugin_test_with_zero_timeout_reports_not_created(cli: Cli):
     """Whatever the deletion itself takes, what holds the sandbox is asked for once."""
     done = play(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
     (life,) = json.loads(done.out)["lives"]
     assert (done.code, life["fault"]) == (1, "NotCreated"), done
 
 
-def test_what_it_needs_is_said_before_anything_is_played(cli: Cli):
+def test_plugin_test_names_missing_params_first(cli: Cli):
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": plugin()}))
     refused(cli("plugin", "test", "-f", "plugin.json"), 2, '"planted" needs the param "root"', "-p root=VALUE")
 
 
-def test_a_census_that_fails_is_told_as_one(cli: Cli):
+def test_plugin_test_reports_a_failed_census(cli: Cli):
     done = play(cli, plugin(look="echo broken >&2; exit 4"), {}, "--only", "nothing else")
     assert done.code == 1
     assert "the census look ends with exit code 4: broken" in done.out
 
 
-def test_a_census_that_takes_too_long_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(testing_home, "_CENSUS_S", 0.5)
+def test_program_group_is_killed_at_its_time_limit(tmp_path: Path):
     script = tmp_path / "census"
     script.write_text(f"#!/bin/sh\nsleep 300 & echo $! > {tmp_path}/child\nwait\n")
     script.chmod(0o700)
     with pytest.raises(subprocess.TimeoutExpired):
-        testing_home._run_to_its_end(script, {**os.environ})
+        run_group(script, {**os.environ}, 0.5)
     child = int((tmp_path / "child").read_text())
     until(lambda: not Path(f"/proc/{child}").exists() or "\nState:\tZ" in Path(f"/proc/{child}/status").read_text())
+
+
+PW = {"name": "pw", "valueFromSandbox": True, "secret": True}
+MADE = f'{MAKE}; [ -n "$PW" ]'
+IN_A_FILE = PW | {"as": {"path": "/tmp/pw"}}
+PLAIN = {"name": "pw", "valueFromSandbox": True}
+KEEP_STATE = (
+    """curl -sf -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d '{"version":4,"serial":1,"lineage":"a","resources":[]}' """
+    '"$TF_HTTP_ADDRESS"'
+)
+DECLARED = {
+    "secret": (plugin(MADE, REMOVE, PW), True),
+    "secret in a file": (plugin(f"{MAKE}; [ -s /tmp/pw ]", REMOVE, IN_A_FILE), True),
+    "secret of the delete step alone": (plugin(removes=(PW,)), True),
+    "secret of a command": (
+        {**plugin(), "create": [step("make", MAKE), {"name": "say", "inputs": [PW], "command": ["echo", "$(PW)"]}]},
+        True,
+    ),
+    "secret of a census": (
+        {**plugin(MAKE, REMOVE, PW), "census": [step("look", f'[ -n "$PW" ] || exit 3; {LOOK}', PLAIN)]},
+        True,
+    ),
+    "secret with a state": ({**plugin(f"{MADE}; {KEEP_STATE}", REMOVE, PW), "state": True}, True),
+    "param with a default": (plugin(MADE, REMOVE, PLAIN | {"default": "d"}), False),
+    "param that is required, in a file": (
+        plugin(f"{MAKE}; [ -s /tmp/pw ]", REMOVE, PLAIN | {"required": True, "as": {"path": "/tmp/pw"}}),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SELECTION.sample(DECLARED, 4, "declarations of params"))
+def test_every_declaration_of_a_param_can_be_tested(cli: Cli, name: str):
+    written, secret = DECLARED[name]
+    (cli.folder / cli.write("secrets", "pw=hunter2\n")).chmod(0o600)
+    given = ("--secrets-file", "secrets") if secret else ("-p", "pw=hunter2")
+    done = play(cli, written, {}, *given, "--only", "the param pw", "--timeout", "30s", "-o", "json")
+    lives = [life["name"] for life in json.loads(done.out)["lives"]]
+    assert done.code == 0, done
+    assert {"the param pw is very long", "the param pw has quotes and a new line"} <= set(lives)
+    assert "hunter2" not in done.out + done.err
+
+
+def test_mistake_with_an_odd_secret_is_found(cli: Cli):
+    (cli.folder / cli.write("secrets", "pw=hunter2\n")).chmod(0o600)
+    written = plugin(f'touch {OWN}-"$(echo $PW | cut -c1-9)"; {MAKE}', f"{REMOVE} {OWN}-hunter2", PW)
+    given = ("--secrets-file", "secrets", "--only", "has quotes", "--timeout", "6s", "-o", "json")
+    done = play(cli, written, {}, *given)
+    assert [life["fault"] for life in json.loads(done.out)["lives"]] == ["", "", "Left"], done
+
+
+class Refusing:
+    """A bench whose second life is refused, and whose third cannot be played."""
+
+    def __init__(self, *codes: Exit) -> None:
+        self.codes = list(codes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be done."""
+
+    def lives(self, _params: object) -> Iterator[Life]:
+        for number in range(len(self.codes)):
+            yield Life(f"life {number}", PluginSpec(), {}, Ends.READY)
+
+    def begin(self, _life: Life) -> str:
+        if code := self.codes.pop(0):
+            raise CliError(code, "no such value")
+        return "box"
+
+    def until(self, _life: Life, _box: str) -> Played:
+        return Played(reached="ready")
+
+    def end(self, _life: Life, _box: str) -> None:
+        return None
+
+    def census(self, _life: Life, _box: str) -> None:
+        return None
+
+    def close(self, _life: Life, played: Played) -> Played:
+        return played
+
+
+PLANTED_PLUGIN = Plugin(name="planted", version="1.0.0", spec=PluginSpec())
+
+
+def test_life_that_is_refused_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
+    bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
+    assert testing.play(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
+    shown = capsys.readouterr()
+    assert "(not played)  life 1: it is refused before anything runs: no such value" in shown.out
+    assert "2 lives, no findings. 1 more could not be played here." in shown.err
+
+
+@pytest.mark.parametrize(
+    ("output", "form"), [(None, "ok            life 0"), ("json", '"lives"'), ("junit", "<testcase")]
+)
+def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture[str], output: str | None, form: str):
+    with pytest.raises(CliError, match="no such value"):
+        testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
+    shown = capsys.readouterr()
+    assert form in shown.out
+    assert "Aborted after 1 life, no findings." in shown.err
+
+
+def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(CliError, match="no such value"):
+        testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
+    assert capsys.readouterr() == ("", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -75,7 +77,7 @@ def test_without_publishing_the_plugin_stands_within_the_sandbox(host: Cluster):
     assert wish.sandbox["spec"]["resources"][0]["spec"]["create"][0]["name"] == "make"
 
 
-def test_a_census_is_told_of_the_sandbox_that_it_looks_at(host: Cluster):
+def test_census_script_exports_sandbox_and_routing_key(host: Cluster):
     [resource] = made_of(host)[1].of_census(LIFE, "box", "u-1", "key", 14).sandbox["spec"]["resources"]
     script = resource["spec"]["create"][0]["script"]
     assert "export DAYFLY_SANDBOX_NAME=box\n" in script
@@ -117,15 +119,16 @@ def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, h
     assert names(host, kind, "") == ["real.1.0.0"]
 
 
-def test_a_signal_is_heard_before_anything_more_is_made(host: Cluster):
+def test_signal_prevents_making_the_next_sandbox(host: Cluster):
     made, wishes = made_of(host)
-    made.signals._noted.append(2)
-    with pytest.raises(Interrupted):
-        made.make(wishes.of_life(LIFE, 14), LIFE)
+    with made.signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Interrupted):
+            made.make(wishes.of_life(LIFE, 14), LIFE)
     assert names(host) == ["box"]
 
 
-def test_what_was_made_before_it_is_taken_away(host: Cluster):
+def test_clear_deletes_all_that_the_test_made(host: Cluster):
     made, wishes = made_of(host, publish=True)
     made.make(wishes.of_life(LIFE, 14), LIFE)
     made.clear(lambda *_: True)
@@ -135,7 +138,7 @@ def test_what_was_made_before_it_is_taken_away(host: Cluster):
     )
 
 
-def test_what_was_made_though_the_answer_was_lost_is_taken_away(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+def test_clear_deletes_objects_whose_answer_was_lost(host: Cluster, monkeypatch: pytest.MonkeyPatch):
     """A version and a sandbox of which nobody knew would stay until somebody finds them."""
     create = Client.create
 
@@ -151,7 +154,7 @@ def test_what_was_made_though_the_answer_was_lost_is_taken_away(host: Cluster, m
     assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
 
 
-def test_what_was_not_made_is_an_error(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+def test_creation_without_answer_or_object_is_an_error(host: Cluster, monkeypatch: pytest.MonkeyPatch):
     async def unheard(*_):
         raise errors.OutcomeUnknown("POST", "the connection was reset")
 

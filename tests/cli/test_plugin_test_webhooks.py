@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import refused
+from selection import SELECTION
 from testing.planted import LOOK, step
 from testing.planted_webhooks import CLEAN, PLANTED, Records, written
 
@@ -21,8 +22,7 @@ def play(cli: Cli, spec: dict, *more: str) -> Done:
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(3)
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", SELECTION.sample(PLANTED, 3, "planted mistakes of webhooks"))
 def test_a_planted_mistake_is_found_on_the_way(cli: Cli, name: str):
     planted = PLANTED[name]
     records = Records(keys="keys" not in planted.params)
@@ -65,11 +65,11 @@ def test_a_server_that_is_not_allowed_is_refused_as_ever(cli: Cli):
     assert done.code == 1
     assert done.out.startswith("NotCreated "), done
     assert "AddressRefused" in done.out
-    assert records.server.seen == []
+    # The life ends cleaned, so the check for what is left runs; nothing else has reached the server.
+    assert [seen for seen in records.server.seen if seen.headers["user-agent"] == "dayfly"] == []
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(2)
 def test_a_command_is_harmed_like_a_script(cli: Cli):
     world = cli.folder / "world"
     world.mkdir()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cli import wishes
 from cli.command import Cli, refused, until
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_what_waits_is_tried_again_at_once_and_nothing_else(served: Cli, journal: Path):
     gate = journal.with_name("gate")
     plugin = wishes.plugin(journal, delete=f"[ -e {gate} ] || exit 6")

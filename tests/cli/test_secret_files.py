@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import socket
+import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cli.command import COMMAND
 from cli.test_secrets import CANARY, secrets
 from dayfly.cli import secret_files
 from dayfly.cli.exits import CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cli.command import Cli
@@ -50,7 +55,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
     "a file of 1 GiB": (_huge, "has 1073741824 bytes; at most 262144"),
     "a zero byte": (_written(f"A={CANARY}\0".encode()), "contains a zero byte"),
-    "no UTF-8": (_written(f"A={CANARY}\n".encode() + b"B=\xff\xfe"), "no text in UTF-8 (byte 28)"),
+    "UTF-16": (_written(f"A={CANARY}".encode("utf-16")), "is UTF-16, not UTF-8; save it as UTF-8"),
+    "no UTF-8": (_written(f"A={CANARY}\n".encode() + b"B=\xff\xfe"), "is not UTF-8 at byte 28; save it as UTF-8"),
     "a name twice": (_written(f"A={CANARY}\n\n# c\nA={CANARY}".encode()), ":4: has the same name as line 1"),
     "no name and value": (_written(f"A=1\n\n{CANARY}\n".encode()), ":3: is not NAME=VALUE"),
     "a quote without an end": (_written(f'\nA="{CANARY}\nB=2\n'.encode()), ":2: is not NAME=VALUE"),
@@ -65,6 +71,51 @@ def test_a_file_that_is_none_is_refused_without_what_is_in_it(tmp_path: Path, wh
         secret_files.read(str(path))
     assert said in str(fault.value), fault.value
     assert CANARY not in f"{fault.value} {fault.value.__context__} {fault.value.__cause__}"
+
+
+@contextlib.contextmanager
+def _piped(data: bytes) -> Iterator[str]:
+    """Yield the path of an open pipe through which the data comes, as `<(...)` does."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb"), os.fdopen(writer, "wb") as source:
+        writing = threading.Thread(target=lambda: (source.write(data), source.close()))
+        writing.start()
+        yield f"/dev/fd/{reader}"
+        writing.join()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000])
+def test_secrets_come_through_a_pipe(size: int):
+    with _piped(f"A={'x' * size}\nB=2\n".encode()) as path:
+        assert secret_files.read(path) == {"A": "x" * size, "B": "2"}
+
+
+def test_secrets_come_through_a_named_pipe_with_a_writer(tmp_path: Path):
+    os.mkfifo(path := tmp_path / "pipe", 0o600)
+    writing = threading.Thread(target=path.write_text, args=("A=1\n",))
+    writing.start()
+    assert secret_files.read(str(path)) == {"A": "1"}
+    writing.join()
+
+
+def test_pipe_with_too_much_is_refused_without_its_content():
+    data = f"A={CANARY}\n".encode() * (secret_files.MOST_BYTES // 10)
+    with _piped(data[: secret_files.MOST_BYTES + 1]) as path, pytest.raises(CliError) as fault:
+        secret_files.read(path)
+    assert "has more than the 262144 bytes" in str(fault.value)
+    assert CANARY not in str(fault.value)
+
+
+def test_one_pipe_serves_all_sandboxes_of_an_apply(served: Cli):
+    resources = [{"name": "db", "spec": json.loads(TAKES_PIN)}]
+    for name in ("one", "two"):
+        served.write(f"{name}.yaml", json.dumps({"name": name, "spec": {"cluster": "local", "resources": resources}}))
+    line = f"{shlex.join(COMMAND)} apply -f one.yaml -f two.yaml --secrets-file <(echo PIN={CANARY})"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=served.folder, env=served.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert served.sandboxes() == ["one", "two"]
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o620, 0o640, 0o777])

@@ -108,6 +108,7 @@ subprocess.run(["env"])
 """Prints what the server and the command line tell while the resource is there."""
 
 
+@pytest.mark.slow
 def test_it_reaches_the_steps_and_nobody_else(served: Cli, journal: Path):
     given = ("with", "-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served))
     done = served(*given, "--", sys.executable, "-c", TOLD, *COMMAND)

@@ -94,6 +94,7 @@ def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, mo
     assert ended.value.code == 1
 
 
+@pytest.mark.slow
 def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
     other = Cli(tmp_path / "other", cli.folder, [])
     for each in (cli, other):
@@ -155,12 +156,13 @@ def test_baselines_are_declared_at_the_start(cli: Cli):
         assert cli("down").code == 0
 
 
-def test_baselines_from_standard_input_are_declared_by_a_server_that_is_detached(cli: Cli):
+@pytest.mark.parametrize("name_of_input", ["-", "/dev/stdin"])
+def test_baselines_from_standard_input_are_declared_by_a_server_that_is_detached(cli: Cli, name_of_input: str):
     """It has no standard input of its own, and another folder."""
     web, box = (f"kind: Deployment\nname: {name}\ncommand: [sleep, '300']\n" for name in ("web", "box"))
     for name, text in (("web.yaml", web), ("box.yaml", box)):
         cli.write(name, text)
-    done = cli("up", "--detach", "--port", "0", "--baseline", "-", "--baseline", "box.yaml", stdin=web)
+    done = cli("up", "--detach", "--port", "0", "--baseline", name_of_input, "--baseline", "box.yaml", stdin=web)
     assert done.code == 0, done.err
     try:
         said = cli("apply", "-f", "web.yaml", "-f", "box.yaml").err
@@ -191,6 +193,7 @@ def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cl
         cli("down")
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_leaves_an_address_that_is_seen_through(cli: Cli):
     assert cli("up", "--detach", "--port", "0").code == 0
     process = json.loads(cli("status", "-o", "json").out)["process"]

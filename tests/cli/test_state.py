@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from cli.command import refused
-from dayfly.cli import abandon, hosts
-from dayfly.cli.client import Address, Client
+from cli.fake import Fake, serving
 from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.head import Head, Holder, Version
@@ -26,12 +26,12 @@ def home(cli: Cli) -> Cli:
     """One in which two sandboxes of a name have left states; the last version of the newer one was deleted."""
     cli.home.mkdir(mode=0o700)
     keys = states.keys(cli.home)
+    store = states.StateFiles(cli.home, SimpleNamespace(load=lambda _run: True))
     for place, at, texts in ((OLD, 1_000, [b"older"]), (NEW, 5_000, [b"first", b"second", b""])):
         versions = []
         for number, text in enumerate(texts, 1):
             chunks = seal.seal(keys, (*place, f"b{number}"), text) if text else []
-            for index, chunk in enumerate(chunks):
-                states._put(states._chunk(cli.home, place, f"b{number}", index), chunk)
+            asyncio.run(store.keep(place, None, f"b{number}", chunks))
             versions.append(
                 Version(
                     number=number,
@@ -45,7 +45,7 @@ def home(cli: Cli) -> Cli:
                 )
             )
         head = Head(sandbox="box", namespace="", resource="stack", versions=tuple(versions))
-        states._put(states.folder(cli.home) / place.run / place.resource / "head", msgspec.json.encode(head))
+        assert asyncio.run(store.swap(place, store.found(place), head))
     return cli
 
 
@@ -79,8 +79,9 @@ def test_a_head_that_is_damaged_is_said_and_hides_no_other(home: Cli):
     assert said in unknown.err
 
 
-def test_what_was_altered_or_has_lost_its_key_is_said(home: Cli):
-    path = states._chunk(home.home, NEW, "b1", 0)
+@pytest.mark.slow
+def test_state_show_reports_altered_data_and_lost_keys(home: Cli):
+    path = states.folder(home.home) / NEW.run / NEW.resource / "b1.0"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     refused(
         home("state", "show", "box", "stack", "--version", "1"), 1, "version 1 of the state of stack is not what was"
@@ -105,11 +106,16 @@ def test_a_namespace_and_a_server_have_none_of_this_homes(home: Cli):
     refused(home("state", "list", "--server", "work"), 2, "in the server's clusters", "--context NAME")
 
 
-def test_who_abandons_is_told_of_what_is_kept(home: Cli, monkeypatch):
-    monkeypatch.setenv("DAYFLY_HOME", str(home.home))
-    served = hosts.Served(Client(Address("http://localhost:1", "a key")))  # nobody asks the server
-    assert abandon._states(served, "box", None) == ["stack"]
-    assert abandon._states(served, "other", None) == []
-    home.home.chmod(0o777)
-    assert abandon._states(served, "box", None) == [], "it is not looked at, and nothing is said"
-    home.home.chmod(0o700)
+def test_abandon_names_the_states_that_are_kept(home: Cli):
+    fake = Fake()
+    for name in ("box", "other"):
+        sandbox = {"name": name, "createdAt": "2026-01-01T00:00:00Z", "routingKey": "k", "spec": {}, "status": {}}
+        fake.say("GET", f"sandboxes/{name}", sandbox)
+        fake.say("GET", f"sandboxes/{name}/report", {"uid": "u", "version": 1, "phase": "open", "units": []})
+        fake.say("POST", f"sandboxes/{name}/abandon", {})
+    with serving(fake) as url:
+        (home.home / "url").write_text(url)
+        kept = home("abandon", "box", "--reason", "gone", "--force")
+        none = home("abandon", "other", "--reason", "gone", "--force")
+    assert kept.err.endswith("The Terraform state of stack is kept; see: dayfly state show box stack\n")
+    assert "Terraform" not in none.err

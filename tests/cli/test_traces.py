@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cli import wishes
 from cli.command import until
 from execute.collector import collecting
@@ -11,7 +9,6 @@ from execute.collector import collecting
 CANARY = "s3cr3t-canary"
 
 
-@pytest.mark.rotates(2, "libraries")
 def test_a_sandbox_is_two_traces_and_its_steps_know_theirs(cli, journal):
     say = f"echo $TRACEPARENT >> {journal}"
     drop = f"[ -e {journal}.once ] && exit 0; {say}; touch {journal}.once; echo {CANARY}; exit 7"

@@ -316,7 +316,7 @@ def test_what_does_not_obey_is_killed_and_who_only_has_its_number_is_not(tmp_pat
     child = subprocess.Popen(["sh", "-c", stubborn], env={**os.environ, "DAYFLY_WITH": "with-x"}, cwd=tmp_path)
     stranger = subprocess.Popen(["sleep", "305"])
     until((tmp_path / "ready").exists)
-    guard.end("with-x", 0, 0.2)
+    guard.end("with-x", (), 0.2)
     assert child.wait(10) == -signal.SIGKILL
     # `with` is killed; the number it gave is of a process that began later than it was given.
     watcher = subprocess.Popen([sys.executable, "-ISs", guard.__file__, "with-y"], stdin=subprocess.PIPE, env={})
@@ -328,16 +328,58 @@ def test_what_does_not_obey_is_killed_and_who_only_has_its_number_is_not(tmp_pat
     stranger.wait()
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_signal_to_with_ends_all_that_its_command_started(served: Cli, journal: Path, number: signal.Signals):
+    pids = served.folder / "pids"
+    look = f"for pid in $(cat {pids}); do kill -0 $pid 2>/dev/null && echo $pid >> {journal}; done"
+    plugin = served.write("p.yaml", wishes.plugin(journal, delete=look))
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", BROOD)
+    until((served.folder / "started").exists)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert not any(_runs(int(line)) for line in pids.read_text().split())
+    assert journal.read_text().split() == WHOLE, "nothing of it runs beside the deletion"
+
+
+def test_second_signal_kills_processes_that_ignore_the_first(served: Cli, plugin: str, journal: Path):
+    stubborn = "trap '' TERM; touch started; while :; do sleep 0.05; done"
+    process = served.start("with", "-f", plugin, "--", "sh", "-c", f'sh -c "{stubborn}" & echo $! >pid; wait')
+    until((served.folder / "started").exists)
+    process.send_signal(signal.SIGTERM)
+    pid = int((served.folder / "pid").read_text())
+    line = next(line for line in process.stderr if b"send another signal to kill them" in line)
+    assert f"waiting for processes of the command: sh ({pid})" in line.decode()
+    assert _runs(pid)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert not _runs(pid)
+    assert journal.read_text().split() == WHOLE
+
+
+def test_signal_to_one_with_spares_another_of_the_same_sandbox(served: Cli, plugin: str):
+    first, second = (
+        served.start("with", "-f", plugin, "--reuse", "--", "sh", "-c", f"touch {name}; exec sleep 300")
+        for name in ("first", "second")
+    )
+    until(lambda: (served.folder / "first").exists() and (served.folder / "second").exists())
+    first.terminate()
+    assert first.wait(60) == 128 + signal.SIGTERM
+    assert second.poll() is None
+    second.terminate()
+    assert second.wait(60) == 128 + signal.SIGTERM
+
+
 def test_a_background_child_of_a_command_that_has_ended_lives_on(served: Cli, plugin: str):
     done = served("with", "-f", plugin, "--", "sh", "-c", "sleep 60 >&- 2>&- & echo $!")
     pid = int(done.out)
     assert done.code == 0
+    assert f"processes that it started are still running: sleep ({pid})\n" in done.err
     assert _runs(pid)
     os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(2)
 def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
     until((served.folder / "started").exists)
@@ -348,7 +390,6 @@ def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journa
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(2)
 def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: str, journal: Path):
     assert served("with", "-f", plugin, "--", "sleep", "34").code == 0
     assert journal.read_text().split() == WHOLE

@@ -13,6 +13,7 @@ import pytest
 from cli import wishes
 from cli.command import Cli, refused, until
 from cli.fake import Fake, serving
+from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import with_
 from dayfly.cli.client import Address, Client
 from dayfly.client import servers
@@ -20,6 +21,8 @@ from dayfly.client.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+__all__ = ["fake_home"]
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def guest(served: Cli, tmp_path: Path) -> Cli:
     return served._replace(home=home.path)
 
 
-def test_it_is_made_there_and_cleaned_up_there(served: Cli, guest: Cli, journal: Path):
+def test_with_server_creates_and_deletes_at_that_server(served: Cli, guest: Cli, journal: Path):
     plugin = served.write("p.yaml", wishes.plugin(journal))
     call = ("with", "--server", "there", "--cluster", "local", "-f", plugin, "--", "sh", "-c")
     done = guest(*call, 'echo "$NOTES_PROVISION_PATH"; exit 7')
@@ -41,7 +44,7 @@ def test_it_is_made_there_and_cleaned_up_there(served: Cli, guest: Cli, journal:
     assert not (guest.home / "url").exists(), "no server is started here"
 
 
-def test_what_is_kept_is_told_with_its_server(served: Cli, guest: Cli, journal: Path):
+def test_kept_sandbox_is_named_with_its_server(served: Cli, guest: Cli, journal: Path):
     plugin = served.write("p.yaml", wishes.plugin(journal))
     kept = guest("with", "--server", "there", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
     [name] = served.sandboxes()
@@ -70,15 +73,27 @@ def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, jour
     assert journal.read_text().split() == ["provision", "seed", "drop"]
 
 
-def test_the_lease_is_not_taken_to_the_server_of_this_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A thread has no command line, so whoever asks there which server is meant finds the home's."""
-    monkeypatch.setenv("DAYFLY_HOME", str(tmp_path))
-    Home(tmp_path).url.write_text("http://127.0.0.1:1")
-    client = Client(Address("http://127.0.0.1:2", "key", name="there"))
-    looking = threading.Thread(target=with_._look_where_it_is, args=(client,))
-    looking.start()
-    looking.join()
-    assert client.address.url == "http://127.0.0.1:2"
+def test_lease_stays_at_the_named_server(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A thread has no command line, so a search for the server from there would find the home's."""
+    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    ours, there, done = FakeServer(), FakeServer(), tmp_path / "done"
+    there.drops_leases = True
+
+    def recover() -> None:
+        until(lambda: there.count("PUT", "/lease") > 2)
+        there.drops_leases = False
+        before = there.count("PUT", "/lease")
+        until(lambda: there.count("PUT", "/lease") > before + 1)
+        done.touch()
+
+    with serving(ours) as here, serving(there) as url:
+        fake_home.url.write_text(here)
+        servers.put(fake_home, "there", servers.Server(url, "local", "key"))
+        recovering = threading.Thread(target=recover)
+        recovering.start()
+        assert run_with(tmp_path, "--server", "there", "--", "sh", "-c", wishes.waiting(done)) == 0
+        recovering.join()
+    assert (ours.asked, there.deleted) == ([], True)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +105,14 @@ def test_the_lease_is_not_taken_to_the_server_of_this_home(tmp_path: Path, monke
         (["east", "west"], "west", "west"),
     ],
 )
-def test_which_cluster(clusters, named, chosen, monkeypatch):
-    monkeypatch.setattr(with_, "is_elsewhere", lambda: True)
-    fake = Fake()
+def test_with_server_selects_cluster(fake_home: Home, tmp_path: Path, clusters, named, chosen):
+    fake = FakeServer()
     fake.say("GET", "clusters", [{"name": each} for each in clusters])
     with serving(fake) as url:
-        client = Client(Address(url, "key"))
-        assert with_._cluster(client, named) == chosen
-        client.close()
+        servers.put(fake_home, "there", servers.Server(url, "local", "key"))
+        options = ["--cluster", named] if named else []
+        assert run_with(tmp_path, "--server", "there", *options, "--", "true") == 0
+    assert fake.applied()["spec"]["cluster"] == chosen
 
 
 def test_one_of_several_is_to_be_named(guest: Cli, tmp_path: Path, journal: Path):

@@ -281,7 +281,9 @@ def test_what_may_be_done_to_one_that_lives(dayfly, host):
     assert longer.status.scheduled_delete_time >= until
     with pytest.raises(InvalidError, match="no time zone; write"):
         dayfly.sandboxes.extend("sb1", until=dt.datetime(2030, 1, 1))  # noqa: DTZ001 # what is refused
-    dayfly.sandboxes.abandon("sb1", "it is over")
+    with pytest.raises(ConflictError, match="is not being deleted"):
+        dayfly.sandboxes.abandon("sb1", "it is over")
+    dayfly.sandboxes.abandon("sb1", "it is over", force=True)
     assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "abandoned"
 
 
@@ -361,3 +363,18 @@ def test_another_one_of_the_name_is_noticed_whatever_its_version():
     assert run(waiting.until_gone(Retold(("u-1", False), ("u-2", True)), 30, None)) == "cleaned"
     with pytest.raises(FailedError, match="that exists now is another one"):
         run(waiting.until_ready(Retold(("u-1", False), ("u-2", True)), 30, None))
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_name_that_a_proxy_would_resolve_is_never_sent(dayfly, name):
+    """`..` behind a name would be the address of something else."""
+    for ask in (dayfly.sandboxes.get, dayfly.sandboxes.delete, dayfly.plugins.get):
+        with pytest.raises(NotFoundError, match="nothing called"):
+            ask(name)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a?watch=1", "a#b", "a%2fb", "../a", "a b"])
+def test_name_is_one_encoded_part_of_an_address(dayfly, name):
+    with pytest.raises((NotFoundError, RefusedError)) as caught:
+        dayfly.sandboxes.get(name)
+    assert caught.value.status in (400, 404)

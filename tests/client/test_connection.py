@@ -29,7 +29,7 @@ from dayfly.client import (
 from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
 from dayfly.client.home import Home
-from dayfly.client.loop_io import LoopIo, _Reader
+from dayfly.client.loop_io import LoopIo
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
@@ -266,18 +266,6 @@ def test_on_an_event_loop_a_refusal_is_heard_that_comes_before_the_whole_body_is
 
     with pytest.raises(RefusedError, match="the body is longer than 7 bytes"):
         asyncio.run(refused())
-
-
-def test_on_an_event_loop_what_broke_a_connection_is_said_behind_what_came_over_it():
-    async def read_on():
-        reader = _Reader()
-        reader.feed_data(b"HTTP/1.1 413")
-        reader.set_exception(OSError(113, "No route to host"))
-        assert await reader.read(100) == b"HTTP/1.1 413"
-        with pytest.raises(OSError, match="No route"):
-            await reader.read(100)
-
-    asyncio.run(read_on())
 
 
 @pytest.mark.parametrize("begun", [LIST[:9], LIST[:-1]])

@@ -7,7 +7,7 @@ import pytest
 from client.relay import relayed
 from control import wishes
 from control.client import KEY
-from dayfly.client import NotFoundError, Retry, UnreachableError, following
+from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, Events
 from dayfly.client.connection import walk
@@ -87,36 +87,6 @@ def test_what_went_while_a_server_was_started_again_is_told_as_gone():
     assert list(book.deleted("a")) == [], "it has been said"
 
 
-def test_where_no_stream_gets_through_the_server_is_asked(cut, server, host, monkeypatch):
-    relay, dayfly = cut
-    monkeypatch.setattr(following, "_FIRST_S", 0.3)
-    server.put("sandboxes/sb1", wishes.empty())
-    stream = dayfly.sandboxes.follow(poll=0.02)
-    relay.mute = True
-
-    def unmute(*_):
-        relay.mute = False
-
-    monkeypatch.setattr(following.Follower, "_polled", _after(following.Follower._polled, unmute))
-    assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
-    server.put("sandboxes/sb1", wishes.empty(labels={"n": "1"}))
-    assert labels(next(stream)) == ("sb1", "1")
-    (uid,) = host.offers
-    server.delete("sandboxes/sb1")
-    host.finish(uid)
-    while told(change := next(stream)) != ("deleted", "sb1"):
-        assert change.kind == "changed"
-    stream.close()
-
-
-def _after(method, before):
-    def changed(self):
-        before()
-        return method(self)
-
-    return changed
-
-
 def test_route_groups_have_no_stream(dayfly, server):
     wish = {"spec": {"cluster": "local", "match": {"label": {"key": "a", "value": "b"}}}}
     server.put("routegroups/all", wish)
@@ -176,6 +146,27 @@ def test_a_stream_that_is_cut_now_and_then_is_no_server_that_stays_away():
     speaker = Speaker(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
     changes = walk(Follower(speaker, dict, "/changes", None, "", 1).changes())
     assert [told(next(changes)) for _ in range(2)] == [("synced", ""), ("changed", "sb1")]
+    changes.close()
+
+
+class Mute(Quiet):
+    """No stream gets through."""
+
+    async def receive(self, timeout):  # noqa: ASYNC109 # as above
+        raise TimeoutError
+
+
+def test_follower_polls_when_no_stream_gets_through():
+    answers = iter([[("sb1", {"n": 1})], [("sb1", {"n": 2})], []])
+
+    async def read():
+        return next(answers)
+
+    speaker = Speaker(lambda: Address("http://a:1", "k"), Mute([]), timeout=30, retries=QUICK)
+    changes = walk(Follower(speaker, dict, "/changes", read, "", 1).changes())
+    said = [next(changes) for _ in range(4)]
+    assert [told(each) for each in said] == [("changed", "sb1"), ("synced", ""), ("changed", "sb1"), ("deleted", "sb1")]
+    assert [said[0].now, said[2].now] == [{"n": 1}, {"n": 2}]
     changes.close()
 
 

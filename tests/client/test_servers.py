@@ -13,7 +13,7 @@ from dayfly.client.home import Home
 
 def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
     home = Home.of(tmp_path / "home")
-    read, lock = servers._read, fcntl.flock
+    read, lock = Home.read, fcntl.flock
     as_far_as_it_gets = threading.Event()
 
     def put_another():
@@ -22,8 +22,8 @@ def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
 
     other = threading.Thread(target=put_another)
 
-    def read_and_let_another_in(home):
-        found = read(home)
+    def read_and_let_another_in(home, path):
+        found = read(home, path)
         if threading.current_thread() is not other:
             other.start()
             as_far_as_it_gets.wait(20)
@@ -35,7 +35,7 @@ def test_two_logins_at_once_are_both_kept(tmp_path, monkeypatch):
         lock(*how)
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(servers, "_read", read_and_let_another_in)
+        meanwhile.setattr(Home, "read", read_and_let_another_in)
         meanwhile.setattr(fcntl, "flock", lock_after_all)
         servers.put(home, "a", servers.Server("https://a.example", "local", "k"))
         other.join(20)

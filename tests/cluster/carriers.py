@@ -126,6 +126,7 @@ class _Controller:
         assert task is not None, "this runs as one"
         self._end = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         begun.set()
+        connections = _track_connections()
         client = Client(HttpTransport(await auth.load(kubeconfig)))
         cache: Cache[Thing] = Cache()
         changed: asyncio.Queue[Key] = asyncio.Queue()
@@ -141,14 +142,27 @@ class _Controller:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             await client.close()
-            await _parted()
+            await _closed(connections)
 
 
-async def _parted() -> None:
-    """Until no connection is left: that of a watch that was left early takes its leave by itself."""
-    transports = asyncio.get_running_loop()._transports
+def _track_connections() -> list[asyncio.trsock.TransportSocket]:
+    """Collect the sockets of the connections that this loop opens from now on."""
+    loop, opened = asyncio.get_running_loop(), []
+    connect = loop.create_connection
+
+    async def create(*how: Any, **options: Any) -> Any:
+        transport, protocol = await connect(*how, **options)
+        opened.append(transport.get_extra_info("socket"))
+        return transport, protocol
+
+    loop.create_connection = create
+    return opened
+
+
+async def _closed(connections: list[asyncio.trsock.TransportSocket]) -> None:
+    """Wait until all are closed: that of a watch that was left early closes by itself."""
     async with asyncio.timeout(30):
-        while any(each._sock is not None for each in list(transports.values())):  # noqa: ASYNC110 - nothing tells
+        while any(each.fileno() >= 0 for each in connections):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 

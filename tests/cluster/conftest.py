@@ -28,7 +28,7 @@ from cluster.journal import Journal
 from cluster.wishes import Wishes
 
 HERE = Path(__file__).resolve().parent
-# Stories that each commit tells; of all others it tells every twelfth, and the proof tells all.
+# Files of which every run plays all tests; all other tests of this folder are long stories.
 ALWAYS = (
     "test_conformance.py",
     "test_controllers.py",
@@ -157,8 +157,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
-            if item.path.name not in ALWAYS and not item.get_closest_marker("rotates"):
-                item.add_marker(pytest.mark.rotates(12, "stories of the cluster"))
+            if item.path.name not in ALWAYS:
+                item.add_marker(pytest.mark.long_story)
             if "operator" in item.fixturenames:
                 item.add_marker(pytest.mark.builds("image"))
             if not item.get_closest_marker("timeout"):

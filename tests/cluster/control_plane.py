@@ -30,9 +30,8 @@ class ControlPlane:
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and answer."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self._base}/{path}", method=method, data=data, headers={"signadot-api-key": self._key}
-        )
+        headers = {"signadot-api-key": self._key, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self._base}/{path}", method=method, data=data, headers=headers)
         try:
             with urllib.request.urlopen(request, context=self._context, timeout=60) as answer:
                 return answer.status, json.load(answer)

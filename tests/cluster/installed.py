@@ -12,7 +12,7 @@ from typing import Any
 from testcluster import cluster as clusters
 
 from cluster.patience import eventually
-from share import SHARE
+from selection import SELECTION
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM, RUNNERS = "dayfly-system", "dayfly-runners"
@@ -48,7 +48,7 @@ class Installed:
             self.own.load(Path(said.splitlines()[-1]))
         with self._timed("rolled out"):
             manifest = (ROOT / "deploy" / "install.yaml").read_text()
-            if not SHARE.everything:
+            if not SELECTION.is_complete:
                 assert manifest.count(_FIRST_VARIABLE) == 1
                 manifest = manifest.replace(_FIRST_VARIABLE, f"{_SHORT_LEASE}{_FIRST_VARIABLE}")
             self.own.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)

@@ -84,7 +84,7 @@ class Journal:
     def _creates(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.said.startswith("create ")]
 
-    def _hear(self, line: str) -> None:
+    def hear(self, line: str) -> None:
         resource, attempt, said = line.split(maxsplit=2)
         with self._change:
             self.entries.append(Entry(resource, int(attempt), said))
@@ -104,5 +104,5 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         if line := self.rfile.readline().decode().strip():  # nothing is said by a step that was killed at once
-            self.server.journal._hear(line)
+            self.server.journal.hear(line)
             self.wfile.write(b"on")

@@ -55,7 +55,6 @@ def standstill(where: Place, audit: Audit) -> tuple[int, list[Write]]:
     return eventually(still, "a second in which nothing is stored"), told
 
 
-@pytest.mark.rotates(8, "clusters of their own")
 def test_steps_and_bare_pods_are_timed(real):
     """(a), (b): both sides run to their end, and the log tells where the time of a chain went, moment after moment."""
     rows = steps.measure(real, rounds=1)

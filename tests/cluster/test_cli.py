@@ -121,7 +121,7 @@ def test_a_cleanup_that_fails_is_explained_and_given_up(operator, wishes, journa
     operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, "--wait=false")
     operator.wait_status(wishes.name, TEAM, lambda status: "tries again at" in status["message"], "a failed cleanup")
     why = ada.dayfly("why", wishes.name, *HERE).out
-    assert "pair/drop: WaitingToRetry: attempt 1 failed (ExitCode: exit code 6); tries again in " in why
+    assert "pair/drop: WaitingToRetry: attempt 1 failed (exit code 6); tries again in " in why
     logs = ada.dayfly("logs", wishes.name, "pair", "drop", "--attempt", "1", *HERE)
     assert (logs.code, logs.out) == (0, "no network\n")
     done = ada.dayfly("abandon", wishes.name, "--reason", "the network is gone", *HERE)

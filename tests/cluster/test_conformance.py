@@ -26,7 +26,7 @@ from conformance.telling import GOLDEN, said, tells, text
 from dayfly.plan import words
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
-from share import SHARE
+from selection import SELECTION
 
 # Not those that need a host which can be bent: toys, a death at one moment, clocks put forward, a server that answers.
 PLAYED = (
@@ -136,7 +136,7 @@ class _Stage:
             case "delete":
                 self._kubectl("delete", "--wait=false")
             case "abandon":
-                self._kubectl("annotate", f"dayfly.dev/abandon={act.said}")
+                self._kubectl("annotate", f"dayfly.dev/abandon=force: {act.said}")
             case "retry":
                 units = {unit.id: unit for unit in self._status().units}
                 self._kubectl("annotate", f"dayfly.dev/retry={act.of}={units[act.of].attempt}")
@@ -194,7 +194,7 @@ def baseline(operator: Installed) -> Iterator[None]:
     operator.own.kubectl("delete", "deployment", "app", "-n", TEAM, "--wait=false")
 
 
-@pytest.mark.parametrize("title", SHARE.of(PLAYED, PARTS, "conformance"))
+@pytest.mark.parametrize("title", SELECTION.sample(PLAYED, PARTS, "conformance"))
 def test_a_real_cluster_tells_it_so(operator, wishes, journal, baseline, played, title):
     played("stories told by a real cluster as by the other hosts", 1)
     wishes.name = f"tale-{PLAYED.index(title)}"

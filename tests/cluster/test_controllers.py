@@ -19,7 +19,7 @@ from cluster.installed import ROOT, Installed
 from cluster.patience import eventually
 from cluster.rights import granted
 from manifests import documents
-from share import SHARE
+from selection import SELECTION
 
 FOLDER = ROOT / "examples" / "controllers"
 BASIC, MACHINES = (f"/apis/{group}.example.org/v1/namespaces/{TEAM}" for group in ("basic", "machines"))
@@ -30,23 +30,23 @@ class Running:
 
     def __init__(self, operator: Installed, folder: str) -> None:
         self._operator, self._folder = operator, FOLDER / folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
         command = [sys.executable, "-m", name, *arguments, str(self._operator.own.kubeconfig)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        self._processes[name] = subprocess.Popen(command, cwd=self._folder, env=environment)
+        self.processes[name] = subprocess.Popen(command, cwd=self._folder, env=environment)
 
     def kill(self, name: str) -> None:
-        process = self._processes.pop(name)
+        process = self.processes.pop(name)
         process.kill()
         process.wait()
 
     def end(self) -> None:
         """Asked to, each ends in order."""
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
-        codes = {name: process.wait(timeout=30) for name, process in self._processes.items()}
+        codes = {name: process.wait(timeout=30) for name, process in self.processes.items()}
         assert set(codes.values()) <= {0}, codes
 
 
@@ -56,7 +56,7 @@ def at_work(operator: Installed, folder: str) -> Iterator[Running]:
     try:
         yield running
     except BaseException:
-        for name in list(running._processes):
+        for name in list(running.processes):
             running.kill(name)
         raise
     running.end()
@@ -243,7 +243,7 @@ def a_step(operator: Installed) -> None:
 STORIES = {"a deployment": a_deployment, "machines": machines, "a machine as a step": a_step}
 
 
-@pytest.mark.parametrize("story", SHARE.of(STORIES, 6, "example controllers on a real cluster"))
+@pytest.mark.parametrize("story", SELECTION.sample(STORIES, 6, "example controllers on a real cluster"))
 def test_the_controllers_of_an_example_really_work(operator: Installed, played, story: str):
     played("example controllers on a real cluster", 1)
     STORIES[story](operator)

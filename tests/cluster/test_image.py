@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from cluster.installed import ROOT, SYSTEM
+from dayfly import __version__
 from manifests import documents
 
 PYTHON = f"/usr/local/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 
 PROGRAM = """
-import os, pathlib, dayfly.operator.main, dayfly.kube.kubeconfig, ssl, sqlite3
-dayfly.kube.kubeconfig.library()
+import os, pathlib, dayfly.operator.main, dayfly.kube.openid, ssl, sqlite3
 runner = pathlib.Path(os.environ["DAYFLY_RUNNER"])
 assert os.access(runner, os.X_OK)
 print(os.getuid(), sorted(each.name for each in runner.parent.iterdir()), ssl.create_default_context().cert_store_stats()["x509"] > 9)
@@ -42,8 +42,7 @@ def ran(operator, request):
 
 
 def test_is_this_version(ran):
-    version = (ROOT / "src" / "dayfly" / "__init__.py").read_text().split('__version__ = "')[1].split('"')[0]
-    assert ran(args=["--version"]) == f"dayfly {version}\n"
+    assert ran(args=["--version"]) == f"dayfly {__version__}\n"
 
 
 def test_has_all_that_the_operator_needs(ran):

@@ -22,13 +22,13 @@ from cluster.conftest import TEAM
 from cluster.installed import API, ROOT, Installed
 from cluster.patience import eventually
 from cluster.volumes import claimed
-from share import SHARE
+from selection import SELECTION
 
 EXAMPLE = ROOT / "examples" / "volume-backup"
 MACHINES = f"/apis/cluster.example.org/v1/namespaces/{TEAM}/machines"
 OURS, THEIRS, WITNESS = "lifecycle.dayfly.dev/volume-backup", "cluster.example.org/volume", "example.org/witness"
 HOLD = "cluster.example.org/hold"
-MANY = 200 if SHARE.everything else 20
+MANY = 200 if SELECTION.is_complete else 20
 
 
 class Folders(NamedTuple):
@@ -245,7 +245,7 @@ def test_the_end_of_the_hook_waits_for_what_it_owes_and_frees_what_lives_on(oper
     assert list(folders.backups.iterdir()) == [folders.archive(leaving)]
 
 
-@pytest.mark.timeout(1800 if SHARE.everything else 300, func_only=True)
+@pytest.mark.timeout(1800 if SELECTION.is_complete else 300, func_only=True)
 def test_many_at_once_without_a_controller(operator, folders, granted, tmp_path):
     """Nobody but the hook holds them, and still none goes before its own volume lies in its own archive."""
     hook_up(operator)
@@ -257,7 +257,7 @@ def test_many_at_once_without_a_controller(operator, folders, granted, tmp_path)
     operator.apply(*(wished(name, name) for name in kept), wished("bare", ""))
     found = {name: held(operator, name) for name in [*kept, "bare"]}
     operator.own.kubectl("delete", "machines.cluster.example.org", "--all", "-n", TEAM, "--wait=false")
-    within = 1500 if SHARE.everything else 240
+    within = 1500 if SELECTION.is_complete else 240
     eventually(lambda: operator.items(MACHINES) == [], "the end of all machines", seconds=within)
     for name, copy in kept.items():
         folders.check(found[name], copy, tmp_path)

@@ -20,7 +20,7 @@ from cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
 from control import databases
 from control.replicas import Asking, Replicas
 from control.test_killed_replicas import check_audit
-from share import in_time
+from selection import in_time
 
 EAST, WEST, NORTH = "east", "west", "north"
 AT_FIRST, BRIEF, CHANGES = 100, 20, 1000

@@ -7,7 +7,7 @@ from testcluster import images
 from cluster.conftest import TEAM
 from cluster.installed import API, RUNNERS, Installed
 from cluster.patience import eventually
-from share import in_time
+from selection import in_time
 
 MISSING = "dayfly.invalid/never-there:1"
 STEP = {"name": "make", "script": "#!/bin/sh\n"}

@@ -16,7 +16,7 @@ from cluster.installed import Installed
 from cluster.moves import moves, of_units
 from cluster.rights import granted
 from cluster.test_examples import TEAM, outputs, wishes_of
-from share import SHARE
+from selection import SELECTION
 
 
 class Carried(NamedTuple):
@@ -68,7 +68,7 @@ EXAMPLES = {
 PARTS = 6
 
 
-@pytest.mark.parametrize("name", SHARE.of(EXAMPLES, PARTS, "examples of objects that others carry out"))
+@pytest.mark.parametrize("name", SELECTION.sample(EXAMPLES, PARTS, "examples of objects that others carry out"))
 def test_what_somebody_else_carries_out_is_waited_for_and_read(operator: Installed, played, name: str):
     played("examples of objects that others carry out", 1)
     example = EXAMPLES[name]

@@ -15,7 +15,7 @@ from cluster.conftest import TEAM
 from cluster.installed import API, ROOT, SYSTEM, Installed
 from cluster.patience import eventually
 
-pytestmark = [pytest.mark.rotates(8, "clusters of their own"), pytest.mark.timeout(600, func_only=True)]
+pytestmark = pytest.mark.timeout(600, func_only=True)
 
 MANIFEST = ROOT / "deploy" / "routeserver.yaml"
 NAME = "asked"

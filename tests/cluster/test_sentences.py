@@ -4,26 +4,30 @@ Within ten seconds of what the cluster says, as the proof holds. The operator al
 `tests/operator/test_pods.py`.
 """
 
+import base64
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cluster.installed import AS_OPERATOR, RUNNERS, SYSTEM, Installed
+from cluster.installed import RUNNERS, SYSTEM, Installed
+from cluster.journal import Journal
 from cluster.patience import eventually
 from cluster.people import administrator
 from cluster.test_faults import said, unit
 from cluster.wishes import Wishes
-from share import in_time
+from selection import in_time
 
 SOON_S = 10
 GONE_S = 60
 MEMORY = "spec: {containers: [{name: main, resources: {limits: {memory: 24Mi}}}]}"
 HUNGRY = "word=xxxxxxxxxxxxxxxx; while :; do word=$word$word; done"
+NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
+PULLS = "spec:\n  containers: [{{name: main, imagePullPolicy: {}}}]"
 ADVICE = "raise resources.limits.memory of container main in the plugin's podTemplateOverlay"
 
 
@@ -71,6 +75,34 @@ def wait_failed(operator: Installed, wishes: Wishes, name: str) -> dict:
         wishes.name, wishes.namespace, lambda status: status["reason"] == "ResourceFailed", "failure"
     )
     return unit(status, name)
+
+
+@contextmanager
+def granted(operator: Installed, wishes: Wishes) -> Iterator[None]:
+    """A Secret that the plugin may read, without the keys that it names."""
+    data = {".dockerconfigjson": base64.b64encode(b'{"auths": {}}').decode()}
+    annotations = {"dayfly.dev/plugins": f"cluster:{wishes.name}"}
+    meta = {"name": "granted", "namespace": RUNNERS, "annotations": annotations}
+    kind = "kubernetes.io/dockerconfigjson"
+    operator.apply({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": meta, "data": data})
+    try:
+        yield
+    finally:
+        operator.own.kubectl("delete", "secret", "granted", "-n", RUNNERS)
+
+
+def gone_unbegun(operator: Installed, wishes: Wishes, journal: Journal, reasons: Collection[str]) -> None:
+    """Wait until the kubelet gives one of these reasons; the sandbox must then go without a cleanup."""
+
+    def waits() -> bool:
+        told = [each for pod in operator.pods("pair/first") for each in pod["status"].get("containerStatuses", ())]
+        return any(each["state"].get("waiting", {}).get("reason") in reasons for each in told)
+
+    eventually(waits, "what the kubelet says")
+    began = time.monotonic()
+    operator.delete(wishes.name, wishes.namespace)
+    assert in_time(time.monotonic() - began, GONE_S)
+    assert said(journal) == []
 
 
 def give_up(operator: Installed, wishes: Wishes) -> None:
@@ -142,8 +174,8 @@ class TestPlace:
 
 class TestImage:
     def test_missing(self, operator, wishes, journal, why, wait_said):
-        """What the kubelet says of an image is the step's sentence. Deleted, the sandbox goes by itself: the step's pod gets
-        the operator's image, in which the runner says that the step never began, so no cleanup is owed.
+        """What the kubelet says of an image is the step's sentence. Deleted, the sandbox goes by itself: in another container of
+        the step's pod the runner proves that the step never began, so no cleanup is owed.
         """
         image = "127.0.0.1:9/no-such-image:1"
         operator.apply(wishes.plugin(image=image), wishes.sandbox())
@@ -162,6 +194,46 @@ class TestImage:
             ("ended", ""),
         ]
 
+    @pytest.mark.parametrize(
+        ("image", "overlay"),
+        [
+            ("127.0.0.1:9/no-such-image", ""),  # without a tag the policy is Always
+            ("127.0.0.1:9/no-such-image:latest", ""),
+            ("127.0.0.1:9/no-such-image:1", PULLS.format("Always")),
+            ("127.0.0.1:9/no-such-image:1", PULLS.format("Never")),
+            (f"127.0.0.1:9/no-such-image@sha256:{'0' * 64}", PULLS.format("IfNotPresent")),
+            ("127.0.0.1:9/no-such-image:1", PULLS.format("Always") + "\n  imagePullSecrets: [{name: granted}]"),
+            ("no such image", ""),
+        ],
+        ids=["untagged", "latest", "Always", "Never", "digest", "private", "invalid"],
+    )
+    def test_missing_whatever_its_policy(self, operator, wishes, journal, image, overlay):
+        """The cluster reaches no registry, and the fallback image is the operator's own."""
+        with granted(operator, wishes):
+            operator.apply(wishes.plugin(image=image, overlay=overlay), wishes.sandbox())
+            gone_unbegun(operator, wishes, journal, NO_IMAGE)
+
+    def test_container_that_cannot_be_created(self, operator, wishes, journal):
+        """The image's user is root, which the pod forbids. The delete step would have no container either."""
+        operator.apply(
+            wishes.plugin(overlay="spec:\n  securityContext: {runAsUser: null, runAsGroup: null}"), wishes.sandbox()
+        )
+        gone_unbegun(operator, wishes, journal, {"CreateContainerConfigError"})
+
+    @pytest.mark.parametrize("line", ["#!/bin/bash", "#!/usr/bin/env bash", "#!/etc/passwd"])
+    def test_interpreter_that_the_image_lacks(self, operator, wishes, journal, line):
+        plugin = wishes.plugin(script=f"{line}\ntrue\n")
+        for step in plugin["spec"]["delete"]:
+            step["script"] = f"{line}\ntrue\n"
+        operator.apply(plugin, wishes.sandbox())
+        failed = wait_failed(operator, wishes, "pair/first")
+        assert failed["reason"] == "NotExecutable"
+        assert "pair/gone would fail in the same way" in failed["message"]
+        began = time.monotonic()
+        operator.delete(wishes.name, wishes.namespace)
+        assert in_time(time.monotonic() - began, GONE_S)
+        assert said(journal) == []
+
     def test_deleted_with_its_pod(self, operator, wishes, journal, why, wait_said):
         """Whoever deletes the pod as well takes the proof: a cleanup is owed, lacks the same image, and `why` tells."""
         image = "127.0.0.1:9/no-such-image:1"
@@ -179,24 +251,6 @@ class TestImage:
         assert f"`dayfly abandon {wishes.name} --reason ... --context here" in why()
         give_up(operator, wishes)
         assert said(journal) == []
-
-    def test_recalled_while_it_runs(self, operator, wishes, journal):
-        """A recall that meets a script: the kubelet ends it, and makes a container that tells of the first one."""
-        journal.hold("create first")
-        operator.apply(wishes.plugin(), wishes.sandbox())
-        journal.wait_for("create first")
-        pod = operator.pod("pair/first")
-        image = operator.replicas()[0]["spec"]["containers"][0]["image"]
-        patch = [
-            {"op": "replace", "path": "/spec/containers/0/image", "value": image},
-            {"op": "add", "path": "/metadata/labels/dayfly.dev~1recalled", "value": "1"},
-        ]
-        name = pod["metadata"]["name"]
-        operator.own.kubectl("patch", "pod", name, "-n", RUNNERS, AS_OPERATOR, "--type=json", "-p", json.dumps(patch))
-        first = wait_failed(operator, wishes, "pair/first")
-        assert first["reason"] in ("Cancelled", "Lost")
-        operator.delete(wishes.name, wishes.namespace)
-        assert said(journal) == ["create first", "delete gone"]
 
     def test_registry_that_does_not_answer_yet(self, operator, wishes, journal, wait_said):
         """As the next one, for a moment: the sandbox goes as soon as the kubelet gives up."""

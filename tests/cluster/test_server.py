@@ -102,7 +102,6 @@ def server(operator: Installed, administrator: Administrator, database: str) -> 
         kubectl("delete", "namespace", "dayfly-server")
 
 
-@pytest.mark.rotates(8, "clusters of their own")
 @pytest.mark.timeout(600, func_only=True)
 def test_two_replicas_serve_and_a_restored_backup_ends_nothing(operator, administrator, server, tmp_path):
     def ready(name: str) -> bool:

@@ -123,7 +123,7 @@ def test_who_abandons_the_cleanup_still_has_the_state(terraform):
     with terraform.ending(NAME, TEAM):
         terraform.wait_ready(NAME, TEAM)
         kubectl = ["sandbox.dayfly.dev", NAME, "-n", TEAM]
-        terraform.own.kubectl("annotate", *kubectl, "dayfly.dev/abandon=lost")
+        terraform.own.kubectl("annotate", *kubectl, "dayfly.dev/abandon=force: lost")
         terraform.wait_gone(NAME, TEAM)
     runs = f"/apis/{API}/runs"
     eventually(lambda: terraform.items(runs) == [], "the end of the run")

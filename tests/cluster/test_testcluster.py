@@ -18,7 +18,7 @@ from testcluster import build, components, host, images
 from testcluster import cluster as clusters
 
 from cluster.patience import eventually
-from share import SHARE
+from selection import SELECTION
 
 TESTCLUSTER = build.HERE
 
@@ -109,14 +109,13 @@ class TestPods:
         assert (said.strip() == "tmpfs") == (not seen)
 
 
-@pytest.mark.rotates(8, "clusters of their own")
 class TestLife:
     @pytest.fixture(autouse=True)
     def _machine(self, machine):
         """These tests start clusters of their own."""
 
     @pytest.mark.parametrize(
-        "killed", ["nothing", *SHARE.of(["containerd", "kubelet", "unshare", "node"], 4, "killed")]
+        "killed", ["nothing", *SELECTION.sample(["containerd", "kubelet", "unshare", "node"], 4, "killed")]
     )
     def test_down_leaves_nothing(self, killed):
         """No process, mount, interface, packet rule, control group, kernel setting or file stays, whatever was killed."""
@@ -202,7 +201,7 @@ class TestLife:
         finally:
             clusters.down(own)
 
-    @pytest.mark.parametrize("seconds", SHARE.of([0, 0.05, 0.1, 0.2, 0.5, 2], 6, "killed starts"))
+    @pytest.mark.parametrize("seconds", SELECTION.sample([0, 0.05, 0.1, 0.2, 0.5, 2], 6, "killed starts"))
     def test_killed_start_can_be_ended(self, seconds, monkeypatch, tmp_path):
         """`up` killed at any moment after it began a cluster leaves nothing that `down` does not remove."""
         (tmp_path / "testcluster").mkdir()
@@ -287,7 +286,7 @@ class TestMachine:
         path = f"{root}/tests/cluster/test_testcluster.py::TestPods"
         for ci, code in {"false": 0, "true": 1}.items():
             # Whichever of them this commit would play.
-            env = os.environ | {"CI": ci, "PATH": "/nowhere", "DAYFLY_CACHE": str(tmp_path), "DAYFLY_SHARE": "all"}
+            env = os.environ | {"CI": ci, "PATH": "/nowhere", "DAYFLY_CACHE": str(tmp_path), "DAYFLY_TEST_SLICE": "all"}
             env.pop("DAYFLY_TEST_KUBECONFIG", None)
             command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", path]
             ended = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)

@@ -115,7 +115,6 @@ def databases(own: clusters.Cluster) -> list[str]:
 
 
 @pytest.mark.timeout(600, func_only=True)
-@pytest.mark.rotates(8, "clusters of their own")
 class TestTrial:
     """In their order: each goes on where the one before has left the cluster."""
 

@@ -141,7 +141,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             "resources:\n- {name: db, §plugin: pg@2.0}\n",
-            'spec.resources[0].plugin: "pg" has no version 2.0.0; did you mean "1.2.0"?',
+            'spec.resources[0].plugin: "pg" has no version 2.0.0; did you mean "pg@1.2.0"?',
         ),
         (
             ONE + "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n  customizations:\n    env:\n"

@@ -8,6 +8,7 @@ from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Preview, Route, kept_id
+from dayfly.spec.unserved import ToLocal
 
 FORKS = """\
 name: box
@@ -105,7 +106,14 @@ spec:
 
 
 def local(yaml=LOCAL, *, here=True):
-    return compiled(wishes.sandbox(yaml), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("gg",)}, local=here)
+    return compiled(
+        wishes.sandbox(yaml),
+        {},
+        uid="u",
+        routing_key="k3v9",
+        routed={"pay/web": ("gg",)},
+        local=ToLocal.YES if here else ToLocal.UNROUTED,
+    )
 
 
 def test_a_local_workload_has_a_route_to_its_port():

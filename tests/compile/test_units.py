@@ -7,6 +7,7 @@ import dayfly.compile
 from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
 from dayfly.spec.lifecycle import As, Baseline, Event, ForkValue, Input, Output, Ref, Retry, Timeouts
 from dayfly.spec.semver import canonical
+from dayfly.spec.unserved import ToLocal
 
 
 def units(compiled, resource, event=Event.PRE_START):
@@ -332,10 +333,27 @@ def test_a_param_that_no_step_takes_is_a_warning():
 def test_what_no_host_does_anything_with_is_a_warning():
     wish = box("virtual: [{name: v}]\nmiddleware: [{name: override}]\nrouting: {forwards: []}\nlocal: []\n")
     assert run(wish).warnings == (
-        "box.yaml:4:3: spec.virtual: is stored as it is, but no host acts on it yet",
-        "box.yaml:5:3: spec.middleware: is stored as it is, but no host acts on it yet",
-        "box.yaml:6:3: spec.routing: is stored as it is, but no host acts on it yet",
+        "box.yaml:4:3: spec.virtual: has no effect here: there are no virtual workloads",
+        "box.yaml:5:3: spec.middleware: has no effect here: requests are not intercepted",
+        "box.yaml:6:3: spec.routing: has no effect here: there is no connection to a developer's machine",
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (ToLocal.UNKNOWN, "it needs a host that routes on your machine: dayfly up --routing"),
+        (
+            ToLocal.UNROUTED,
+            "has no effect here: it needs a host that routes: restart this server with dayfly up --routing",
+        ),
+        (ToLocal.YES, ""),
+    ],
+)
+def test_local_workload_warns_of_what_its_host_needs(host, said):
+    wish = sandbox(box("local: [{name: x}]\n"))
+    found = dayfly.compile.compile(wish, {}, uid="u", routing_key="k", local=host).warnings
+    assert found == ((f"spec.local: {said}",) if said else ())
 
 
 def test_a_pre_stop_hook_without_forks_is_a_warning():

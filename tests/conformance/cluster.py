@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import msgspec
 from rig.kubelet import Script
@@ -16,6 +18,7 @@ from conformance.toys import Toys
 from dayfly.execute.pod import names
 from dayfly.execute.webhook.ends import End, of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
+from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     RUN_FINALIZER,
@@ -23,6 +26,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
 )
 from dayfly.operator.monitoring import journal
+from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import Plain, Seen, Times
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import CREATING, Event, Target, digest, unit_id
@@ -34,7 +38,7 @@ MAPS, LEASE = "/api/v1/namespaces/shop/configmaps", "conformance/lease"
 PLURALS = {"Sandbox": "sandboxes", "ConfigMap": "configmaps"}
 
 
-class _Moves(logging.Handler):
+class Moves(logging.Handler):
     """The ledger's moves, as the operator's log tells them."""
 
     def __init__(self) -> None:
@@ -45,6 +49,26 @@ class _Moves(logging.Handler):
         members: dict[str, Any] = getattr(record, "members", {})
         if (event := members.get("event")) in EVENTS.values():
             self.lines.append(line(event, members))
+
+
+class Kept(Reconciler):
+    """Keeps what it knows of runs at rest, because the test queries it at any time."""
+
+    def rest(self, _run: str) -> None:
+        """Keep it."""
+
+
+@contextlib.contextmanager
+def reconcilers() -> Iterator[list[Reconciler]]:
+    """Collect the reconciler of each operator that starts, the newest last."""
+    made: list[Reconciler] = []
+
+    def make(*parts: Any, **options: Any) -> Reconciler:
+        made.append(Kept(*parts, **options))
+        return made[-1]
+
+    with mock.patch.object(main, "Reconciler", make):
+        yield made
 
 
 class Leased(Plain):
@@ -81,8 +105,8 @@ def _dies() -> Callable[[int, Call], Fault | None]:
 
 
 class _Stage:
-    def __init__(self, world: World, tale: Tale) -> None:
-        self.world, self.tale = world, tale
+    def __init__(self, world: World, tale: Tale, reconcilers: list[Reconciler]) -> None:
+        self.world, self.tale, self.reconcilers = world, tale, reconcilers
         self.toys = Toys(self._ledger, self._wake, gated=True, lost=tale.lost)
         self.looks: list[list[str]] = []
 
@@ -122,11 +146,9 @@ class _Stage:
             process.operator.cluster.queue.add(view.run.metadata.name)
 
     def report(self) -> Report | None:
-        process = next(iter(self.world.processes), None)  # none for a moment, when it has died
-        if process is None:
+        if not self.world.processes:  # for a moment, when it has died
             return None
-        process.operator._reconciler.rest = lambda _run: None  # it is asked also when nothing is under way
-        return settled(process.operator._reconciler.last(self.run))
+        return settled(self.reconcilers[-1].last(self.run))
 
     def _is_closed(self) -> bool:
         report = self.report()
@@ -151,7 +173,7 @@ class _Stage:
                 case "delete":
                     self.world.delete()
                 case "abandon":
-                    self.world.change({"metadata": {"annotations": {"dayfly.dev/abandon": act.said}}})
+                    self.world.change({"metadata": {"annotations": {"dayfly.dev/abandon": f"force: {act.said}"}}})
                 case "closed":
                     await self.world.until(self._is_closed, "the run to close", 60)
                 case "expire":
@@ -178,7 +200,7 @@ def _end(status: int) -> int:
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
     """Moves, what was said, and what was done to toys."""
-    moves, stages = _Moves(), []
+    moves, stages = Moves(), []
 
     def born() -> World:
         units = {
@@ -193,8 +215,13 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
             fails, outputs, endless = (how.fails, how.outputs, how.endless) if how else (0, {}, False)
             large = sum(map(len, outputs.values())) > 1_000
             codes = tuple(map(_end, how.statuses)) if how else ()
+            broken = ""
+            if how and how.broken and units[name][0].webhook:
+                codes = (End.ADDRESS_REFUSED,)
+            elif how and how.broken:
+                broken = "The script's interpreter /no/such does not exist here: No such file or directory."
             runs = 7_200 if endless else 2
-            scripts[name] = Script(fails=fails, outputs=outputs, runs=runs, in_log=large, codes=codes)
+            scripts[name] = Script(fails=fails, outputs=outputs, runs=runs, in_log=large, codes=codes, broken=broken)
         known = {
             name: Unit(creates=event in CREATING, drains=event is Event.PRE_STOP) for name, (_, event) in units.items()
         }
@@ -209,12 +236,13 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
         return world
 
     async def story(world: World) -> None:
-        stage = _Stage(world, tale)
-        stages.append(stage)
-        stage.seal()
-        world.start()
-        world.processes[0].operator._reconciler.executors.add(stage.toys)
-        await stage.play()
+        with reconcilers() as made:
+            stage = _Stage(world, tale, made)
+            stages.append(stage)
+            stage.seal()
+            world.start()
+            made[0].executors.add(stage.toys)
+            await stage.play()
 
     logger, level = journal.log, journal.log.level
     logger.addHandler(moves)

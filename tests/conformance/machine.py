@@ -1,13 +1,18 @@
 """A story on the embedded host: its scripts are processes, its time is real."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
 
 import msgspec
 
 from conformance.tales import APP, FORK, READY, SHOP, Behaviour, Tale, behaves
 from conformance.telling import EVENTS, said, settled, tells
 from conformance.toys import Toys
+from dayfly.embedded import host
+from dayfly.embedded.engine import Engine
 from dayfly.spec.lifecycle import Event, Lifecycle, Unit, unit_id
 from dayfly.spec.run import Request
 from dayfly.spec.workload import Workload
@@ -23,11 +28,18 @@ FIELDS = {
 }
 
 
-class _Everybody(frozenset[str]):
-    """Every server."""
+async def opened(machine: Machine, **options: Any) -> Engine:
+    """Open the machine again, with these options; return its engine."""
+    made: list[Engine] = []
 
-    def __contains__(self, _: object) -> bool:
-        return True
+    def make(*parts: Any) -> Engine:
+        made.append(Engine(*parts))
+        return made[-1]
+
+    await machine.down()
+    with mock.patch.object(host, "Engine", make):
+        await machine.up(**options)
+    return made[0]
 
 
 def _scripted(document: Lifecycle, scripts: dict[str, Behaviour], servers: ExitStack) -> Lifecycle:
@@ -61,14 +73,24 @@ async def _begun(machine: Machine, name: str) -> None:
     await until(machine.journal.with_name(f"{machine.journal.name}.{name}").exists, f"{name} to begin")
 
 
-async def _nothing(_live: Any, _effect: Any) -> None:
-    """The host ends before it starts anything."""
+def _servers(documents: tuple[Lifecycle, ...]) -> set[str]:
+    """Return the servers that webhooks are sent to."""
+    units = (unit for document in documents for event in Event for unit in document.units(event))
+    return {urlsplit(unit.webhook.request["url"]).netloc for unit in units if unit.webhook is not None}
+
+
+def _stalled(machine: Machine) -> str:
+    """A runner that reads its requests and starts nothing."""
+    program = Path(machine.home.parent, "stalled")
+    program.write_text(f'#!/bin/sh\n[ "$1" != serve ] || exec cat\nexec {machine.runner} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: ExitStack) -> Unit:
     """The webhook with a server of its own, which behaves as it is told to."""
     how = scripts[unit_id(resource, unit.name)]
-    left = list(how.statuses)
+    left = list(how.statuses or (0,))
     body = {name: value.decode() for name, value in how.outputs.items()}
 
     def reply(*_: object) -> bytes | None:
@@ -77,7 +99,8 @@ def _called(unit: Unit, scripts: dict[str, Behaviour], resource: str, servers: E
 
     server = servers.enter_context(Server(reply))
     assert unit.webhook is not None, "only a webhook calls"
-    work = msgspec.structs.replace(unit.webhook, request={**unit.webhook.request, "url": server.url})
+    url = "https://127.0.0.1:1/" if how.broken else server.url
+    work = msgspec.structs.replace(unit.webhook, request={**unit.webhook.request, "url": url})
     return msgspec.structs.replace(unit, webhook=work)
 
 
@@ -88,28 +111,25 @@ async def tell(machine: Machine, tale: Tale) -> tuple[list[str], list[list[str]]
 
 
 async def _tell(machine: Machine, tale: Tale, servers: ExitStack) -> tuple[list[str], list[list[str]], list[str]]:
-    engine = machine.host._engine
+    documents = tuple(_scripted(document, tale.scripts, servers) for document in tale.documents)
+    answering = _servers(documents) - {"127.0.0.1:1"}
+    engine = await opened(machine, webhooks=answering, runner=_stalled(machine) if tale.dies_at else machine.runner)
     toys = Toys(lambda live: live.run, lambda live: engine.wake(live.run.uid), gated=False, lost=tale.lost)
     engine.executors.add(toys)
-    engine.executors.find("webhook")._allowed = _Everybody()
-    documents = tuple(_scripted(document, tale.scripts, servers) for document in tale.documents)
     offer = doc.offer(*documents, forks=tale.kept)
     level = "1"
     await machine.host.baseline(_baseline(level))
-    if tale.dies_at:
-        engine.executors.find("exec").launch = _nothing
     await machine.host.offer(offer)
     if tale.dies_at:
         await until(lambda: ("Claim", tale.dies_at, 1, "") in machine.history(), machine.history)
-        await machine.down()
-        await machine.up()
+        engine = await opened(machine)
     looks: list[list[str]] = []
 
     for act in tale.acts:
         match act.what:
             case "until" | "await":
                 await until(
-                    lambda act=act: tells(settled(machine.host._engine.look("u")), act.of, act.said),
+                    lambda act=act: tells(settled(engine.look("u")), act.of, act.said),
                     lambda act=act: f"{act}; now {machine.report()}",
                 )
                 if act.said == "Running":

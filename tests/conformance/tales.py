@@ -22,6 +22,8 @@ class Behaviour(NamedTuple):
     endless: bool = False
     # Of a webhook: what the server answers, one after the other, the last for ever; 0 closes the connection.
     statuses: tuple[int, ...] = ()
+    # Its script names an interpreter that does not exist, or its webhook an address that is not allowed.
+    broken: bool = False
 
 
 class Act(NamedTuple):
@@ -51,6 +53,9 @@ class Tale(NamedTuple):
     lost: frozenset[str] = frozenset()
 
 
+NO_INTERPRETER = "#!/no/such\ntrue\n"
+
+
 def step(
     name: str,
     *,
@@ -67,6 +72,8 @@ def step(
 
 def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
     """A shell script that does so; one that goes on for ever first says that it has `begun`."""
+    if how.broken:
+        return NO_INTERPRETER
     lines = ["#!/bin/sh", f'[ "$DAYFLY_ATTEMPT" -gt {how.fails} ] || exit 1']
     for output in unit.outputs:
         value = how.outputs.get(output.name, b"")
@@ -120,9 +127,17 @@ def _life(*create: Unit, delete: tuple[Unit, ...] = (step("drop", reads=("make.u
     return (doc.resource("db", create, delete),)
 
 
+def _broken(unit: Unit) -> Unit:
+    """The same step with the script of one whose behaviour is `broken`."""
+    assert unit.exec is not None, "only a script names an interpreter"
+    return msgspec.structs.replace(unit, exec=msgspec.structs.replace(unit.exec, script=NO_INTERPRETER))
+
+
 def _until(of: str, said: str) -> Act:
     return Act("until", of, said)
 
+
+_BROKEN = Behaviour(broken=True)
 
 TALES = {
     "created and cleaned up": Tale(
@@ -132,6 +147,27 @@ TALES = {
         _life(MAKE, step("seed", reads=("make.url",))),
         (_until("", "ResourceFailed"), DELETE, GONE),
         {"db/make": Behaviour(outputs=URL), "db/seed": Behaviour(fails=9)},
+    ),
+    "a program that cannot be executed": Tale(
+        _life(_broken(MAKE), delete=(_broken(step("drop")),)),
+        (_until("", "ResourceFailed"), DELETE, GONE),
+        {"db/make": _BROKEN, "db/drop": _BROKEN},
+    ),
+    "a program that cannot be executed behind one that ran": Tale(
+        _life(MAKE, _broken(step("seed", reads=("make.url",)))),
+        (_until("", "ResourceFailed"), DELETE, GONE),
+        {"db/make": Behaviour(outputs=URL), "db/seed": _BROKEN},
+    ),
+    "a hook before the stop that cannot be executed": Tale(
+        (*_life(MAKE), doc.hooks(pre_stop=[step("drain", idempotent=True, limit=0, backoff_ms=10)])),
+        (READY, DELETE, GONE),
+        {"db/make": Behaviour(outputs=URL), "drain": _BROKEN},
+        kept=(FORK,),
+    ),
+    "a server that nothing may be sent to": Tale(
+        _life(call("make"), delete=(call("drop", method="DELETE", idempotent=True),)),
+        (_until("", "ResourceFailed"), DELETE, GONE),
+        {name: Behaviour(broken=True) for name in ("db/make", "db/drop")},
     ),
     "a create that may be tried again": Tale(
         _life(step("make", outputs=("url",), idempotent=True, limit=3)),

@@ -1,8 +1,7 @@
-"""Each story is told in the same words by both hosts, and what only one of them can say is listed."""
+"""Both hosts play each story with the same moves and report it in the same words."""
 
 import os
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,63 +11,9 @@ from conformance import machine as embedded
 from conformance.tales import TALES, toy
 from conformance.telling import GOLDEN, text
 from conformance.toys import Toys
-from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Timeouts
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
-
-# Folders and boot ids, ports of the loopback interface, paths that steps share.
-MACHINE_ONLY = {"ClusterSilent", "FolderLost", "ForkWithoutPort", "MachineRestarted", "NotRouted", "PathBusy"}
-# Pods and nodes, another machine's clock, other tenants' rights, hooks, Kubernetes' own objects; and the front, which on one machine is the API.
-CLUSTER_ONLY = {
-    "Accepted",
-    "BadPatch",
-    "BeyondBaseline",
-    "ClocksApart",
-    "ContainerCreating",
-    "ContainerStatusUnknown",
-    "Doubtful",
-    "ForkWithoutService",
-    "Hindered",
-    "KindNotForked",
-    "KindNotServed",
-    "KindRefused",
-    "LedgerLost",
-    "NameTaken",
-    "NamespaceMissing",
-    "NamespaceNotGranted",
-    "NoSuchContainer",
-    "NodeLost",
-    "NodeSilent",
-    "NotProgressing",
-    "NotTakenUp",
-    "ObjectEnding",
-    "ObjectFailed",
-    "ObjectGone",
-    "ObjectNotReady",
-    "ObjectsNotGranted",
-    "OrderTooLarge",
-    "OutputsLost",
-    "PlanLost",
-    "PluginMissing",
-    "PluginNotGranted",
-    "PodAltered",
-    "PodGone",
-    "PodInitializing",
-    "PodOver",
-    "PodRefused",
-    "Pulling",
-    "ResourceReady",
-    "RouteNotTaken",
-    "Served",
-    "TakenUp",
-    "TargetsNotGranted",
-    "Unschedulable",
-    "WaitingForField",
-}
-
-SOURCE = Path(__file__).parents[2] / "src" / "dayfly"
-
 
 # Where what a host is shows in what it writes: these stories are told apart, and no other is.
 APART = {
@@ -128,37 +73,10 @@ async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
         RefusedError, match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy"
     ):
         machine.host.admit(documents, ())
-    machine.host._engine.executors.add(Toys(lambda live: live.run, lambda _: None, gated=False))
+    engine = await embedded.opened(machine)
+    engine.executors.add(Toys(lambda live: live.run, lambda _: None, gated=False))
     with pytest.raises(RefusedError, match="db/make: no toy is played with for less than a second"):
         machine.host.admit(documents, ())
-
-
-BOTH = (
-    "plan/decide.py",
-    "plan/opening.py",
-    "plan/closing.py",
-    "plan/desk.py",
-    "plan/status.py",
-    "plan/route_groups.py",
-    *tuple(f"execute/{name}.py" for name in ("executor", "inputs", "order", "outputs", "receipt")),
-)
-
-
-def _given(*places: str) -> set[str]:
-    """The reasons that are given in these rooms and files."""
-    paths = [
-        path for place in places for path in ((SOURCE / place).rglob("*.py") if "." not in place else (SOURCE / place,))
-    ]
-    text = "\n".join(path.read_text() for path in paths)
-    return {reason.value for reason in Reason if re.search(rf"\bReason\.{reason.name}\b", text)}
-
-
-def test_what_only_one_host_can_say_is_listed():
-    """A reason that one host's code alone gives: the other has no such thing."""
-    machine_says = _given("embedded", "execute/process", "control", *BOTH)
-    cluster_says = _given("operator", "execute/pod", "execute/fork", "kube", *BOTH)
-    assert machine_says - cluster_says == MACHINE_ONLY
-    assert cluster_says - machine_says == CLUSTER_ONLY
 
 
 def test_every_story_that_was_told_is_told_still():

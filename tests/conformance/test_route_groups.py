@@ -9,7 +9,8 @@ import pytest
 from rig.kubelet import Script
 from rig.world import API, Unit, World, live
 
-from conformance.cluster import _Moves
+from conformance.cluster import Moves, reconcilers
+from conformance.machine import opened
 from conformance.telling import EVENTS, line, said, settled
 from control.client import Client, serving
 from control.fake_host import FakeHost
@@ -74,9 +75,10 @@ def at_rest(report):
 
 
 async def on_machine(machine: Machine, fails):
+    engine = await opened(machine)
     document = compile_group(wish(fails), uid="u", routing_key="k")
     await machine.host.offer(Offer(uid="u", name="pay", target=document.target, documents=(document,), birth=True))
-    await until(lambda: at_rest(settled(machine.host._engine.look("u"))), machine.history)
+    await until(lambda: at_rest(settled(engine.look("u"))), machine.history)
     look = said(machine.report())
     await machine.host.stop("u", Request(at=1, reason="Deleted", message="deleted"))
     await machine.gone()
@@ -88,7 +90,7 @@ async def on_machine(machine: Machine, fails):
 
 
 def on_cluster(fails):
-    moves, looks = _Moves(), []
+    moves, looks = Moves(), []
 
     def born():
         known = {
@@ -99,21 +101,22 @@ def on_cluster(fails):
         return world
 
     async def story(world):
-        world.start()
-        spec = documents.export(wish(fails))["spec"]
-        body = {"apiVersion": API, "kind": "RouteGroup", "metadata": {"name": "pay"}, "spec": spec}
-        place = f"/apis/{API}/namespaces/shop/routegroups"
-        run = names.run_name("pay", world.ask("POST", place, body)["metadata"]["uid"])
+        with reconcilers() as made:
+            world.start()
+            spec = documents.export(wish(fails))["spec"]
+            body = {"apiVersion": API, "kind": "RouteGroup", "metadata": {"name": "pay"}, "spec": spec}
+            place = f"/apis/{API}/namespaces/shop/routegroups"
+            run = names.run_name("pay", world.ask("POST", place, body)["metadata"]["uid"])
 
-        def report():
-            reconciler = world.processes[0].operator._reconciler
-            reconciler.rest = lambda _run: None  # it is asked also when nothing is under way
-            return settled(reconciler.last(run))
+            def report():
+                return settled(made[-1].last(run))
 
-        await world.until(lambda: at_rest(report()), "it to come to rest", 300)
-        looks.append(said(report()))
-        world.ask("DELETE", f"{place}/pay")
-        await world.until(lambda: not world.cluster.objects("routegroups") and not world.leftovers(), "its end", 300)
+            await world.until(lambda: at_rest(report()), "it to come to rest", 300)
+            looks.append(said(report()))
+            world.ask("DELETE", f"{place}/pay")
+            await world.until(
+                lambda: not world.cluster.objects("routegroups") and not world.leftovers(), "its end", 300
+            )
 
     journal.log.addHandler(moves)
     level = journal.log.level

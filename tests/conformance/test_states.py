@@ -10,6 +10,7 @@ import pytest
 
 from dayfly.embedded.states import StateFiles, keys
 from dayfly.execute.state import head
+from dayfly.execute.state.service import Place
 from dayfly.kube.client import Client as Kube
 from dayfly.kube.objects import AnnotatedMeta, anything
 from dayfly.operator.cluster.objects import RUNS, RunObject
@@ -69,10 +70,11 @@ async def told(host) -> list[object]:
     said += [await destroy.lock("c"), await destroy.write(b"2", "a"), await destroy.unlock("a")]
     await host.stands(running(apply=(1, State.DONE), destroy=(1, State.CLAIMED)))
     said += [await apply.write(b"late", "a"), await apply.lock("a"), await destroy.lock("c")]
-    said += [await destroy.read() == LARGE, await destroy.write(b"", "c"), await destroy.read()]
+    said += [await destroy.read() == LARGE, await destroy.write(b"", "c"), await destroy.read() == LARGE]
     for number in range(head.KEEP + 2):
         said.append(await destroy.write(b"%d" % number, "c"))
     said += [await destroy.ask("DELETE", lock="c"), await destroy.ask("GET"), await destroy.unlock("c")]
+    said.append([str(each.holder) for each in (await host.store.find(Place("u", "stack"))).head.refused])
     await host.stands(None)
     said += [await destroy.ask("GET"), await destroy.write(b"later", "c")]
     return said
@@ -84,10 +86,10 @@ async def test_each_request_is_answered_alike(host, tmp_path: Path):
     statuses = [each[0] if isinstance(each, tuple) else each for each in said]
     written = [200] * (head.KEEP + 2)
     assert statuses == [
-        *(404, 409, 200, 200, 423, 200, 200, b"1", 200, True, 403),
-        *(423, 409, 409, 403, 423, 200, True, 200, b""),
+        *(404, 200, 200, 200, 423, 200, 200, b"1", 200, True, 403),
+        *(423, 409, 409, 403, 423, 200, True, 400, True),
         *written,
-        *(200, 404, 200, 403, 403),
+        *(200, 404, 200, ["stack/destroy, attempt 1", "stack/apply, attempt 1"], 403, 403),
     ]
 
 

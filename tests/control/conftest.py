@@ -9,7 +9,6 @@ import pytest
 from control import databases, wishes
 from control.client import Client, serving
 from control.fake_host import FakeHost
-from dayfly.control import unreadable
 from dayfly.control.store import Store
 
 if TYPE_CHECKING:
@@ -21,12 +20,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def host() -> FakeHost:
     return FakeHost()
-
-
-@pytest.fixture(autouse=True)
-def unsaid() -> None:
-    """What another test has had said once in this process is said anew."""
-    unreadable._say.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
 import sqlite3
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import psycopg
 import pytest
@@ -97,9 +100,20 @@ class Postgres:
         self._admin.close()
 
 
+_URLS: WeakKeyDictionary[Store, URL] = WeakKeyDictionary()
+
+
+def _url(store: Store) -> URL:
+    """The address of a store's database. The store is read in a thread, since the caller may have a running loop."""
+    if store not in _URLS:
+        with ThreadPoolExecutor(1) as pool:
+            _URLS[store] = pool.submit(asyncio.run, store.read(lambda connection: connection.engine.url)).result()
+    return _URLS[store]
+
+
 def sql(store: Store, statement: str) -> list[tuple]:
     """What one statement gives, on a connection of its own to the server's database."""
-    url = store._engine.url
+    url = _url(store)
     if store.is_sqlite:
         with contextlib.closing(sqlite3.connect(url.database, isolation_level=None)) as database:
             return database.execute(statement).fetchall()

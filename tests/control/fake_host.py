@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,11 +17,32 @@ from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.workload import Workload
+
+
+class WatchedEnd(KeepingEnd):
+    """The real end, which also knows what is being carried out."""
+
+    def __init__(self, host: KeepingHost) -> None:
+        super().__init__(host)
+        self.under_way: set[asyncio.Future[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.under_way.add(done)
+
+        async def watched() -> None:
+            try:
+                await work
+            finally:
+                self.under_way.discard(done)
+                done.set_result(None)
+
+        super().begin(watched())
 
 
 class FakeHost:
@@ -41,7 +62,7 @@ class FakeHost:
     routes = False
 
     def __init__(self, file: Path | None = None) -> None:
-        self.end = KeepingEnd(self)
+        self.end = WatchedEnd(self)
         self.refuse = ""
         self.on_admit: Callable[[], object] = lambda: None
         self.down = False
@@ -88,6 +109,15 @@ class FakeHost:
         del self.offers[uid]
         self._save()
         self._tell(self.end.ended, uid)
+
+    def receive(self, message: wire.AnyToHost) -> None:
+        """Bring a message to the host, from the thread of a test."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.end.send, message)
+
+    async def carried_out(self) -> None:
+        """Return once all orders that have come are carried out."""
+        await asyncio.gather(*self.end.under_way)
 
     # --- what the link asks ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,8 +15,10 @@ from control.databases import sql
 from dayfly.control import auth, group_records, records
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
+from dayfly.control.agents.host import AgentHost
 from dayfly.control.app import create_app
 from dayfly.control.group_records import GroupRecord
+from dayfly.control.link import Link
 from dayfly.control.picture import NOTHING_YET
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
@@ -40,8 +43,19 @@ class Replica:
     """One of a server's processes."""
 
     def __init__(self, store: Store) -> None:
-        self.agents = Agents(store, identify=whose, now=lambda: 1_000)
+        self.now = 1_000
+        self.agents = Agents(store, identify=whose, now=lambda: self.now)
         self.app = create_app(store, {}, org=ORG, keys=auth.single("k", ORG), version="1", agents=self.agents)
+
+    def link(self, cluster: str = "east") -> Link | None:
+        """Return the link to a cluster, once the agents have read that the cluster exists."""
+        return self.app.state.sync.link(SimpleNamespace(org=ORG, cluster=cluster))
+
+    async def meet(self, cluster: str = "east") -> asyncio.Task[Any]:
+        """Greet the operator of a cluster; the task ends when its inventory arrives."""
+        meeting = asyncio.create_task(self.link(cluster).meet())
+        await asyncio.sleep(0)
+        return meeting
 
     async def ask(
         self, token: str, method: str, path: str, body: Any = None, protocol: str = "1", **query: Any
@@ -89,7 +103,7 @@ async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list
 
 @pytest.mark.parametrize(("token", "protocol", "status"), [("", "1", 401), ("wrong", "1", 401), ("east", "2", 400)])
 @pytest.mark.parametrize(("method", "path"), [("POST", "session"), ("GET", "messages"), ("POST", "births")])
-async def test_nobody_is_let_in_without_a_token_and_the_protocol(replica, token, protocol, status, method, path):
+async def test_request_without_token_or_protocol_is_refused(replica, token, protocol, status, method, path):
     assert (await replica.ask(token, method, path, {}, protocol))[0] == status
 
 
@@ -105,7 +119,7 @@ async def test_a_token_opens_nothing_that_asks_for_a_key(replica):
     assert sent[0]["status"] == 401
 
 
-async def test_a_cluster_gets_what_is_its_own_and_nothing_else(replica, store):
+async def test_cluster_receives_only_its_own_messages(replica, store):
     sessions = {name: (await replica.open(name))["session"] for name in ("east", "west")}
     await publish(store, "east", HELLO)
     for name, count in (("east", 1), ("west", 0)):
@@ -113,7 +127,7 @@ async def test_a_cluster_gets_what_is_its_own_and_nothing_else(replica, store):
         assert len(found["messages"]) == count
 
 
-async def test_who_has_nothing_to_say_is_noted_to_be_there_now_and_then(replica, store):
+async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     session = await replica.open()
 
     async def poll(after, digest, now):
@@ -146,7 +160,7 @@ async def test_messages_are_numbered_without_gaps_and_chained(replica, store):
     assert len(found["messages"]) == 3
 
 
-async def test_what_was_seen_is_gone_and_what_was_not_comes_again(replica, store):
+async def test_messages_are_resent_until_acknowledged(replica, store):
     await replica.open()
     await publish(store, "east", HELLO, HELLO, HELLO)
     _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
@@ -159,7 +173,7 @@ async def test_what_was_seen_is_gone_and_what_was_not_comes_again(replica, store
     assert (await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"]))[0] == 200
 
 
-async def test_for_who_fetches_nothing_no_more_lies_ready_than_the_bound(replica, store, monkeypatch):
+async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
     monkeypatch.setattr(mailbox, "MOST_UNSEEN", 3)
     await replica.open()
 
@@ -177,7 +191,7 @@ async def test_for_who_fetches_nothing_no_more_lies_ready_than_the_bound(replica
     assert [await publish(store, "east", HELLO), await ask(2, 2)] == [[6], [7, 0]]
 
 
-async def test_another_chain_freezes_and_a_frozen_cluster_takes_nothing(replica, store):
+async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store):
     await replica.open()
     await publish(store, "east", HELLO)
     status, found, _ = await replica.ask("east", "GET", "messages", session=1, after=1, digest="of another database")
@@ -201,7 +215,7 @@ async def test_a_host_that_knows_more_than_the_database_freezes(replica, store, 
     assert (await replica.ask("east", "POST", "session", opening))[0] == 423
 
 
-async def test_of_two_that_begin_at_once_one_is_told_to_look_again(replica):
+async def test_second_of_two_concurrent_sessions_is_refused(replica):
     await replica.open()
     openings = [replica.ask("east", "POST", "session", Opening(cluster_uid="u-east", previous=1)) for _ in range(2)]
     answers = sorted(await asyncio.gather(*openings), key=lambda each: each[0])
@@ -210,7 +224,7 @@ async def test_of_two_that_begin_at_once_one_is_told_to_look_again(replica):
 
 
 @pytest.mark.parametrize("more", [{"cluster_uid": "u" * 65}, {"version": "1\0"}, {"namespaces": {ORG: "a\0"}}])
-async def test_what_no_cluster_says_of_itself_is_refused_before_it_is_written(replica, more):
+async def test_malformed_session_request_is_refused(replica, more):
     """PostgreSQL would not take it, and the host be told that the store cannot be used."""
     opening = Opening(**{"cluster_uid": "u-east", **more})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
@@ -219,7 +233,7 @@ async def test_what_no_cluster_says_of_itself_is_refused_before_it_is_written(re
 
 
 @pytest.mark.parametrize("more", [{"runs": ("u" * 1_000_000,)}, {"digest": "d" * 1_000_000}])
-async def test_what_a_frozen_cluster_has_said_is_no_load_for_all_others(replica, store, more):
+async def test_frozen_opening_is_bounded_in_size(replica, store, more):
     """It is kept until somebody has looked, and read with each look at the mailboxes of all."""
     await replica.open()
     frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
@@ -239,7 +253,7 @@ async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
     assert (await replica.ask("east", "POST", "messages", {**said, "messages": ["a"]}))[1] == {"heard": 1}
 
 
-async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, store):
+async def test_session_whose_answer_was_lost_is_opened_again(replica, store):
     """What lay ready then is void; the host goes on from where it stood."""
     await replica.open()
     await publish(store, "east", HELLO)
@@ -251,7 +265,7 @@ async def test_a_session_whose_beginning_was_not_heard_is_begun_again(replica, s
 
 
 @pytest.mark.parametrize("thawed", [False, True])
-async def test_a_host_that_has_fetched_nothing_yet_in_its_session_is_no_restored_one(replica, store, thawed):
+async def test_new_session_with_pending_messages_is_not_frozen(replica, store, thawed):
     """What lay ready before is void, and something new lies there before it asks for the first time."""
     await replica.open()
     await publish(store, "east", HELLO, HELLO)
@@ -272,7 +286,7 @@ async def test_a_host_that_has_fetched_nothing_yet_in_its_session_is_no_restored
     assert (again["session"], again["number"]) == (3, 4)
 
 
-async def test_what_a_host_says_twice_is_heard_once_and_a_gap_is_told(replica, store):
+async def test_repeated_host_messages_are_stored_once(replica, store):
     await replica.open()
 
     async def say(first: int, *messages: str) -> int:
@@ -289,9 +303,9 @@ async def test_what_a_host_says_twice_is_heard_once_and_a_gap_is_told(replica, s
 
 
 @pytest.mark.parametrize(("born", "begins"), [(1_001, True), (1_000, False)])
-async def test_what_is_over_by_this_servers_clock_does_not_begin(replica, store, born, begins):
+async def test_expired_births_are_refused_by_server_clock(replica, store, born, begins):
     """It was offered while its host was away, whose clock may be behind."""
-    replica.agents._now = lambda: 3_601_000
+    replica.now = 3_601_000
 
     def wished(rows):
         common = {"org": ORG, "created_at": born, "updated_at": born}
@@ -313,9 +327,9 @@ async def test_what_is_over_by_this_servers_clock_does_not_begin(replica, store,
     assert sorted(found["uids"]) == [each for each in uids[:4] if begins or "lives" in each]
 
 
-async def test_who_waits_with_a_token_that_is_revoked_meanwhile_is_handed_nothing(replica, store, monkeypatch):
+async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypatch):
     await replica.open()
-    await replica.agents._look()
+    await replica.agents.begin()
     collect, looked = mailbox.collect, []
     monkeypatch.setattr(mailbox, "collect", lambda *given: looked.append(1) or collect(*given))
     waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
@@ -323,8 +337,7 @@ async def test_who_waits_with_a_token_that_is_revoked_meanwhile_is_handed_nothin
         await asyncio.sleep(0.01)
     monkeypatch.delitem(TOKENS, "east")
     await publish(store, "east", HELLO)
-    replica.agents._touch(ORG, "east")
-    await replica.agents._look()
+    await replica.agents.begin()
     assert (await asyncio.wait_for(waiting, 10))[0] == 401
 
 
@@ -336,63 +349,55 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
     running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
     try:
         waiting = asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
-        while (ORG, "east") not in other.agents._hosts:  # noqa: ASYNC110 - it looks by itself
+        while other.link() is None:  # noqa: ASYNC110 - it reads the clusters by itself
             await asyncio.sleep(0.01)
-        other.agents._hosts[ORG, "east"].send(HELLO)
+        meeting = await other.meet()
         _, found, _ = await asyncio.wait_for(waiting, 10)
         asked = json.loads(found["messages"][0]["body"])
         assert (asked["process"], asked["number"]) == ("session-1", 1)
         inventory = wire.Inventory(session=1, number=1, process="session-1", runs=(wire.Standing(uid="u", seq=3),))
         said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
         await replica.ask("east", "POST", "messages", said)
-        link = other.app.state.sync._links.of(ORG, "east")
-        while link.picture.version("u") != 3:
-            # It hears another's hello, and says its own.
-            _, found, _ = await replica.ask(
-                "east", "GET", "messages", session=1, after=1, digest=found["messages"][-1]["digest"], wait=5
-            )
-            number = json.loads(found["messages"][-1]["body"])["number"]
-            again = wire.encode(msgspec.structs.replace(inventory, number=number)).decode()
-            await replica.ask("east", "POST", "messages", {"session": 1, "first": 2, "messages": [again]})
-            await asyncio.sleep(0.1)
+        session, _ = await asyncio.wait_for(meeting, 10)
+        assert (session, other.link().picture.version("u")) == (1, 3)
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def test_a_cluster_that_was_removed_and_added_again_is_another_one(replica, store):
+async def test_recreated_cluster_starts_with_empty_state(replica, store):
     """Nobody has looked in between: what the first one has said, and in which session, is not of the second."""
     for previous in range(2):
         await replica.open(previous=previous)
     inventory = wire.encode(wire.Inventory(session=2, process="p", number=0, runs=(wire.Standing(uid="u", seq=3),)))
     await replica.ask("east", "POST", "messages", {"session": 2, "first": 1, "messages": [inventory.decode()] * 3})
-    await replica.agents._look()
-    links = replica.app.state.sync._links
-    first = links.of(ORG, "east")
+    await replica.agents.begin()
+    first = replica.link()
 
     def anew(rows: Any) -> None:
         rows.execute(rows.delete(clusters).where(clusters.c.name == "east"))
         rows.insert(clusters, {"name": "east", "created_at": 2, "agent": True})
 
     await store.of(ORG).write(anew)
-    replica.agents._now = lambda: 2_000
+    replica.now = 2_000
     await replica.open()
-    await replica.agents._look()
-    second = links.of(ORG, "east")
+    await replica.agents.begin()
+    second = replica.link()
     assert second is not first
-    replica.agents._hosts[ORG, "east"]._process = second._process
+    meeting = await replica.meet()
     said = wire.Inventory(session=1, process="session-1", number=0, runs=(wire.Standing(uid="v", seq=4),))
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
-    await replica.agents._look()
-    assert (second.picture.session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)
+    await replica.agents.begin()
+    session, _ = await meeting
+    assert (session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)
 
 
-async def test_for_slow_replicas_no_more_waits_of_what_a_host_says_than_the_bound(replica, store, monkeypatch):
+async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
     """However fast it says it. Who is slower misses numbers, and asks for everything."""
     monkeypatch.setattr(mailbox, "MOST_HEARD", 4)
     await replica.open()
-    await replica.agents._look()
+    await replica.agents.begin()
 
     async def say(first: int, *messages: str) -> list[str]:
         said = {"session": 1, "first": first, "messages": messages}
@@ -405,28 +410,28 @@ async def test_for_slow_replicas_no_more_waits_of_what_a_host_says_than_the_boun
     assert await say(8, "g") == ["ä" * mailbox.HEARD_BYTES, "g"]
     # What alone is longer than the bound is heard nonetheless.
     assert await say(9, "x" * 9 * mailbox.HEARD_BYTES) == ["x" * 9 * mailbox.HEARD_BYTES]
-    await replica.agents._look()
-    host = replica.agents._hosts[ORG, "east"]
-    assert host.read == host.standing.inbox > 9
 
 
-async def test_what_one_host_says_too_deeply_nested_keeps_nobody_from_being_heard(replica):
-    for token in ("east", "west"):
-        await replica.open(token)
-    await replica.agents._look()
+async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
+    """Neither later messages of the same operator nor those of other clusters."""
     deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
-    await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [deep]})
-    hello = wire.encode(wire.Adrift()).decode()
-    await replica.ask("west", "POST", "messages", {"session": 1, "first": 1, "messages": [hello]})
-    replica.agents._all_at = 0.0
-    await replica.agents._look()
-    hosts = [replica.agents._hosts[ORG, each] for each in ("east", "west")]
-    # All was read, and a long message takes a number for each KiB of it.
-    assert [host.read for host in hosts] == [host.standing.inbox for host in hosts] == [1 + len(deep) // 1024, 1]
+    inventory = wire.Inventory(session=1, number=0, process="session-1", runs=(wire.Standing(uid="u", seq=3),))
+    for cluster in ("east", "west"):
+        await replica.open(cluster)
+    await replica.agents.begin()
+    meetings = [await replica.meet(cluster) for cluster in ("east", "west")]
+    for cluster, said in (
+        ("east", [deep, wire.encode(inventory).decode()]),
+        ("west", [wire.encode(inventory).decode()]),
+    ):
+        await replica.ask(cluster, "POST", "messages", {"session": 1, "first": 1, "messages": said})
+    await replica.agents.begin()
+    await asyncio.gather(*meetings)
+    assert [replica.link(cluster).picture.version("u") for cluster in ("east", "west")] == [3, 3]
 
 
 @pytest.mark.parametrize("field", ["previous", "number"])
-async def test_no_number_that_no_column_holds_keeps_a_frozen_cluster_from_being_thawed(replica, store, field):
+async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field):
     await replica.open()
     opening = Opening(**{"cluster_uid": "u-east", "previous": 1, field: 1 << 64, "digest": "d"})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
@@ -434,12 +439,12 @@ async def test_no_number_that_no_column_holds_keeps_a_frozen_cluster_from_being_
     assert (await replica.open(previous=1))["session"] == 2
 
 
-async def test_documents_that_no_operator_reads_are_refused_and_keep_nothing_back(replica, monkeypatch):
+async def test_documents_too_long_for_an_operator_are_refused(replica, store, monkeypatch):
     """The operator would fetch the answer with them again and again, and hear nothing any more."""
     monkeypatch.setattr("dayfly.control.agents.host.MOST_ANSWER", 8_000)
     await replica.open()
-    await replica.agents._look()
-    host = replica.agents._hosts[ORG, "east"]
+    (standing,) = await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
+    host = AgentHost(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 
     def of(length: int) -> tuple[Lifecycle, ...]:

@@ -33,6 +33,7 @@ def chain(client):
             return found, msgspec.convert(page["head"], Head)
 
 
+@pytest.mark.slow
 def test_each_change_has_an_entry_and_what_changes_nothing_has_none(place):
     with serving(place, {"local": FakeHost()}) as client:
         client.put("workloads/default/shop", wishes.baseline())

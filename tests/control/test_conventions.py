@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import json
+import logging
+import re
 import socket
 import time
+import urllib.parse
 
 import pytest
 
 from control import wishes
-from control.client import KEY, ORG
+from control.client import KEY, ORG, wait_for
+from dayfly.control.errors import explain
+from dayfly.control.store import StoreError, StoreSilentError
+from dayfly.spec.wire import HostSilentError, HostUnavailableError
 
 READS = (
     "/api/v2/orgs",
@@ -199,7 +207,7 @@ def test_a_long_head_is_read_and_a_longer_one_is_refused_in_our_form(client):
         connection.shutdown(socket.SHUT_WR)
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 431 ")
-    assert b"longer than 65536 bytes" in answer
+    assert b"at most 65536 bytes" in answer
 
 
 def test_a_body_that_breaks_off_is_dropped(client):
@@ -286,3 +294,168 @@ def test_what_is_not_ours_is_said_by_name(client, method, path, says):
     assert says in answer.json["error"]
     assert "sandboxes" in answer.json["error"], "and what there is"
     assert client.call(method, ORG + "/jobsandmore", {} if method == "PUT" else None).status == 404
+
+
+NUMBERS = {
+    "sandboxes?limit=": 1,
+    "routegroups?limit=": 1,
+    "clusters?limit=": 1,
+    "audit?limit=": 1,
+    "audit?after=": 0,
+    "ended-sandboxes?limit=": 1,
+    "ended-sandboxes?before=": 1,
+    "sandboxes/sb1/report?after=": 0,
+    "sandboxes/sb1/report?wait=": 0,
+    "sandboxes/sb1/log?unit=mydb/provision&attempt=": 1,
+    "sandboxes/sb1/log?unit=mydb/provision&offset=": 0,
+    "sandboxes/sb1/log?unit=mydb/provision&wait=": 0,
+}
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+@pytest.mark.parametrize("value", ["", "0", "-1", "1.5", "1e3", "x", "٣", "1" + 18 * "0", "9" * 5000, "+1", "1_0"])
+def test_number_outside_its_bounds_is_refused_by_name(filled, path, value):
+    answer = filled.call("GET", path + urllib.parse.quote(value))
+    if value == "0" and NUMBERS[path] == 0:
+        assert answer.status == 200 or "there are no logs" in answer.error
+    else:
+        assert answer.status == 400
+        assert answer.error.startswith(f"query parameter {re.split('[?&]', path)[-1][:-1]}: ")
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_numbers_within_their_bounds_are_taken(filled, path):
+    for value in ("1", "9" * 18):
+        if "wait" not in path or value == "1":
+            answer = filled.call("GET", path + value)
+            assert answer.status == 200 or "there are no logs" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", "resource-plugins/db?version="),
+        ("GET", "sandboxes?label="),
+        ("GET", "routegroups?sandbox="),
+        ("GET", "sandboxes/sb1/outputs?masked="),
+        ("GET", "sandboxes/sb1/outputs?uid="),
+        ("GET", "sandboxes/sb1/logs?resource=mydb&sinceTime="),
+        ("DELETE", "sandboxes/sb1?force="),
+    ],
+)
+def test_empty_query_parameter_never_means_everything(filled, method, path):
+    answer = filled.call(method, path)
+    assert (answer.status, "query parameter" in answer.error) == (400, True)
+    assert filled.get("resource-plugins/db")["name"] == "db"
+
+
+@pytest.mark.parametrize("unit", ["", None, [], 0])
+def test_retry_of_no_unit_is_not_a_retry_of_all(filled, unit):
+    answer = filled.call("POST", "sandboxes/sb1/retry", {"unit": unit})
+    assert (answer.status, answer.error.partition(":")[0]) == (400, "unit")
+
+
+@pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, StoreSilentError])
+def test_store_or_cluster_that_is_away_is_logged_as_warning(caplog, fault):
+    assert explain(fault("gone"), "r-1").status == 503
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "r-1" in caplog.text
+
+
+def test_request_for_unconnected_cluster_logs_no_error(client, caplog):
+    client.put("clusters/far", None)
+    client.put("sandboxes/sb1", wishes.empty(cluster="far"))
+    wait_for(lambda: client.call("GET", "sandboxes/sb1/history").status == 503)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "GZIP", "identity, gzip"])
+def test_encoded_body_is_refused_by_the_name_of_its_encoding(filled, encoding):
+    body = gzip.compress(json.dumps(wishes.empty()).encode())
+    answer = filled.call("PUT", "sandboxes/sb2", body, {"Content-Encoding": encoding})
+    assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
+    assert encoding.lower() in answer.error
+
+
+OTHER_TYPES = (
+    "text/plain",
+    "application/x-www-form-urlencoded",
+    "application/yaml",
+    "multipart/form-data; boundary=x",
+    "application/json; charset=utf-16",
+    "application/jsonx",
+    "json",
+)
+
+
+@pytest.mark.parametrize("type_", OTHER_TYPES)
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "sandboxes/sb2"), ("POST", "keys"), ("PUT", "resource-plugins/q")]
+)
+def test_body_of_another_type_is_refused_with_the_right_one(filled, method, path, type_):
+    answer = filled.call(method, path, {}, {"Content-Type": type_})
+    assert (answer.status, answer.headers["accept"]) == (415, "application/json")
+    assert "Content-Type: application/json" in answer.error
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        None,
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=UTF-8",
+        'application/json;charset="utf-8"',
+    ],
+)
+def test_json_body_is_read_with_and_without_its_type(client, type_):
+    headers = {"Content-Encoding": "identity"} | ({"Content-Type": type_} if type_ else {})
+    assert client.call("PUT", "sandboxes/sb2", wishes.empty(), headers).status == 200
+
+
+PUBLISHED = {
+    "/api/v2/meta/plans": "plans of that kind",
+    f"{ORG}/clusters/local/devmesh/analyze?namespace=a&status=ok": "DevMesh",
+    f"{ORG}/clusters/none/devmesh/analyze": "DevMesh",
+    f"{ORG}/events": "event log",
+    f"{ORG}/users/u/api-keys/k": "users",
+    f"{ORG}/plans/executions/e/steps/s/logs/live": "plans of that kind",
+    f"{ORG}/plan-runnergroups/p/desired-images": "plans of that kind",
+    "/api/v1/orgs/local/sandboxes/status": "/api/v2",
+    "/api/v1/orgs/local/clusters": "/api/v2",
+    "/api/v1/orgs/local/clusters/status": "/api/v2",
+}
+
+
+@pytest.mark.parametrize("path", PUBLISHED)
+def test_published_operation_that_is_missing_is_named(filled, path):
+    for address in (path, path.partition("?")[0] + "/"):
+        answer = filled.call("GET", address)
+        assert (answer.status, answer.error.startswith("Dayfly has no ")) == (501, True)
+        assert PUBLISHED[path] in answer.error
+        assert filled.call("GET", address, headers={"signadot-api-key": ""}).status == 401
+
+
+@pytest.mark.parametrize("path", ["code/", "code", "token/", "token/refresh"])
+@pytest.mark.parametrize("key", ["", KEY])
+def test_login_without_key_points_to_login_with_a_key(filled, path, key):
+    answer = filled.call("POST", f"/api/v2/auth/device/{path}", b'"x"', {"signadot-api-key": key})
+    assert answer.status == 501
+    assert "auth login --with-api-key" in answer.error
+
+
+def test_only_published_login_addresses_are_named(filled):
+    assert filled.call("POST", "/api/v2/auth/device/other").status == 404
+    assert filled.call("POST", "/api/v2/auth/other", headers={"signadot-api-key": ""}).status == 401
+
+
+@pytest.mark.parametrize("start", ["", "/page"])
+@pytest.mark.parametrize("accept", ["text/html", "*/*"])
+def test_dashboard_link_leads_to_the_sandbox_on_the_page(filled, start, accept):
+    """As Signadot's command line prints it, followed without a key."""
+    connection = http.client.HTTPConnection("127.0.0.1", filled.port, timeout=10)
+    connection.request("GET", f"{start}/sandbox/name/sb1", headers={"Accept": accept})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["location"]) == (307, "/page/sandboxes/sb1")
+    connection.close()
+    assert filled.call("PUT", "/sandbox/name/sb1").status in (401, 404)

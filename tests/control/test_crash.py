@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from control import databases, wishes
-from control.client import Client, serving
+from control.client import Client, serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import app, chain
 from dayfly.control.picture import Picture
@@ -46,13 +46,6 @@ def known(home):
     return json.loads(path.read_text()) if path.exists() else {"offers": {}, "closed": {}, "over": []}
 
 
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come to pass"
-        time.sleep(0.05)
-
-
 def killed_by(call, process):
     """The request dies with the server that it kills."""
     with pytest.raises((http.client.HTTPException, ConnectionError)):
@@ -67,7 +60,7 @@ def test_a_sandbox_is_offered_once_whatever_dies(tmp_path, die_at, offered):
         killed_by(lambda: client.put("sandboxes/sb1", wishes.sandbox()), process)
     assert len(known(tmp_path)["offers"]) == offered
     with server(tmp_path) as (client, _):
-        until(lambda: client.get("sandboxes/sb1")["status"]["ready"])
+        wait_for(lambda: client.get("sandboxes/sb1")["status"]["ready"])
         made = client.get("sandboxes/sb1")
         assert client.put("sandboxes/sb1", wishes.sandbox())["routingKey"] == made["routingKey"]
     assert len(known(tmp_path)["offers"]) == 1
@@ -82,9 +75,9 @@ def test_a_deletion_is_carried_out_whatever_dies(tmp_path, die_at, told):
     (uid,) = known(tmp_path)["offers"]
     with server(tmp_path) as (client, _):
         assert client.get("sandboxes/sb1")["status"]["ready"] is False
-        until(lambda: uid in known(tmp_path)["closed"])
+        wait_for(lambda: uid in known(tmp_path)["closed"])
         (tmp_path / f"end-{uid}").touch()
-        until(lambda: client.call("GET", "sandboxes/sb1").status == 404)
+        wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
 
 
 @pytest.mark.parametrize("die_at", ["before abandon", "after abandon"])
@@ -93,7 +86,7 @@ def test_giving_up_is_carried_out_whatever_dies(tmp_path, die_at):
         client.put("sandboxes/sb1", wishes.empty())
         killed_by(lambda: client.delete("sandboxes/sb1?force=true"), process)
     with server(tmp_path) as (client, _):
-        until(lambda: client.call("GET", "sandboxes/sb1").status == 404)
+        wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
     assert len(known(tmp_path)["over"]) == 1
 
 
@@ -105,7 +98,7 @@ def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
         (tmp_path / f"end-{uid}").touch()
         assert process.wait(20) == -signal.SIGKILL
     with server(tmp_path) as (client, _):
-        until(lambda: client.call("GET", "sandboxes/sb1").status == 404)
+        wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
         assert client.get("sandboxes/sb1/report")["phase"] == "cleaned"
         again = client.put("sandboxes/sb1", wishes.empty())
         assert again["status"]["ready"] is True
@@ -113,6 +106,7 @@ def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
     assert len(known(tmp_path)["offers"]) == 1
 
 
+@pytest.mark.long_story
 def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
     """Moments that nobody chose: eight kills amid requests, each after seven answers or more."""
     numbers = itertools.count()
@@ -128,7 +122,7 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
             load(client, threading.Timer(0.013 * round_, process.kill))
     assert next(numbers) > 50, "it was killed while it had work"
     with server(tmp_path) as (client, _):
-        until(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
+        wait_for(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
         keys = {sandbox["routingKey"] for sandbox in client.get("sandboxes")}
     offers = known(tmp_path)["offers"]
     assert len(keys) == len(offers) == 7
@@ -206,7 +200,7 @@ def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_pat
     played("requests amid which the server was killed", 1000)
     assert kills > 10
     with server(tmp_path, store=store) as (client, _):
-        until(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
+        wait_for(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
         found = {sandbox["name"]: int(sandbox["spec"]["labels"]["n"]) for sandbox in client.get("sandboxes")}
         for name, number in ledger.sandboxes.items():
             assert name in ledger.unanswered or found.get(name) == number
@@ -222,7 +216,7 @@ def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_pat
             entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
         ]
         assert len(made) == len(set(made)), "nothing was made twice"
-        until(lambda: len(known(tmp_path)["offers"]) == len(found))
+        wait_for(lambda: len(known(tmp_path)["offers"]) == len(found))
     names = [json.loads(offer)["name"] for offer in known(tmp_path)["offers"].values()]
     assert sorted(names) == sorted(found), "each has one run"
 

@@ -6,32 +6,22 @@ Whether the aims are met is for `make bench-server` to say, on a machine that do
 from __future__ import annotations
 
 import pytest
-from bench.fleet import servers, suite
+from bench.fleet import suite
 from bench.rows import Row
 
 
-@pytest.mark.rotates(4, "servers of their own")
-@pytest.mark.parametrize(
-    "database",
-    [servers.sqlite, pytest.param(servers.postgresql, marks=pytest.mark.proof)],
-    ids=["sqlite", "postgresql"],
-)
-def test_a_fleet_changes_and_is_read_and_is_sent_nothing_of_plugins_that_it_does_not_use(
-    database, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("database", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.proof)])
+def test_bench_of_small_fleet_yields_all_rows(database, monkeypatch):
     for name, number in {"PUBLISHED": 2, "PUBLISHED_S": 1.0, "QUIET_S": 1, "PER_SECOND": 2}.items():
         monkeypatch.setattr(suite, name, number)
-    with database(tmp_path) as server, suite._fleet(server, 3) as fleet:
-        found = suite._with(server, fleet, sandboxes=9, turns=1, reads=5)
-        told = fleet.tell("count")
-    assert (found.published, found.failed) == (0, 0)
-    assert found.changes > 0
-    assert min(told["letters"]) > 0, "each agent was told something"
-    assert told["events"] >= 9, "and who watches all"
-    (idle,), (busy,) = found.idle, found.busy
-    for phase in (idle, busy):
-        assert all(0 < len(took) <= 5 for took in phase.took.values())
-        assert phase.used.server > 0
-    rows = list(suite._rows("X", found, 3))
-    assert [isinstance(row, Row) for row in rows] == [True] * (len(suite.KINDS) + 1)
-    assert suite._table({"X": found}, 3, 9).text.count("\n") > 8
+    databases = {database: suite.DATABASES[database]}
+    *rows, table = suite.measure(sandboxes=9, agents=3, turns=1, reads=5, databases=databases)
+    *reads, published = rows
+    assert [isinstance(row, Row) for row in reads] == [True] * len(suite.KINDS)
+    assert all(float(row.ours.removesuffix(" ms")) > 0 < float(row.yardstick.removesuffix(" ms")) for row in reads)
+    assert (published.ours, published.met) == ("0", True)
+    found = dict(line.strip("| ").rsplit(" | ", 1) for line in table.text.splitlines()[2:])
+    failed, changes = map(int, found["changes that failed, of all"].split(" of "))
+    assert failed == 0 < changes
+    least, _ = found["bytes to an agent for each change, least and most"].split(" and ")
+    assert float(least.replace(",", "")) > 0, "each agent received something"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from dayfly.spec import wire
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
-from dayfly.spec.workload import Workload
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))
@@ -37,7 +35,7 @@ class Heard:
         """What it says to this, once that is carried out."""
         self.said.clear()
         self.host.end.send(message)
-        await asyncio.gather(*self.host.end._tasks)
+        await self.host.carried_out()
         return list(self.said)
 
 
@@ -89,7 +87,7 @@ async def test_an_order_is_answered_with_where_the_run_stands(heard: Heard) -> N
     ]
 
 
-async def test_what_is_over_is_said_with_the_number_of_the_order(heard: Heard) -> None:
+async def test_end_caused_by_order_has_its_number(heard: Heard) -> None:
     [ended] = await heard.told(stop(2))
     assert (ended.session, ended.count, ended.number, ended.run.uid) == (1, 1, 2, "u")
     heard.said.clear()
@@ -100,7 +98,7 @@ async def test_what_is_over_is_said_with_the_number_of_the_order(heard: Heard) -
     assert heard.host.acknowledged == {"u"}
 
 
-async def test_in_another_session_its_number_is_somebody_elses(heard: Heard, monkeypatch) -> None:
+async def test_end_in_later_session_has_no_order_number(heard: Heard, monkeypatch) -> None:
     released = asyncio.Event()
 
     async def slow(self, uid, request, *, known):
@@ -114,22 +112,12 @@ async def test_in_another_session_its_number_is_somebody_elses(heard: Heard, mon
     heard.greet("another")
     heard.said.clear()
     released.set()
-    await asyncio.gather(*heard.host.end._tasks)
+    await heard.host.carried_out()
     [ended] = heard.said
     assert (ended.session, ended.number) == (2, 0)
 
 
-async def test_a_refusal_has_no_version_of_a_run(heard: Heard) -> None:
-    heard.host.refuse = "no"
-    question = wire.AskAdmit(session=1, number=4, documents=(DOCUMENT,), forks=())
-    assert await heard.told(question) == [wire.Reply(session=1, number=4, verdict=Verdict.REFUSED, message="no", seq=0)]
-    heard.host.refuse = ""
-    assert await heard.told(question) == [wire.Reply(session=1, number=4, verdict=Verdict.TAKEN)]
-    [odd] = await heard.told(wire.Unreadable(session=1, number=5, problem="of tomorrow"))
-    assert (odd.verdict, odd.seq, odd.number) == (Verdict.REFUSED, 0, 5)
-
-
-async def test_a_log_is_that_of_the_unit_and_the_attempt_or_of_its_latest(heard: Heard) -> None:
+async def test_log_of_attempt_zero_is_the_latest(heard: Heard) -> None:
     heard.host.log_data = {
         ("u", "db/make", 1): (b"first", True),
         ("u", "db/make", 2): (b"second", False),
@@ -151,7 +139,7 @@ async def test_a_log_is_that_of_the_unit_and_the_attempt_or_of_its_latest(heard:
     assert (missing.info, len(missing.logs)) == (None, 3)
 
 
-async def test_of_what_replaces_only_the_newest_counts_until_it_fails(heard: Heard) -> None:
+async def test_newest_lease_wins_unless_it_failed(heard: Heard) -> None:
     await heard.told(offer(2))
     lease = wire.Lease(session=1, number=9, uid="u", until=90)
     await heard.told(lease)
@@ -165,7 +153,7 @@ async def test_of_what_replaces_only_the_newest_counts_until_it_fails(heard: Hea
     assert heard.host.leases["u"] == 110, "what was not carried out replaces nothing"
 
 
-async def test_a_birth_that_may_be_of_a_run_that_was_forgotten_is_to_be_offered_again(heard: Heard) -> None:
+async def test_birth_before_forgetting_must_be_offered_again(heard: Heard) -> None:
     await heard.told(wire.AskStanding(session=1, number=9, uids=()))
     heard.host.end.forgets()
     [late] = await heard.told(offer(9))
@@ -176,7 +164,7 @@ async def test_a_birth_that_may_be_of_a_run_that_was_forgotten_is_to_be_offered_
     assert fresh.verdict is Verdict.TAKEN
 
 
-async def test_in_another_session_numbers_begin_anew(heard: Heard) -> None:
+async def test_order_numbers_restart_with_each_session(heard: Heard) -> None:
     await heard.told(offer(2))
     await heard.told(wire.Lease(session=1, number=9, uid="u", until=90))
     heard.greet("another")
@@ -184,46 +172,37 @@ async def test_in_another_session_numbers_begin_anew(heard: Heard) -> None:
     assert heard.host.leases["u"] == 120
 
 
-async def test_of_an_order_that_is_carried_out_nothing_is_kept(heard: Heard) -> None:
-    """A control plane sends them for as long as the host lives."""
-    for number in (2, 3):
-        await heard.told(offer(number))
-    await asyncio.sleep(0)
-    assert not heard.host.end._tasks
-
-
-async def test_of_a_run_that_is_over_nothing_is_kept(heard: Heard) -> None:
-    """A host that is never started anew sees any number of them."""
+async def test_late_order_for_ended_run_is_answered_by_its_end(heard: Heard) -> None:
+    """Even if an order with a higher number was carried out before."""
     await heard.told(offer(2))
-    await heard.told(wire.Lease(session=1, number=3, uid="u", until=90))
-    heard.host.end.ended("u")
-    assert not heard.host.end._newest
+    lease = wire.Lease(session=1, number=9, uid="u", until=90)
+    await heard.told(lease)
+    heard.host.finish("u")
+    await asyncio.sleep(0)
+    [late] = await heard.told(msgspec.structs.replace(lease, number=8, until=80))
+    assert isinstance(late, wire.Ended)
 
 
-async def test_of_a_run_that_is_over_no_failure_is_kept(heard: Heard, monkeypatch, caplog) -> None:
-    """As of an offer that always failed: whoever deletes its sandbox ends it before it began."""
-
+async def test_failing_order_is_logged_once_until_its_run_ends(heard: Heard, monkeypatch, caplog) -> None:
     def fails(*_):
         raise ValueError("a defect")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(heard.host, "admit", fails)
-        for number in (2, 3):
-            assert (await heard.told(offer(number, birth=True)))[0].verdict is Verdict.FAILED
-    # It comes again and again, and is said once.
+    monkeypatch.setattr(heard.host, "admit", fails)
+    for number in (2, 3):
+        assert (await heard.told(offer(number, birth=True)))[0].verdict is Verdict.FAILED
     assert caplog.text.count("Offer u failed") == 1
-    assert heard.host.end._failing == {("Offer", "u")}
-    (said,) = await heard.told(stop(4))
-    assert heard.host.end._failing == set(), said
+    await heard.told(stop(4))
+    await heard.told(offer(5, birth=True))
+    assert caplog.text.count("Offer u failed") == 2
 
 
-async def test_once_it_is_closed_nobody_hears_it(heard: Heard) -> None:
+async def test_closed_host_sends_no_replies(heard: Heard) -> None:
     await heard.host.end.close()
     assert await heard.told(offer(2)) == []
     assert set(heard.host.offers) == {"u"}
 
 
-async def test_closing_finishes_what_was_begun_though_something_beside_it_fails(heard: Heard, monkeypatch) -> None:
+async def test_close_finishes_orders_although_another_fails(heard: Heard, monkeypatch) -> None:
     async def fail(self, uids):
         raise OSError("no such file")
 
@@ -234,39 +213,7 @@ async def test_closing_finishes_what_was_begun_though_something_beside_it_fails(
     assert set(heard.host.offers) == {"u"}
 
 
-async def test_each_order_is_carried_out_and_answered(heard: Heard) -> None:
-    await heard.told(offer(2))
-    of = {"session": 1, "uid": "u"}
-    for order in (
-        wire.Lease(**of, number=3, until=9),
-        wire.Retry(**of, number=4, attempts={"make": 1}, by="ann"),
-        wire.Baseline(session=1, number=5, workload=Workload(name="app", command=("app",))),
-        wire.Baseline(session=1, number=6, workload=Workload(name="app", command=()), gone=True),
-        stop(7),
-    ):
-        [reply] = await heard.told(order)
-        assert (reply.number, reply.verdict) == (order.number, Verdict.TAKEN), order
-    [ended] = await heard.told(wire.Abandon(**of, number=8, request=ASKED))
-    assert (ended.number, ended.run.uid) == (8, "u")
-    assert heard.host.baselines == {}
-
-
-async def test_of_many_changes_of_a_run_at_once_one_is_told(heard: Heard) -> None:
-    heard.said.clear()
-    for uid in ("u", "v", "u"):
-        heard.host.end.changed(uid)
-    assert heard.said == []
-    await asyncio.sleep(0)
-    assert sorted((each.run.uid, each.run.seq) for each in heard.said) == [("u", 1), ("v", 1)]
-    assert sorted(each.count for each in heard.said) == [1, 2]
-    heard.host.end.changed("u")
-    await asyncio.sleep(0)
-    assert len(heard.said) == 3
-
-
-async def test_one_of_which_nothing_can_be_said_keeps_no_other_from_being_told(
-    heard: Heard, monkeypatch, caplog
-) -> None:
+async def test_failing_change_report_blocks_no_others(heard: Heard, monkeypatch, caplog) -> None:
     """Nor any change after it: that it has changed is said, and whoever asks hears that it cannot be told."""
 
     def fails(uid: str) -> wire.Standing:
@@ -282,13 +229,12 @@ async def test_one_of_which_nothing_can_be_said_keeps_no_other_from_being_told(
         await asyncio.sleep(0)
         assert sorted(each.run.uid for each in heard.said) == sorted(uids)
         heard.said.clear()
-    assert heard.host.end._count == 5
+    heard.host.end.pulse()
+    assert heard.said == [wire.Pulse(session=1, count=5, routes=False)]
     assert "how bad stands cannot be said" in caplog.text
 
 
-async def test_one_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(
-    heard: Heard, monkeypatch, caplog
-) -> None:
+async def test_unreadable_run_blocks_no_other_answers(heard: Heard, monkeypatch, caplog) -> None:
     await heard.told(offer(2, birth=True))
     standing = heard.host.standing
 
@@ -306,9 +252,7 @@ async def test_one_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(
     assert "a spoiled row" in caplog.text
 
 
-async def test_an_end_that_cannot_be_read_keeps_no_other_from_being_reminded_of(
-    heard: Heard, monkeypatch, caplog
-) -> None:
+async def test_unreadable_end_blocks_no_other_reminders(heard: Heard, monkeypatch, caplog) -> None:
     def spoiled(uid: str) -> wire.Standing:
         if uid == "bad":
             raise msgspec.ValidationError("a spoiled row")
@@ -324,7 +268,7 @@ async def test_an_end_that_cannot_be_read_keeps_no_other_from_being_reminded_of(
     assert "a spoiled row" in caplog.text
 
 
-async def test_why_a_question_cannot_be_answered_is_said(heard: Heard) -> None:
+async def test_failed_question_is_answered_with_its_reason(heard: Heard) -> None:
     question = wire.AskStanding(session=1, number=9, uids=("u",))
     for fault, verdict, message in (
         (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
@@ -340,38 +284,22 @@ async def test_why_a_question_cannot_be_answered_is_said(heard: Heard) -> None:
         assert heard.said == [wire.Reply(session=1, number=9, verdict=verdict, message=message)]
 
 
-async def test_it_reminds_now_and_then(heard: Heard, monkeypatch) -> None:
-    reminded, pauses = [], []
+async def test_host_goes_on_reminding_after_a_failure(heard: Heard, monkeypatch, caplog) -> None:
+    """The ledger may be unreadable for a moment. Without reminders a lost message is never missed."""
+    monkeypatch.setattr(host_end, "REMIND_S", 0)
+    faults = [OSError("disk I/O error")]
 
-    async def pause(seconds):
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            raise asyncio.CancelledError
+    def unacknowledged():
+        if faults:
+            raise faults.pop()
+        return []
 
-    monkeypatch.setattr(heard.host.end, "remind", lambda: reminded.append(len(pauses)))
-    monkeypatch.setattr(host_end, "asyncio", SimpleNamespace(sleep=pause))
-    with pytest.raises(asyncio.CancelledError):
-        await heard.host.end.run()
-    assert (reminded, pauses) == ([1, 2], [host_end.REMIND_S] * 3)
-
-
-async def test_it_goes_on_to_remind_though_it_failed_once(heard: Heard, monkeypatch, caplog) -> None:
-    """As where a ledger cannot be read for a moment: without it a message that was lost is never missed."""
-    reminded, pauses = [], []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            raise asyncio.CancelledError
-
-    def remind() -> None:
-        reminded.append(len(pauses))
-        if len(reminded) == 1:
-            raise OSError("disk I/O error")
-
-    monkeypatch.setattr(host_end, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(heard.host.end, "remind", remind)
-    with pytest.raises(asyncio.CancelledError):
-        await heard.host.end.run()
-    assert reminded == [1, 2]
+    monkeypatch.setattr(heard.host, "unacknowledged", unacknowledged)
+    heard.said.clear()
+    running = asyncio.create_task(heard.host.end.run())
+    async with asyncio.timeout(20):
+        while len(heard.said) < 2:  # noqa: ASYNC110 - it reminds by itself
+            await asyncio.sleep(0)
+    running.cancel()
+    assert {type(each) for each in heard.said} == {wire.Pulse}
     assert "nobody could be reminded" in caplog.text

@@ -26,7 +26,6 @@ def replicas(postgres, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(4, "servers of their own")
 def test_of_two_replicas_that_are_killed_in_turn_one_always_has_all_that_was_answered(replicas):
     key = replicas.init(ORG)
     replicas.start()

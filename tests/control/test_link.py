@@ -37,7 +37,7 @@ class Way:
     def __init__(self, host: FakeHost) -> None:
         self.lost: tuple[type, ...] = ()
         self.sent: list[object] = []
-        self._way = Encoded(host.end)
+        self.way = Encoded(host.end)
 
     def attach(self, hear) -> None:
         def reach(message):
@@ -45,20 +45,15 @@ class Way:
             if not isinstance(message, self.lost):
                 hear(message)
 
-        self._way.attach(reach)
+        self.way.attach(reach)
 
     def send(self, message) -> None:
         self.sent.append(message)
         if not isinstance(message, self.lost):
-            self._way.send(message)
+            self.way.send(message)
 
     def count(self, kind: type) -> int:
         return sum(isinstance(message, kind) for message in self.sent)
-
-
-async def carried_out(host):
-    """Whatever it was told so far."""
-    await asyncio.gather(*host.end._tasks)
 
 
 async def heard():
@@ -111,14 +106,14 @@ TO_CONTROL = (
 
 
 @pytest.mark.parametrize("message", TO_HOST, ids=lambda message: type(message).__name__)
-def test_what_goes_to_a_host_is_the_same_after_the_way(message):
+def test_message_to_host_survives_encoding(message):
     assert wire.read_to_host(wire.encode(message)) == message
     later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": {"a": [1]}})
     assert wire.read_to_host(later) == message
 
 
 @pytest.mark.parametrize("message", TO_CONTROL, ids=lambda message: type(message).__name__)
-def test_what_comes_from_a_host_is_the_same_after_the_way(message):
+def test_message_from_host_survives_encoding(message):
     assert wire.read_to_control(wire.encode(message)) == message
     later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": 1})
     assert wire.read_to_control(later) == message
@@ -136,7 +131,7 @@ def test_every_message_is_tried():
         ({"documents": [{"target": {"kind": "S", "name": "n", "uid": "u"}, "new": 1}]}, "new"),
     ],
 )
-async def test_what_a_host_does_not_understand_it_refuses(host, change, says):
+async def test_host_refuses_unknown_message(host, change, says):
     """A server with a newer release: nothing is begun, and whoever asked is told."""
     heard = []
     host.end.attach(heard.append)
@@ -152,24 +147,24 @@ async def test_what_a_host_does_not_understand_it_refuses(host, change, says):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-async def test_orders_of_a_process_that_has_died_are_not_carried_out_under_the_next(host, way):
+async def test_orders_of_earlier_process_are_ignored(host, way):
     first = Link(way)
     late = msgspec.structs.replace(offer(), session=first.session, number=50)
     now = Way(host)
     second = Link(now)
     assert second.session > first.session
     way.send(late)
-    await carried_out(host)
+    await host.carried_out()
     assert host.offers == {}
     assert now.count(wire.Adrift) == 2, "at first, and to whoever spoke in another session"
     # Nor what had come and not begun when the next one did.
     host.end.send(offer(session=second.session, number=50))
     Link(Encoded(host.end))
-    await carried_out(host)
+    await host.carried_out()
     assert host.offers == {}
 
 
-async def test_a_host_that_has_begun_anew_is_met_again(way):
+async def test_restarted_host_is_met_again(way):
     """Whoever waits for its answer is not kept waiting."""
     link = Link(way)
     old = link.session
@@ -179,7 +174,7 @@ async def test_a_host_that_has_begun_anew_is_met_again(way):
     begun = FakeHost()
     begun.sessions = 7
     begun.offers["v"] = offer("v")
-    way._way = Encoded(begun.end)
+    way.way = Encoded(begun.end)
     begun.end.attach(link.hear)
     assert link.session == 8 > old
     assert await asked == ({}, "it has begun anew meanwhile")
@@ -199,7 +194,7 @@ async def test_a_foreign_hello_that_comes_late_is_survived(host, way):
 # --- what is lost ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_order_without_an_answer_may_have_arrived_and_is_given_again(host, way, monkeypatch):
+async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
     link = Link(way)
     way.lost = (wire.Reply,)
@@ -214,7 +209,7 @@ async def test_an_order_without_an_answer_may_have_arrived_and_is_given_again(ho
     assert (await link.order(offer())).verdict is Verdict.TAKEN
 
 
-async def test_a_change_that_was_not_heard_of_is_asked_for(host, way):
+async def test_lost_change_is_requested_again(host, way):
     link = Link(way)
     await link.order(offer())
     way.lost = (wire.Stands,)
@@ -231,7 +226,7 @@ async def test_a_change_that_was_not_heard_of_is_asked_for(host, way):
     assert way.count(wire.Hello) == 2, "all is heard"
 
 
-async def test_a_gap_is_noticed_by_what_comes_after_it(host, way):
+async def test_gap_is_noticed_by_the_next_message(host, way):
     link = Link(way)
     for uid in ("u", "v"):
         await link.order(offer(uid))
@@ -261,7 +256,7 @@ async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
     assert link.picture.ended == {"u"}
     way.lost = ()
     link.acknowledge({"u"})
-    await carried_out(host)
+    await host.carried_out()
     ends = way.count(wire.Ended)
     host.end.remind()
     assert way.count(wire.Ended) == ends
@@ -283,7 +278,7 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
 
 
 @pytest.mark.parametrize("kind", ["lease", "baseline"])
-async def test_what_replaces_is_not_replaced_by_what_was_sent_before(host, kind):
+async def test_earlier_order_does_not_replace_a_later_one(host, kind):
     host.end.attach(lambda _: None)
     host.end.send(wire.Hello(process="p"))
     host.end.send(offer(session=1, number=1))
@@ -293,32 +288,32 @@ async def test_what_replaces_is_not_replaced_by_what_was_sent_before(host, kind)
         else:
             workload = Workload(name="app", command=("a",), port=value)
             host.end.send(wire.Baseline(session=1, number=number, workload=workload))
-        await carried_out(host)
+        await host.carried_out()
     assert host.leases == {"u": 50} if kind == "lease" else host.baselines["default", "app"].port == 50
 
 
-async def test_a_birth_that_was_sent_before_an_end_was_forgotten_is_too_late(host, way):
+async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
     """It may be of that very run. Whoever wishes for it still sends it again."""
     link = Link(way)
     host.end.send(offer(session=link.session, number=98))
     host.end.send(offer("another", session=link.session, number=100))
-    await carried_out(host)
+    await host.carried_out()
     host.finish("u")
     host.end.forgets()
     host.offers.clear()
     host.over.clear()
     host.end.send(offer(session=link.session, number=99))
-    await carried_out(host)
+    await host.carried_out()
     assert host.offers == {}
     host.end.send(offer(session=link.session, number=101))
-    await carried_out(host)
+    await host.carried_out()
     assert set(host.offers) == {"u"}
 
 
 # --- what it costs, and what is shown -------------------------------------------------------------------------------
 
 
-async def test_a_report_that_nobody_looks_at_is_not_drawn(host, way, monkeypatch):
+async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
     """And of many changes in one turn of the loop one is told."""
     drawn = []
     standing = FakeHost.standing
@@ -334,7 +329,7 @@ async def test_a_report_that_nobody_looks_at_is_not_drawn(host, way, monkeypatch
     assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
 
 
-async def test_a_report_that_a_host_sends_is_not_asked_for_and_its_clocks_go_on(host, way, monkeypatch):
+async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monkeypatch):
     link = Link(way)
     await link.order(offer())
     unit = UnitReport(
@@ -361,7 +356,7 @@ async def test_a_report_that_a_host_sends_is_not_asked_for_and_its_clocks_go_on(
     assert stale == "it does not answer"
 
 
-async def test_of_very_many_runs_is_asked_in_parts_and_one_that_fails_is_said_of_its_own(host, way):
+async def test_many_runs_are_requested_in_parts(host, way):
     """All in one answer were more than a host that dials in can say at once."""
     link, uids = Link(way), [f"u{number:03}" for number in range(250)]
     for uid in uids:
@@ -385,7 +380,7 @@ async def test_of_very_many_runs_is_asked_in_parts_and_one_that_fails_is_said_of
 @pytest.mark.parametrize(
     ("fault", "said"), [(ValueError("a defect"), "the host's log has the details"), (RefusedError("what?"), "what?")]
 )
-async def test_a_host_that_fails_keeps_those_of_other_clusters_from_nobody(host, way, monkeypatch, fault, said):
+async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
     """Who lists all sandboxes asks all of them at once."""
     links, other = Links(), FakeHost()
     links.add("org", {"good": Encoded(other.end), "bad": way})
@@ -403,7 +398,7 @@ async def test_a_host_that_fails_keeps_those_of_other_clusters_from_nobody(host,
     assert looked["org", "bad"] == ({}, said)
 
 
-async def test_what_a_host_cannot_do_is_told_from_what_it_cannot_do_now(host, way, monkeypatch):
+async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
     link = Link(way)
     host.refuse = "no such kind"
     with pytest.raises(RefusedError, match="no such kind"):
@@ -419,14 +414,14 @@ async def test_what_a_host_cannot_do_is_told_from_what_it_cannot_do_now(host, wa
         await link.order(offer())
 
 
-async def test_who_cannot_be_asked_may_refuse_later(way, monkeypatch):
+async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
     """A wish is stored also while its cluster is away."""
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
     way.lost = (wire.AskAdmit,)
     await Link(way).admit((DOCUMENT,), ())
 
 
-async def test_whatever_a_host_says_of_a_run_rings_once_it_can_be_seen():
+async def test_host_report_rings_when_it_is_visible():
     bell = Bell()
     links = control.Links(bell)
     links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
@@ -438,7 +433,7 @@ async def test_whatever_a_host_says_of_a_run_rings_once_it_can_be_seen():
             assert bell.rings == before + 1
 
 
-async def test_who_remembers_a_ring_misses_none():
+async def test_waiter_misses_no_ring_since_its_last_one():
     bell, closing = Bell(), asyncio.get_running_loop().create_future()
     before = bell.rings
     bell.ring()
@@ -453,7 +448,7 @@ async def test_who_remembers_a_ring_misses_none():
     await bell.wait(bell.rings, 3600, closing)
 
 
-def test_a_picture_tells_whose_version_may_be_another_since_then():
+def test_picture_lists_runs_changed_since_a_moment():
     def inventory(session, *uids):
         runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
         return wire.Inventory(session=session, count=0, number=1, process="p", runs=runs, ended=())
@@ -479,7 +474,7 @@ def test_a_picture_tells_whose_version_may_be_another_since_then():
     assert told.changed_since(0) == []
 
 
-def test_a_picture_drops_what_is_asked_but_for_ends():
+def test_picture_drops_given_runs_except_ends():
     told, host = Picture(), FakeHost()
     for uid in ("u", "v", "w"):
         host.offers[uid] = offer(uid)
@@ -494,11 +489,10 @@ def test_a_picture_drops_what_is_asked_but_for_ends():
     assert told.version("u") == 1
 
 
-def test_who_leaves_a_number_out_fills_nobodys_memory():
+def test_missing_message_numbers_use_bounded_memory():
     told = Picture()
     for count in range(2, 2 * MOST_BEYOND + 2):
         told.hears(count)
-        assert len(told._beyond) <= MOST_BEYOND
     told.hears(1)
     assert told.lacks_something, "what was forgotten is asked for again"
     told.take_over(wire.Inventory(session=1, count=2 * MOST_BEYOND + 1, number=1, process="p", runs=(), ended=()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,12 +22,13 @@ from dayfly.control.app import create_app
 from dayfly.control.picture import Picture
 from dayfly.control.store import Store
 from dayfly.control.tables import ended_sandboxes
+from dayfly.embedded.ledger import Ledger
 from embedded.conftest import machine, runner  # noqa: F401 - fixtures
-from share import SHARE
+from selection import SELECTION
 
 ORG = "/api/v2/orgs/local"
 NAMES = ("sb1", "sb2")
-SEEDS = SHARE.of(range(64), 32, "lossy links")
+SEEDS = SELECTION.sample(range(64), 32, "lossy links")
 OPS = 32
 CREATE = {"name": "make", "script": '#!/bin/sh\necho "made $DAYFLY_SANDBOX_ROUTING_KEY" >> "$JOURNAL"\n'}
 
@@ -37,6 +39,7 @@ class Story:
     def __init__(self, on: Any, store: Store, seed: int) -> None:
         self.machine = on
         self.store = store
+        self.ledger = Ledger(on.home / "ledger.db")
         self.random = random.Random(seed)
         self.way = LossyLink(on.host.end, self.random)
         self.wished: dict[str, bool] = {}
@@ -111,11 +114,11 @@ class Story:
 
     @property
     def picture(self) -> Picture:
-        return self.app.state.sync._links.of("local", "local").picture
+        return self.app.state.sync.link(SimpleNamespace(org="local", cluster="local")).picture
 
     def is_settled(self, record: records.Record) -> bool:
         """Whether the host has exactly what the store says: alive, ready and in its newest form."""
-        stored, report = self.machine.host._engine.reader.load(record.uid), self.machine.report(record.uid)
+        stored, report = self.ledger.load(record.uid), self.machine.report(record.uid)
         if stored is None or record.stop is not None or not report.ready:
             return False
         return stored.generation == record.updated_at and stored.wish.expires_at == record.expires_at
@@ -138,8 +141,9 @@ async def test_store_and_host_agree_whatever_the_link_does(machine, quick, blank
             found = await story.settle()
             _check(story, found, await store.read(_archived))
         except AssertionError as fault:
-            raise AssertionError(f"seed {seed}: {fault} ({SHARE.again()})") from fault
+            raise AssertionError(f"seed {seed}: {fault} ({SELECTION.variables()})") from fault
         finally:
+            story.ledger.close()
             store.close()
         for record in found:
             await machine.finish(record.uid)

@@ -312,7 +312,7 @@ def ended(client, host, name, plural="sandboxes", *, given_up=""):
         client.put(f"routegroups/{name}", grouped())
     uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
     if given_up:
-        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up}).status == 200
+        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up, "force": True}).status == 200
     else:
         client.call("DELETE", f"{plural}/{name}")
         host.finish(uid)
@@ -374,7 +374,7 @@ async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client
     }
     assert said["sandbox lost"]["since"]
     assert "keeps nothing of it" in said["sandbox lost"]["message"]
-    assert said["sandbox lost"]["next"].startswith("see whether anything of it is left")
+    assert said["sandbox lost"]["next"].startswith("check whether these still exist")
 
 
 async def test_what_was_given_up_is_told_though_its_cluster_was_removed(client, host, monkeypatch):

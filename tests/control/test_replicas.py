@@ -24,6 +24,7 @@ async def replicas(place):
         store.close()
 
 
+@pytest.mark.slow
 async def test_a_key_that_one_gives_out_opens_the_other_until_one_revokes_it(replicas):
     first, second = replicas
     _, made = await call(first, KEY, "POST", f"{ORG}/keys", {"name": "a", "role": "member"})
@@ -32,6 +33,7 @@ async def test_a_key_that_one_gives_out_opens_the_other_until_one_revokes_it(rep
     assert (await call(first, made["key"], "GET", f"{ORG}/sandboxes"))[0] == 401
 
 
+@pytest.mark.slow
 async def test_requests_for_the_same_sandboxes_at_once_are_carried_out_one_after_the_other(replicas):
     assert (await call(replicas[0], KEY, "PUT", f"{ORG}/clusters/far"))[0] == 200
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -9,9 +10,12 @@ import msgspec
 import pytest
 
 from control import wishes
+from control.client import wait_for
 from control.fake_host import uid_of
 from dayfly.control.exchange import rfc3339
+from dayfly.control.picture import Picture
 from dayfly.plan.reasons import Reason
+from dayfly.spec.identity import resource_id
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.wire import HistoryEntry, Value
 
@@ -157,10 +161,11 @@ def test_a_long_log_is_cut_between_characters(client, host, sb1, tail):
 def test_a_log_that_is_not_there_names_those_that_are(client, host, sb1):
     assert "there are no logs yet" in client.call("GET", "sandboxes/sb1/log?unit=x").error
     host.log_data[sb1, "mydb/provision", 1] = (b"", True)
-    for query in ("", "unit=x", "unit=mydb/provision&attempt=2"):
+    for query in ("", "unit=x", "unit=mydb/provision&attempt=2", "unit=x&attempt=1"):
         answer = client.call("GET", f"sandboxes/sb1/log?{query}")
         assert answer.status == 400
-        assert "there are logs of mydb/provision" in answer.error
+        there = "its attempts 1" if "&attempt=2" in query else "mydb/provision"
+        assert f"there are logs of {there}" in answer.error
     assert client.get("sandboxes/sb1/attempts") == [{"unit": "mydb/provision", "attempt": 1, "size": 0, "sealed": True}]
 
 
@@ -169,19 +174,31 @@ def test_logs_in_the_form_of_the_public_api(client, host, sb1):
     host.log_data[sb1, "mydb/provision", 2] = (b"one\ntwo\xff", True)
     host.log_data[sb1, "mydb/drop", 1] = (b"gone", True)
     host.log_data[sb1, "fork:default/shop", 1] = (b"serving", False)
+    logs = "sandboxes/sb1/logs?timestamps=false"
     lines = {"container": "main", "logs": [{"message": "one"}, {"message": "two\ufffd"}]}
-    assert client.get("sandboxes/sb1/logs?resource=mydb&step=provision") == [lines]
-    assert client.get("sandboxes/sb1/logs?resource=mydb&container=main") == [
+    assert client.get(f"{logs}&resource=mydb&step=provision") == [lines]
+    assert client.get(f"{logs}&resource=mydb&container=main") == [
         {"container": "main", "logs": [{"message": "gone"}]},
         lines,
     ]
-    assert client.get("sandboxes/sb1/logs?workload=shop") == [{"container": "main", "logs": [{"message": "serving"}]}]
-    for query in ("", "resource=x", "resource=mydb&step=x", "workload=x", "resource=mydb&workload=shop"):
-        answer = client.call("GET", f"sandboxes/sb1/logs?{query}")
-        assert answer.status == 400
-        assert "mydb/provision" in answer.error
+    assert client.get(f"{logs}&workload=shop") == [{"container": "main", "logs": [{"message": "serving"}]}]
     for query in ("resource=mydb&container=side", "resource=mydb&sinceTime=noon", "resource=mydb&timestamps=7"):
         assert client.call("GET", f"sandboxes/sb1/logs?{query}").status == 400
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "resource=x", "resource=mydb&step=x", "workload=x", "workload=mydb", "resource=mydb&workload=shop", "step=x"],
+)
+def test_logs_suggest_parameters_that_logs_take(client, host, sb1, query):
+    for unit in ("mydb/provision", "fork:default/shop", "hook"):
+        host.log_data[sb1, unit, 1] = (b"line", True)
+    answer = client.call("GET", f"sandboxes/sb1/logs?{query}")
+    assert answer.status == 400
+    named = answer.error.partition("there are logs of ")[2].split(", ")
+    assert named == ["resource=mydb&step=provision", "step=hook", "workload=shop"]
+    for suggested in named:
+        assert client.get(f"sandboxes/sb1/logs?{suggested}")[0]["logs"][0]["message"] == "line"
 
 
 AT = 1_767_225_600_000
@@ -206,12 +223,14 @@ def test_when_lines_were_printed_is_told_to_whoever_asks(client, host, sb1):
     for word in ("noon", "2026-01-01T00:00:00", "1", "9999999-01-01T00:00:00Z"):
         assert "sinceTime" in client.call("GET", f"{log}&sinceTime={word}").error
     of = "sandboxes/sb1/logs?resource=mydb"
-    assert client.get(f"{of}&timestamps=true")[0]["logs"] == [
+    assert client.get(of) == client.get(f"{of}&timestamps=true")
+    assert client.get(of)[0]["logs"] == [
         {"message": "old", "time": ""},
         {"message": "one", "time": "2026-01-01T00:00:00.123Z"},
         {"message": "two", "time": "2026-01-01T00:00:05.000Z"},
     ]
-    assert client.get(f"{of}&sinceTime=2026-01-01T00:00:01Z")[0]["logs"] == [{"message": "two"}]
+    since = client.get(f"{of}&sinceTime=2026-01-01T00:00:01Z&timestamps=false")
+    assert since[0]["logs"] == [{"message": "two"}]
 
 
 def test_a_time_that_a_host_says_is_told_though_it_be_none():
@@ -255,13 +274,46 @@ def test_what_has_ended_still_tells(client, host, sb1):
     host.finish(sb1)
     assert client.call("GET", "sandboxes/sb1").status == 404
     assert client.get("sandboxes/sb1/report")["phase"] == "cleaned"
-    assert client.get("sandboxes/sb1/why") == {}
+    told = client.get("sandboxes/sb1/why")
+    assert (told["subject"], told["reason"]) == ("sandbox sb1", "Cleaned")
+    assert told["message"].startswith("it has ended")
     assert [line["move"] for line in client.get("sandboxes/sb1/history")] == ["claim"]
     assert client.get("sandboxes/sb1/log?unit=mydb/provision&wait=20")["data"] == "made\n"
     assert len(client.get("sandboxes/sb1/attempts")) == 1
     assert client.call("GET", "sandboxes/sb1/outputs").status == 404
     client.put("sandboxes/sb1", wishes.sandbox())
     assert client.get("sandboxes/sb1/attempts") == [], "the name is another's now"
+
+
+def test_why_of_abandoned_sandbox_names_author_and_leftovers(client, host, sb1):
+    moves = (("Claim", "mydb/provision", ""), ("Close", "", ""), ("Claim", "mydb/deprovision", ""))
+    host.lines[sb1] = tuple(
+        HistoryEntry(seq=seq, at=5, unit=unit, attempt=1, move=move, reason=reason, message="")
+        for seq, (move, unit, reason) in enumerate(moves)
+    )
+    body = {"reason": "its machine burnt", "force": True}
+    assert client.call("POST", "sandboxes/sb1/abandon", body, headers={"User-Agent": "ann:1"}).status == 200
+    told = client.get("sandboxes/sb1/why")
+    assert (told["reason"], told["since"] > 0) == ("Abandoned", True)
+    words = r"its cleanup was abandoned by ann:1, key [0-9a-f]{8}: its machine burnt"
+    assert re.fullmatch(words, told["message"]), told["message"]
+    (left,) = told["because"]
+    assert (left["subject"], left["reason"]) == ("mydb", "MayBeLeft")
+    assert left["message"] == f"created by mydb/provision (DAYFLY_RESOURCE_ID={resource_id(sb1, 'mydb')})"
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+def test_why_of_sandbox_its_host_forgot_is_not_empty(client, host, sb1, abandoned, monkeypatch):
+    if abandoned:
+        client.call("POST", "sandboxes/sb1/abandon", {"reason": "burnt", "force": True})
+    else:
+        host.finish(sb1)
+    wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
+    del host.over[sb1]
+    monkeypatch.setattr(Picture, "last", lambda _self, _uid: None)
+    told = client.get("sandboxes/sb1/why")
+    assert told["reason"] == ("Abandoned" if abandoned else "Cleaned")
+    assert "has dropped" in told["message"]
 
 
 def test_explanations_are_declared_and_not_there(client, host, sb1):

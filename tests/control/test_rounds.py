@@ -69,7 +69,7 @@ def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch, thread,
 
 
 @both
-def test_what_others_do_meanwhile_does_not_put_off_the_next_round(monkeypatch, thread, of):
+def test_busy_thread_does_not_delay_the_next_round(monkeypatch, thread, of):
     """A server that is busy with requests and steps owes what it owes all the same."""
 
     async def others() -> None:
@@ -103,3 +103,23 @@ async def test_work_is_counted_by_the_thread_it_is_done_in():
 
 async def _at_once(work) -> None:
     work()
+
+
+async def test_round_that_is_cancelled_ends_in_its_own_way():
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    begun = Worked(work())
+    task = asyncio.create_task(begun.done())
+    await asyncio.sleep(0)
+    begun.close()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended

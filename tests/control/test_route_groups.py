@@ -12,6 +12,7 @@ from control import wishes
 from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import group_records, host_sync, records, route_groups
+from dayfly.control.crowd import Crowd
 from dayfly.control.link import Links
 from dayfly.control.store import Store
 from dayfly.control.tables import route_groups as groups_table
@@ -20,6 +21,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
+from dayfly.spec.wire import Inventory, Standing
 
 GROUP = "routegroups/pay"
 ROUTED = "no data plane routes requests by their key: they reach the baselines"
@@ -49,7 +51,7 @@ def matched(client, name="pay"):
     return client.get(f"routegroups/{name}")["status"]["matchedSandboxes"]
 
 
-def test_it_is_made_and_told(client, host):
+def test_group_is_created_and_its_status_reported(client, host):
     made = client.put(GROUP, group(endpoints=[{"name": "web", "target": "http://shop.default.svc:80"}]))
     assert len(made["routingKey"]) == 13
     uid = client.get(f"{GROUP}/report")["uid"]
@@ -95,7 +97,7 @@ def test_a_sandbox_that_is_being_deleted_is_not_listed(client, host):
     assert matched(client) == []
 
 
-def test_a_sandbox_whose_time_is_over_is_not_listed(client, host, monkeypatch):
+def test_expired_sandbox_leaves_its_groups(client, host, monkeypatch):
     client.put(GROUP, group())
     client.put("sandboxes/sb1", wishes.empty(labels={"team": "pay"}, ttl={"duration": "1m"}))
     assert matched(client) == ["sb1"]
@@ -190,7 +192,7 @@ def test_a_group_takes_none_of_another_cluster(tmp_path, blank):
         assert sorted(matched(client, "both")) == ["in-one", "in-two"]
 
 
-def test_it_ends_as_a_sandbox_does(client, host):
+def test_group_is_deleted_like_a_sandbox(client, host):
     client.put(GROUP, group())
     uid = ready(host, client)
     client.delete(GROUP)
@@ -211,7 +213,7 @@ def test_it_ends_as_a_sandbox_does(client, host):
     assert client.call("DELETE", "routegroups/never").status == 404
 
 
-def test_its_end_is_noted_though_nobody_looks_and_acknowledged_after_that(client, host):
+def test_end_of_group_is_acknowledged_after_archiving(client, host):
     """Of all ends that a host says, those of groups among them: what is no sandbox is not taken for noted."""
     client.put(GROUP, group())
     uid = ready(host, client)
@@ -221,7 +223,7 @@ def test_its_end_is_noted_though_nobody_looks_and_acknowledged_after_that(client
     assert client.call("GET", GROUP).status == 404
 
 
-def test_who_wants_a_failed_hook_again_is_told_to_make_the_group_anew_and_no_sandbox(client, host):
+def test_retry_of_failed_group_hook_advises_new_group(client, host):
     client.put(GROUP, group())
     uid = client.get(f"{GROUP}/report")["uid"]
     hook = UnitReport(id="make", resource="", name="make", event="preStart", kind="exec", state="failed", attempt=1)
@@ -230,10 +232,17 @@ def test_who_wants_a_failed_hook_again_is_told_to_make_the_group_anew_and_no_san
     assert (refused.status, refused.error.partition("; ")[2]) == (409, "delete the route group and apply it again")
 
 
-def test_it_is_given_up_for_a_reason(client, host):
+def test_group_is_abandoned_with_a_reason(client, host):
     client.put(GROUP, group())
     uid = client.get(f"{GROUP}/report")["uid"]
     assert client.call("POST", f"{GROUP}/abandon", {"reason": " "}).status == 400
+    early = client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"})
+    assert early.status == 409
+    assert (
+        'is not being deleted, so there is no cleanup to give up: delete it first, or send "force": true' in early.error
+    )
+    assert host.given_up == {}
+    client.delete(GROUP)
     assert client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"}).status == 200
     assert host.given_up[uid].message == "its hook is wrong"
 
@@ -284,7 +293,7 @@ def test_ends_by_the_clock_are_its_hosts_business(client, host):
     assert [each.expires_at for each in host.offers.values()][1:] == [0]
 
 
-def test_there_are_not_too_many(client, monkeypatch):
+def test_groups_beyond_the_limit_are_refused(client, monkeypatch):
     monkeypatch.setattr(route_groups, "MOST_GROUPS", 1)
     client.put(GROUP, group())
     client.put(GROUP, group("x"))
@@ -292,7 +301,7 @@ def test_there_are_not_too_many(client, monkeypatch):
     assert (answer.status, "there are 1 route groups, and more are not allowed" in answer.error) == (409, True)
 
 
-def test_there_are_not_too_many_of_those_that_come_at_once_either(client, monkeypatch):
+def test_group_limit_holds_for_concurrent_requests(client, monkeypatch):
     monkeypatch.setattr(route_groups, "MOST_GROUPS", 2)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: client.call("PUT", f"routegroups/rg{number}", group()), range(8)))
@@ -347,6 +356,7 @@ class TestExtending:
         assert client.call("POST", f"{family}/extend", {}).status == 200
         assert self.ends(client, family) - time.time() > 5 * 3_600 - 5
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("body", "sentence"),
         [
@@ -387,7 +397,7 @@ class TestExtending:
         assert warned() == []
 
 
-def test_a_group_that_waits_for_its_last_sandbox_has_nothing_to_extend(client, host):
+def test_group_with_sandboxes_has_no_end_to_extend(client, host):
     client.put("sandboxes/sb1", labelled(team="pay"))
     client.put(GROUP, group(ttl={"duration": "1h"}))
     answer = client.call("POST", f"{GROUP}/extend", {"seconds": 60})
@@ -407,7 +417,7 @@ def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
 
 
 @pytest.mark.parametrize("table", [sandboxes, groups_table], ids=["sandbox", "group"])
-async def test_what_one_organisation_has_that_cannot_be_read_keeps_no_other_ones_groups_alive(blank, tmp_path, table):
+async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_path, table):
     """Stored by a newer Dayfly, perhaps."""
     store = Store.open(shutil.copy(blank, tmp_path))
     wish = RouteGroupSpec(match={"label": {"key": "a", "value": "b"}}, ttl=GroupTtl(duration="1h"))
@@ -433,5 +443,59 @@ async def test_what_one_organisation_has_that_cannot_be_read_keeps_no_other_ones
         sync = host_sync.HostSync(store, Links())
         await route_groups.RouteGroups(store, Links(), sync).sweep()
         assert (await store.of("zeta").read(lambda rows: group_records.find(rows, "all"))).stop is not None
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def routing(host, monkeypatch):
+    """The host routes requests by their key. No round of the sync resends offers."""
+    host.routes = True
+    monkeypatch.setattr(host_sync, "SWEEP_S", 3600)
+
+
+def test_host_receives_group_keys_as_sandboxes_join_and_leave(routing, client, host):
+    def keys(name):
+        (offer,) = [offer for offer in host.offers.values() if offer.name == name]
+        (route,) = [unit.route for unit in offer.forks if unit.route]
+        return set(route.keys) - {offer.routing_key}
+
+    client.put("workloads/default/shop", wishes.baseline())
+    for name in ("sb1", "sb2"):
+        client.put(f"sandboxes/{name}", wishes.empty(labels={"team": "pay"}, forks=[wishes.fork()]))
+    key = client.put(GROUP, group())["routingKey"]
+    wait_for(lambda: (keys("sb1"), keys("sb2")) == ({key}, set()))
+    other = client.put("routegroups/another", group())["routingKey"]
+    wait_for(lambda: keys("sb1") == {key, other})
+    client.delete(GROUP)
+    wait_for(lambda: keys("sb1") == {other})
+    client.put("sandboxes/sb1", wishes.empty(labels={"team": "x"}, forks=[wishes.fork()]))
+    wait_for(lambda: (keys("sb1"), keys("sb2")) == (set(), {other}))
+
+
+async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_path):
+    """The first inventory of a host names ended runs without their reports."""
+    store, links = Store.open(shutil.copy(blank, tmp_path)), Links()
+    links.add("acme", {"east": FakeHost().end})
+    common = {"org": "acme", "created_at": 1, "updated_at": 1}
+    wish = RouteGroupSpec(cluster="east", match={"label": {"key": "team", "value": "a"}})
+    kept = group_records.GroupRecord(
+        uid="g", name="all", routing_key="g", cluster="east", spec=wish, unmatched_since=0, **common
+    )
+
+    def fill(rows):
+        group_records.save(rows, kept)
+        for uid in ("u", "v"):
+            spec = SandboxSpec(cluster="east", labels={"team": "a"})
+            records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
+
+    try:
+        await store.of("acme").write(fill)
+        crowd = Crowd(store, links, "acme")
+        (found,) = await crowd.refresh()
+        assert set(crowd.of(found)) == {"u", "v"}
+        runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
+        links.of("acme", "east").picture.take_over(Inventory(session=1, number=1, process="p", **runs))
+        assert set(crowd.of(found)) == {"u"}
     finally:
         store.close()

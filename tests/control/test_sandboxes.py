@@ -15,6 +15,7 @@ from dayfly.control import records
 from dayfly.control.store import ConflictError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
+from dayfly.spec.run import Request
 
 
 def test_a_sandbox_is_stored_and_offered_to_its_host(db, host):
@@ -309,8 +310,33 @@ def test_a_stuck_deletion_can_be_abandoned_with_a_reason(db, host):
         answer = db.call("POST", "sandboxes/sb1/abandon", body)
         assert answer.status == 400
         assert answer.error.startswith("reason: ")
+    assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "x", "force": "yes"}).error.startswith("force: ")
     assert host.given_up == {}
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).json == {}
+    assert host.given_up[uid].message == "dropped by hand"
+
+
+def test_abandoning_ready_sandbox_is_refused_without_force(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    uid = uid_of(host)
+    answer = db.call("POST", "sandboxes/sb1/abandon", {"reason": "not needed", "force": False})
+    assert answer.status == 409
+    assert 'sandbox "sb1" is not being deleted' in answer.error
+    assert 'delete it first, or send "force": true' in answer.error
+    assert host.given_up == {}
+    assert db.get("sandboxes/sb1/report")["phase"] == "open"
+    assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "not needed", "force": True}).status == 200
+    assert host.given_up[uid].message == "not needed"
+
+
+def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
+    """The host closed it at the end of its time to live."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    uid = uid_of(host)
+    host.closed[uid] = Request(at=1, reason=Reason.EXPIRED, message="its time to live is over")
+    host.say(uid, ready=False, reason=Reason.DELETING, message="is being cleaned up")
+    wait_for(lambda: db.get("sandboxes/sb1/report")["phase"] == "closed")
+    assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).status == 200
     assert host.given_up[uid].message == "dropped by hand"
 
 
@@ -320,7 +346,8 @@ def test_who_gives_the_cleanup_up_first_is_recorded(db, host):
     uid = uid_of(host)
     host.down = True
     for reason, who in (("dropped by hand", "ann:1"), ("me too", "bob:1")):
-        answer = db.call("POST", "sandboxes/sb1/abandon", {"reason": reason}, headers={"User-Agent": who})
+        body = {"reason": reason, "force": True}
+        answer = db.call("POST", "sandboxes/sb1/abandon", body, headers={"User-Agent": who})
         assert answer.status == 200
     host.down = False
     wait_for(lambda: uid in host.given_up)
@@ -346,11 +373,13 @@ def test_a_list_is_filtered_by_labels(db):
     assert 'query parameter label: "=x" selects nothing' in db.call("GET", "sandboxes?label==x").error
 
 
-def test_a_plugin_that_is_not_there_may_be_another_or_another_version(db):
+@pytest.mark.parametrize("named", ["bd", "db@7.7.7", "db@1.0.1"])
+def test_suggested_plugin_is_accepted_in_its_place(db, named):
     wish = wishes.sandbox()
-    for named, meant in (("bd", 'did you mean "db"?'), ("db@7.7.7", 'apply its file first (there is "')):
-        wish["spec"]["resources"][0]["plugin"] = named
-        assert meant in db.call("PUT", "sandboxes/sb1", wish).error
+    wish["spec"]["resources"][0]["plugin"] = named
+    error = db.call("PUT", "sandboxes/sb1", wish).error
+    wish["spec"]["resources"][0]["plugin"] = re.search('(?:did you mean|there is) "([^"]+)"', error)[1]
+    db.put("sandboxes/sb1", wish)
 
 
 def test_a_lease_is_taken_also_where_another_server_changes_the_sandbox_meanwhile(client, host, monkeypatch):

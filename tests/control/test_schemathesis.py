@@ -18,7 +18,7 @@ from dayfly.control import exchange, openapi
 from dayfly.control.agents.agents import TOKEN_HEADER
 from dayfly.control.routes import API, ROUTES
 from examples import outside
-from share import SHARE
+from selection import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ CHECKS = (
     "unsupported_method",
 )
 # Of each operation, beside what the document's own limits suggest, a case each.
-EXAMPLES = 100 if SHARE.everything else 15
-SEED = 1 if SHARE.everything else int.from_bytes(SHARE.seed.encode()[:4], "big")
+EXAMPLES = 100 if SELECTION.is_complete else 15
+SEED = SELECTION.seed
 # So long it waits for what is asked with `wait`: else most of the time would be such waits.
 WAIT_S = 0.02
 # What an operation is tried with: what is there and stays, and for one that takes away what may go.
@@ -121,7 +121,9 @@ PARTS = [AGENTS, *(PEOPLE[number::8] for number in range(8))]
 
 @pytest.mark.builds("schemathesis")
 @pytest.mark.timeout(900, func_only=True)
-@pytest.mark.parametrize("paths", SHARE.of(PARTS, len(PARTS), "addresses for Schemathesis"), ids=lambda each: each[0])
+@pytest.mark.parametrize(
+    "paths", SELECTION.sample(PARTS, len(PARTS), "addresses for Schemathesis"), ids=lambda each: each[0]
+)
 def test_no_answer_is_our_fault_and_none_is_undeclared(there, tmp_path, played, paths):
     header = f"{TOKEN_HEADER}: {there.token}" if paths is AGENTS else f"signadot-api-key: {KEY}"
     (tmp_path / "openapi.json").write_text(json.dumps(document(there.ids, paths)))

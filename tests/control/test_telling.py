@@ -15,7 +15,8 @@ from control.client import KEY, ORG
 from control.databases import sql
 from control.fake_host import FakeHost
 from control.lossy import call
-from dayfly.control import auth, event_rows, records, telling
+from dayfly.control import auth, event_rows, link, records, telling
+from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.store import Store
@@ -31,28 +32,45 @@ from dayfly.work.delivery import Answer
 LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
 
 
+class Joined(Agents):
+    """Records the links of the server's application."""
+
+    def join(self, links):
+        super().join(links)
+        self.links = links
+
+
 class World:
     """One server with a host of each of two organisations, a receiver that the test writes, and time that it moves."""
 
     def __init__(self, store, clock, host=None):
         self.store, self.clock = store, clock
         self.host, self.other = host or FakeHost(), FakeHost()
-        self.app = create_app(store, {"local": self.host.end}, keys=auth.single(KEY), version="1")
-        sync = self.app.state.sync
-        self.links = sync._links
+        agents = Joined(store)
+        self.app = create_app(store, {"local": self.host.end}, keys=auth.single(KEY), version="1", agents=agents)
+        sync, self.links = self.app.state.sync, agents.links
         self.links.add("other", {"far": self.other.end})
-        self.heard, self.answers, self.pauses, self.hanging = [], {}, [], 0
-        to = Receiver(self.post, "http://receiver")
+        # `hanging` has the organisations for which an event is on its way to a receiver that never answers.
+        self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
+        self.receive = self.post
+        to = Receiver(self.deliver, "http://receiver")
         boxes = Sandboxes(store, self.links, sync, self.app.state.vaults)
         self.telling = Telling(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
+
+    async def deliver(self, body):
+        return await self.receive(body)
 
     async def post(self, body):
         event = json.loads(body)
         script = self.answers.get(event["subject"])
         answer = script.pop(0) if script else TAKEN
         if answer is None:
-            self.hanging += 1
-            await asyncio.Event().wait()
+            org = event["source"].split(":")[3]
+            self.hanging.add(org)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.hanging.remove(org)
         self.heard.append((event["subject"], event["type"].rpartition(".")[2], answer is TAKEN, event["id"]))
         return answer
 
@@ -83,11 +101,20 @@ class World:
         await self.arrived()
         await self.telling.round()
         await self.telling.looked()
-        async with asyncio.timeout(20):
-            while len(tasks := self.telling._sending.tasks) > self.hanging:
-                await asyncio.wait(tasks.values(), timeout=0.02)
+        await until(self.is_idle)
         heard, self.heard = self.heard, []
         return heard
+
+    async def is_idle(self):
+        """Whether all events are sent, except to a receiver that does not answer."""
+        return set(await self.store.everywhere().read(event_rows.waiting)) <= self.hanging
+
+    async def leave(self):
+        """Have the server end as it does when it is stopped."""
+        running = asyncio.create_task(self.telling.run())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     def uid(self, name):
         (uid,) = [uid for uid, offer in self.host.offers.items() if offer.name == name]
@@ -97,12 +124,18 @@ class World:
         self.host.say(self.uid(name), ready=ready, reason=reason, message="m")
 
 
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110 - in threads of the store
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 async def world(tmp_path, blank):
     store = Store.open(shutil.copy(blank, tmp_path))
     found = World(store, [10**12])
     yield found
-    await found.telling._leave()
+    await found.leave()
     store.close()
 
 
@@ -127,11 +160,11 @@ CLOSED = Request(at=1, reason="Deleted")
         ({"ready": True, "reason": Reason.READY}, True, ("ready", "expiring")),
     ],
 )
-def test_what_is_worth_an_event(changes, soon, kinds):
+def test_report_determines_kinds_of_events(changes, soon, kinds):
     assert cloud_events.kinds(report(**changes), expires_soon=soon) == kinds
 
 
-def test_an_event_has_what_cloudevents_asks_for_and_an_id_that_stays():
+def test_cloud_event_has_required_fields_and_stable_id():
     about = cloud_events.About("u", 7, "urn:x", "demo", "demo", "local", labels={"team": "pay"})
     event = cloud_events.cloud_event(about, "ready", report(ready=True))
     assert {"specversion", "id", "source", "type"} <= event.keys()
@@ -141,13 +174,13 @@ def test_an_event_has_what_cloudevents_asks_for_and_an_id_that_stays():
     assert event["id"] != cloud_events.cloud_event(about._replace(form=8), "ready", report())["id"]
 
 
-def test_what_answers_mean():
+def test_status_determines_whether_event_is_resent():
     assert [delivery.answered(status).again for status in (200, 204, 302, 400, 410)] == [False] * 5
     assert [bool(delivery.answered(status).problem) for status in (200, 302, 410)] == [False, True, True]
     assert all(delivery.answered(status).again for status in (408, 425, 429, 500, 503))
 
 
-async def test_each_is_told_once_for_each_form_of_a_wish(world):
+async def test_event_is_sent_once_per_form_of_spec(world):
     await world.put("sb1")
     world.say("sb1", Reason.RESOURCES_PENDING)
     assert await world.told() == []
@@ -170,7 +203,7 @@ async def test_each_is_told_once_for_each_form_of_a_wish(world):
     assert sql(world.store, "SELECT * FROM cloud_events") == [], "of what is gone nothing is kept"
 
 
-async def test_the_source_names_organisation_and_cluster_and_no_other_one(world, monkeypatch):
+async def test_event_source_names_organisation_and_cluster(world):
     await world.put("sb1")
     await world.put_other("sb1")
     bodies = []
@@ -179,7 +212,7 @@ async def test_the_source_names_organisation_and_cluster_and_no_other_one(world,
         bodies.append(json.loads(body))
         return TAKEN
 
-    monkeypatch.setattr(world.telling._sending, "_post", post)
+    world.receive = post
     await world.told()
     assert {(each["source"], each["data"]["cluster"]) for each in bodies} == {
         ("urn:dayfly:organisation:local:cluster:local", "local"),
@@ -188,7 +221,7 @@ async def test_the_source_names_organisation_and_cluster_and_no_other_one(world,
     assert len({each["id"] for each in bodies}) == 2
 
 
-async def test_it_warns_when_time_alone_brings_the_end_near(world):
+async def test_expiring_event_is_sent_when_its_time_comes(world):
     await world.put("sb1", ttl={"duration": "1h"})
     row = (await world.store.of("local").read(records.living))[0]
     world.clock[0] = row.created_at
@@ -200,13 +233,13 @@ async def test_it_warns_when_time_alone_brings_the_end_near(world):
     assert await world.told() == []
 
 
-async def test_what_was_not_answered_is_sent_by_the_next_process_under_the_same_id(world):
+async def test_next_process_resends_unanswered_event_with_same_id(world):
     await world.put("sb1")
     await world.put("sb2")
     world.answers = {"sb1": [LATER, None], "sb2": [TAKEN]}
     heard = await world.told()
     assert [each[:3] for each in heard] == [("sb1", "ready", False)]
-    await world.telling._leave()
+    await world.leave()
     world.say("sb1", Reason.RESOURCES_PENDING)  # it is so no more, and is told all the same
     again = World(world.store, world.clock, world.host)
     found = await again.told()
@@ -215,7 +248,7 @@ async def test_what_was_not_answered_is_sent_by_the_next_process_under_the_same_
     assert await again.told() == []
 
 
-async def test_an_event_that_nobody_takes_holds_up_its_own_organisation_alone(world, caplog):
+async def test_rejected_event_delays_only_its_organisation(world, caplog):
     await world.put("sb1")
     await world.put_other("theirs")
     world.answers = {"theirs": [LATER] * 12 + [None]}
@@ -231,7 +264,7 @@ async def test_an_event_that_nobody_takes_holds_up_its_own_organisation_alone(wo
     assert [each[0] for each in await world.told()] == ["sb2"]
 
 
-async def test_what_is_refused_for_good_is_said_and_not_sent_again(world, caplog):
+async def test_refused_event_is_logged_and_not_resent(world, caplog):
     for name in ("sb1", "sb2", "sb3"):
         await world.put(name)
     world.answers = {"sb1": [REFUSED], "sb2": [REFUSED]}
@@ -243,7 +276,7 @@ async def test_what_is_refused_for_good_is_said_and_not_sent_again(world, caplog
     assert await world.told() == []
 
 
-async def test_no_more_wait_than_may_and_what_is_still_so_is_told_when_there_is_room(world, caplog, monkeypatch):
+async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkeypatch):
     monkeypatch.setattr(event_rows, "MOST_WAITING", 3)
     monkeypatch.setattr(telling, "PIECE", 1)
     gate = asyncio.Event()
@@ -252,7 +285,7 @@ async def test_no_more_wait_than_may_and_what_is_still_so_is_told_when_there_is_
         await gate.wait()
         return await world.post(body)
 
-    monkeypatch.setattr(world.telling._sending, "_post", post)
+    world.receive = post
     await world.put_other("theirs")
     for number in range(1, 7):
         await world.put(f"sb{number}")
@@ -269,7 +302,7 @@ async def test_no_more_wait_than_may_and_what_is_still_so_is_told_when_there_is_
     assert len(heard) == 7
 
 
-async def test_what_no_receiver_takes_is_given_up_in_the_end(world, caplog, monkeypatch):
+async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
     monkeypatch.setattr(delivery, "GIVE_UP_S", -1)
     await world.put("sb1")
     await world.put("sb2")
@@ -280,20 +313,22 @@ async def test_what_no_receiver_takes_is_given_up_in_the_end(world, caplog, monk
     assert await world.told() == []
 
 
-async def test_a_cluster_that_does_not_answer_holds_up_no_other(world, monkeypatch):
+async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
+    monkeypatch.setattr(link, "COURTESY_S", 3600)
+    monkeypatch.setattr(link, "ANSWER_S", 3600)
     await world.put("sb1")
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
-    world.links.of("other", "far").picture.stands(telling_of("u-theirs", 99))
-    await world.telling.round()
-    mine = world.telling._looks["local", "local"]
-    await asyncio.wait_for(mine, 5)
-    assert list(world.telling._looks) == [("other", "far")], "it is still being asked"
-    await asyncio.wait_for(asyncio.gather(*world.telling._sending.tasks.values()), 5)
-    assert [each[0] for each in world.heard] == ["sb1"]
+    world.links.of("other", "far").picture.stands(Standing(uid="u-theirs", seq=99))
+    await asyncio.wait_for(world.telling.round(), 20)
+
+    async def has_arrived():
+        return [each[0] for each in world.heard] == ["sb1"]
+
+    await until(has_arrived)
 
 
-async def test_what_changes_while_its_cluster_is_slow_to_answer_is_told_once_it_has(world, monkeypatch):
+async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
     """Nothing else happens after that, so nobody would look again."""
     for name in ("sb1", "sb2"):
         await world.put(name)
@@ -315,11 +350,7 @@ async def test_what_changes_while_its_cluster_is_slow_to_answer_is_told_once_it_
     assert [each[:2] for each in await world.told()] == [("sb2", "ready")]
 
 
-def telling_of(uid, seq):
-    return Standing(uid=uid, seq=seq)
-
-
-async def test_of_several_servers_one_sends_and_another_one_when_it_is_gone(postgres):
+async def test_one_server_sends_events_and_another_takes_over(postgres):
     where, clock = postgres.fresh(), [10**12]
     stores = [Store.open(where) for _ in range(2)]
     first, host = World(stores[0], clock), FakeHost()
@@ -329,17 +360,19 @@ async def test_of_several_servers_one_sends_and_another_one_when_it_is_gone(post
         first.answers = {"sb1": [LATER, None]}
         heard = await first.told()
         host.offers |= first.host.offers
-        assert await second.told() == []
-        clock[0] += telling.DUTY_MS - 1
-        assert await second.told() == [], "it may only be slow"
+        holder = sql(first.store, "SELECT holder FROM duties")
+        for passed in (0, telling.DUTY_MS - 1):
+            clock[0] += passed
+            await second.telling.round()
+            await second.telling.looked()
+            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), "it may only be slow"
         clock[0] += telling.DENIED_MS
         found = await second.told()
         assert [(each[0], each[3]) for each in found] == [("sb1", heard[0][3])]
-        first.hanging = 0
         assert await first.told() == [], "the first one has heard that it is the other's now"
-        assert first.telling._sending.tasks == {}
+        assert first.hanging == set(), "it has given up the event that was on its way"
     finally:
         for world in (first, second):
-            await world.telling._leave()
+            await world.leave()
         for store in stores:
             store.close()

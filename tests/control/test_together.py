@@ -6,11 +6,9 @@ import asyncio
 import threading
 
 import pytest
-import sqlalchemy as sa
 
 from dayfly.control.store import ConflictError, Store, StoreError
 from dayfly.control.tables import clusters
-from dayfly.control.together import MOST
 
 
 @pytest.fixture
@@ -21,14 +19,10 @@ def store(tmp_path):
 
 
 class Held:
-    """While it lasts the writer is busy, so that whatever is asked of it waits. It counts commits."""
+    """The writer is busy within it, so that further writes wait."""
 
     def __init__(self, store):
-        self.store, self.commits, self._go = store, 0, threading.Event()
-        sa.event.listen(store._writing, "commit", self._count)
-
-    def _count(self, _connection):
-        self.commits += 1
+        self.store, self._go = store, threading.Event()
 
     async def __aenter__(self):
         begun = threading.Event()
@@ -54,15 +48,6 @@ async def names(store):
     return await store.of("o").read(lambda rows: sorted(rows.execute(rows.select(clusters.c.name)).scalars()))
 
 
-async def test_one_commit_carries_all_who_wait_and_nobody_waits_behind_too_many(store):
-    async with Held(store) as held:
-        asked = [asyncio.ensure_future(store.of("o").write(named(f"c{number:03}"))) for number in range(MOST + 6)]
-        await asyncio.sleep(0)
-    await asyncio.gather(*asked)
-    assert await names(store) == [f"c{number:03}" for number in range(MOST + 6)]
-    assert held.commits == 3  # the one that was busy, and two groups
-
-
 def half(rows):
     named("half")(rows)
     raise ZeroDivisionError
@@ -76,7 +61,7 @@ def twice(rows):
 @pytest.mark.parametrize(
     ("bad", "fault"), [(half, ZeroDivisionError), (twice, ConflictError)], ids=["by itself", "by the database's word"]
 )
-async def test_who_fails_among_others_fails_alone(store, bad, fault):
+async def test_failing_write_fails_alone_in_its_group(store, bad, fault):
     """What it has written before that is not there."""
     works = [named("a"), bad, named("b"), lambda _rows: 7]
     async with Held(store):
@@ -87,7 +72,7 @@ async def test_who_fails_among_others_fails_alone(store, bad, fault):
     assert await names(store) == ["a", "b"]
 
 
-async def test_where_the_disk_is_full_each_is_told_so_who_needs_room(store):
+async def test_full_disk_fails_only_writes_that_need_room(store):
     await store.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count=1").scalar())
     async with Held(store):
         works = [lambda _rows: "nothing", named("x" * 100_000), named("y" * 100_000)]
@@ -99,7 +84,7 @@ async def test_where_the_disk_is_full_each_is_told_so_who_needs_room(store):
     assert await names(store) == []
 
 
-async def test_who_is_cancelled_before_his_turn_writes_nothing(store):
+async def test_cancelled_waiting_write_stores_nothing(store):
     async with Held(store):
         given_up, kept = (asyncio.ensure_future(store.of("o").write(named(name))) for name in ("given up", "kept"))
         await asyncio.sleep(0)
@@ -110,7 +95,7 @@ async def test_who_is_cancelled_before_his_turn_writes_nothing(store):
     assert await names(store) == ["kept"]
 
 
-async def test_who_reads_does_not_wait_for_who_writes_and_sees_what_was_committed(store):
+async def test_reader_sees_committed_rows_during_a_write(store):
     await store.of("o").write(named("before"))
     async with Held(store):
         later = asyncio.ensure_future(store.of("o").write(named("later")))
@@ -120,6 +105,6 @@ async def test_who_reads_does_not_wait_for_who_writes_and_sees_what_was_committe
     assert await names(store) == ["before", "later"]
 
 
-async def test_who_reads_cannot_write(store):
+async def test_read_transaction_cannot_write(store):
     with pytest.raises(StoreError, match="readonly"):
         await store.of("o").read(named("c"))

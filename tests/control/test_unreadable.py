@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 
 import pytest
@@ -50,49 +51,55 @@ def kind(request):
 
 
 @pytest.fixture
-def made(client, kind):
+def gone():
+    """The name of an object that becomes unreadable. The log has each name once in a process."""
+    return f"gone-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def made(client, kind, gone):
     """Two of them."""
     wish = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "*"}}}}
-    for name in ("gone", "left"):
+    for name in (gone, "left"):
         client.put(f"sandboxes/{name}", wishes.empty(labels=LABELS))
         client.put(f"routegroups/{name}", wish)
     return client
 
 
 @pytest.mark.parametrize("newer", NEWER.values(), ids=NEWER)
-async def test_all_others_are_told_of_and_which_one_is_not_is_said_once(made, kind, newer, caplog):
+async def test_unreadable_object_is_logged_once_and_hides_no_other(made, kind, gone, newer, caplog):
     plural, table = kind
-    await change(made.store, table, "gone", newer)
+    await change(made.store, table, gone, newer)
     for _ in range(3):
         assert [each["name"] for each in made.get(plural)] == ["left"]
         assert [each["name"] for each in made.get(f"{plural}?limit=1")][:1] == ["left"]
         assert "left" in made.get("routegroups/left")["status"]["matchedSandboxes"]
         assert made.call("GET", "attention").status == 200
-    one = made.call("GET", f"{plural}/gone")
-    which = "sandbox gone" if table is sandboxes else "route group gone"
+    one = made.call("GET", f"{plural}/{gone}")
+    which = f"sandbox {gone}" if table is sandboxes else f"route group {gone}"
     said = f"{which} is stored in a form that this server does not know"
     assert (one.status, one.error.startswith(said)) == (503, True)
     assert caplog.text.count(said) == 1
 
 
-async def test_it_is_neither_written_nor_ended(made, kind):
+async def test_unreadable_object_is_neither_changed_nor_deleted(made, kind, gone):
     plural, table = kind
-    await change(made.store, table, "gone", NEWER["field"])
+    await change(made.store, table, gone, NEWER["field"])
 
     async def stored():
-        mine = table.c.name == "gone"
+        mine = table.c.name == gone
         return await made.store.of("local").read(lambda rows: rows.execute(rows.select(table).where(mine)).one())
 
     before, wish = await stored(), {"cluster": "local", "labels": {"team": "x"}}
     if table is route_groups:
         wish["match"] = {"label": {"key": "team", "value": "x"}}
-    assert made.call("PUT", f"{plural}/gone", {"spec": wish}).status == 503
-    assert made.call("DELETE", f"{plural}/gone?force=true").status == 503
-    assert made.call("POST", f"{plural}/gone/abandon", {"reason": "why"}).status == 503
+    assert made.call("PUT", f"{plural}/{gone}", {"spec": wish}).status == 503
+    assert made.call("DELETE", f"{plural}/{gone}?force=true").status == 503
+    assert made.call("POST", f"{plural}/{gone}/abandon", {"reason": "why"}).status == 503
     assert await stored() == before
 
 
-async def test_of_plugins_too_and_no_older_version_stands_for_it(client):
+async def test_unreadable_plugin_version_is_not_replaced_by_older(client):
     """Else the older one would be taken for the newest, and deleted as that."""
     for name in ("db@1.0.0", "db@2.0.0", "queue@1.0.0"):
         client.put(f"resource-plugins/{name.partition('@')[0]}", wishes.plugin(name))
@@ -109,10 +116,10 @@ async def test_of_plugins_too_and_no_older_version_stands_for_it(client):
         assert client.call(method, "resource-plugins/db").status == 503
 
 
-async def test_no_routing_rule_is_left_out(made):
+async def test_no_routing_rule_is_left_out(made, gone):
     """Whoever has rules keeps those that it has, instead of sending the requests to the baseline."""
     assert made.call("GET", RULES).status == 200
-    await change(made.store, sandboxes, "gone", NEWER["field"])
+    await change(made.store, sandboxes, gone, NEWER["field"])
     assert made.call("GET", RULES).status == 503
 
 
@@ -159,7 +166,7 @@ class TestGroups:
         await fresh.sweep()
         assert sync.routed("acme", "u") == {"shop/web": ("k",)}
 
-    async def test_one_whose_match_is_not_understood_is_as_one_that_cannot_be_read(self, store):
+    async def test_group_with_unknown_match_is_unreadable(self, store):
         await change(store, route_groups, "all", {"match": {"none": []}})
         groups, sync = self.server(store)
         await groups.sweep()
@@ -167,7 +174,7 @@ class TestGroups:
         with pytest.raises(UnreadableError):
             await sync.grouped("acme")
 
-    async def test_nobody_who_listens_hears_that_it_is_gone(self, store, monkeypatch):
+    async def test_unreadable_group_is_not_streamed_as_deleted(self, store, monkeypatch):
         monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
         groups, _ = self.server(store)
         changes = GroupChanges(groups.standings, Links(), "acme")

@@ -8,7 +8,7 @@ from dayfly.plan.reasons import Reason
 
 READY = "All desired workloads are available."
 LOCAL = [{"name": "l", "from": {"kind": "Deployment", "namespace": "shop", "name": "web"}, "mappings": []}]
-SAID = 'Not supported here: spec.local (there is no connection to a developer\'s machine) and spec.endpoints[0] (no fork answers for "web.shop.svc").'
+SAID = 'Not supported here: spec.local (it needs a host that routes: restart this server with dayfly up --routing) and spec.endpoints[0] (no fork answers for "web.shop.svc").'
 
 
 def test_it_is_said_in_every_answer_for_as_long_as_it_holds(client, host):

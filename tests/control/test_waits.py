@@ -33,7 +33,7 @@ def taken(found: Waits, org: str, key: str, held: contextlib.ExitStack) -> int:
     return len(places)
 
 
-def test_one_organisation_leaves_half_of_the_places_and_what_does_not_wait_needs_none():
+def test_organisation_gets_half_of_long_poll_slots():
     found = Waits(CALLERS_PART)
     with contextlib.ExitStack() as held:
         assert taken(found, "acme", "one", held) == PLACES / 4
@@ -48,7 +48,7 @@ def test_one_organisation_leaves_half_of_the_places_and_what_does_not_wait_needs
         assert taken(found, "acme", "one", held) == PLACES / 4, "they are free again"
 
 
-def test_all_that_one_organisation_may_hold_leaves_others_a_connection():
+def test_organisation_leaves_connections_to_others():
     assert CALLERS_PART / 2 + AGENTS_PART / 2 < 1 / 2
 
 
@@ -71,7 +71,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("path", ["report?after={version}", "log?unit=mydb/provision"])
-def test_a_key_that_waits_too_often_is_told_and_others_are_not(client, host, path):
+def test_key_with_too_many_long_polls_is_refused(client, host, path):
     client.put("sandboxes/sb1", wishes.empty())
     uid = uid_of(host)
     host.log_data[uid, "mydb/provision", 1] = (b"", False)
@@ -88,7 +88,7 @@ def test_a_key_that_waits_too_often_is_told_and_others_are_not(client, host, pat
     assert waiting.end() == [503] + PLACES // 4 * [200]
 
 
-async def test_hosts_of_one_organisation_leave_connections_to_those_of_others(replica):  # noqa: F811
+async def test_hosts_leave_connections_to_other_organisations(replica):  # noqa: F811
     await replica.open()
     mine = int(int(PLACES / CALLERS_PART) * AGENTS_PART) // 4
     asked = [

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from control import wishes
-from control.client import parsed, serving
+from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control.app import create_app, prepare
 from dayfly.control.store import Store
@@ -79,10 +79,7 @@ def test_a_baseline_is_owed_to_a_host_that_is_away(client, host):
     host.down = True
     client.put("workloads/default/shop", wishes.baseline())
     host.down = False
-    deadline = time.monotonic() + 60
-    while not host.baselines:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: host.baselines)
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -93,12 +90,8 @@ def test_that_a_baseline_is_gone_is_handed_over_as_well(client, host, is_away):
     host.down = is_away
     client.delete("workloads/default/shop")
     host.down = False
-    deadline = time.monotonic() + 60
-    while ("default", "shop") in host.baselines:
-        assert is_away
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert list(host.baselines) == [("default", "stays")]
+    assert is_away or list(host.baselines) == [("default", "stays")]
+    wait_for(lambda: list(host.baselines) == [("default", "stays")])
 
 
 async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
@@ -118,7 +111,7 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
 @pytest.mark.parametrize(
     "document", ["", "{", '{"namespace": 1}', '{"namespace": "default", "name": "shop", "command": 2}']
 )
-async def test_one_that_cannot_be_read_holds_up_no_other(tmp_path, caplog, document):
+async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
     """As one that a newer release has written, before this server was put back."""
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:
@@ -147,7 +140,7 @@ def rows_of_shop():
     return sa.update(workloads).where(workloads.c.name == "shop")
 
 
-def test_a_baseline_that_fails_unforeseen_keeps_no_sandbox_waiting(client, host, monkeypatch, caplog):
+def test_defect_of_a_baseline_blocks_no_sandbox(client, host, monkeypatch, caplog):
     async def fails(workload):
         raise ZeroDivisionError("unforeseen")
 
@@ -157,10 +150,7 @@ def test_a_baseline_that_fails_unforeseen_keeps_no_sandbox_waiting(client, host,
     host.down = True
     client.put("sandboxes/sb1", wishes.empty())
     host.down = False
-    deadline = time.monotonic() + 60
-    while not host.offers:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: host.offers)
 
 
 def test_a_fork_of_another_kind_is_not_declared(client):

@@ -17,11 +17,9 @@ HARMLESS = {
         }
     ],
 }
-# Files of what is written before an API server: a commit plays half of them.
 WRITTEN = [
     pytest.mark.cluster,
     pytest.mark.timeout(120, func_only=True),
-    pytest.mark.rotates(2, "what is written before an API server"),
 ]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -36,14 +34,39 @@ def installed(api: Api) -> Iterator[Api]:
     """The server with all of deploy/install.yaml; its policies go again, for they would hold up other tests."""
     api.apply((ROOT / "deploy" / "install.yaml").read_text())
     eventually(lambda: established(api))
-    probe = thing("v1", "Pod", "p", spec=HARMLESS)
-    path = "/api/v1/namespaces/dayfly-runners/pods?dryRun=All"
-    eventually(
-        lambda: "dayfly-runners is only for" in api.ask("POST", path, probe).message
-    )  # policies are in force a moment later
+    wait_for_policies(api)
     yield api
     for each in api.ask("GET", POLICIES).body["items"]:
         if each["metadata"]["name"].startswith("dayfly-"):
             api.ask("DELETE", f"{POLICIES}/{each['metadata']['name']}")
+    probe = thing("v1", "Pod", "p", spec=HARMLESS)
     probe["metadata"]["labels"] = {"dayfly.dev/x": "y"}
-    eventually(lambda: "dayfly.dev/" not in api.ask("POST", path.replace("dayfly-runners", "default"), probe).message)
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    eventually(lambda: "dayfly.dev/" not in api.ask("POST", path, probe).message)
+
+
+def wait_for_policies(api: Api) -> None:
+    """Wait until the API server enforces every policy that exists.
+
+    It loads policies and bindings in the order of their creation, a second or so later. So a last policy is created
+    here, which refuses one ConfigMap: as soon as that is refused, all earlier policies are in force.
+    """
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+            ]
+        },
+        "matchConditions": [{"name": "probe", "expression": "object.metadata.name == 'policy-probe'"}],
+        "validations": [{"expression": "false", "message": "all policies are in force"}],
+    }
+    group, kind = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
+    policies = f"/apis/{group}/validatingadmissionpolicies"
+    binding = {"policyName": "last", "validationActions": ["Deny"]}
+    assert api.ask("POST", policies, thing(group, kind, "last", spec=spec)).status == 201
+    assert api.ask("POST", POLICIES, thing(group, f"{kind}Binding", "last", spec=binding)).status == 201
+    probe = thing("v1", "ConfigMap", "policy-probe")
+    path = "/api/v1/namespaces/default/configmaps?dryRun=All"
+    eventually(lambda: "all policies are in force" in api.ask("POST", path, probe).message)
+    for each in (POLICIES, policies):
+        assert api.ask("DELETE", f"{each}/last").status == 200

@@ -126,7 +126,24 @@ def of_fork(source):
     return {"name": "a", "script": SCRIPT, "inputs": [{"name": "x", "valueFrom": source}]}
 
 
+def baseline(**of):
+    """A sandbox with a fork of one baseline, changed as asked."""
+    return sandbox(forks=[{"forkOf": {**fork()["forkOf"], **of}}])
+
+
 REFUSED = [
+    (baseline(namespace="sec b"), "spec.forks[0].forkOf.namespace in body should match"),
+    (baseline(namespace="../sec-b"), "spec.forks[0].forkOf.namespace in body should match"),
+    (baseline(namespace="a/secrets/bait"), "spec.forks[0].forkOf.namespace in body should match"),
+    (baseline(name="a%2fb"), "spec.forks[0].forkOf.name in body should match"),
+    (sandbox(runner={"namespace": "kube-system/pods?watch=1"}), "spec.runner.namespace in body should match"),
+    (sandbox(local=[{"from": {"namespace": ".."}}]), "spec.local[0].from.namespace in body should match"),
+    (
+        sandbox(defaultRouteGroup={"endpoints": [{"name": "a", "target": "http://a.b%2fc.svc:80"}]}),
+        "spec.defaultRouteGroup.endpoints[0].target in body should match",
+    ),
+    (hook(selector={**SELECTOR, "apiVersion": "../v1"}), "spec.selector.apiVersion in body should match"),
+    (plugin({"runner": {"namespace": "a/b"}}), "spec.runner.namespace in body should match"),
     (plugin(meta="p.2"), 'metadata.name must be "p.1.0.0", which is spec.name in lower case with . for @'),
     (plugin(name="p@1"), "spec.name in body should match"),
     (plugin({"create": []}), "spec: Invalid value: has neither create nor delete steps: write at least one"),
@@ -347,6 +364,12 @@ class TestServer:
         kept = {key: answer.body[key] for key in ("apiVersion", "kind", "metadata", "spec")}
         assert documents.load(text.parse_one(text.dump(kept), file="kept")) == made
         served.ask("DELETE", place(body).replace("?", f"/{body['metadata']['name']}?"))
+
+    def test_server_splits_a_path_after_decoding_it(self, api):
+        """So the client refuses a name with a slash: encoding it does not help."""
+        found = api.ask("GET", "/api/v1/namespaces/default%2Fserviceaccounts").body
+        assert found["kind"] == "ServiceAccountList"
+        assert api.ask("GET", "/api/v1/namespaces/default%2Fx").status == 404
 
     @pytest.mark.parametrize(("body", "message"), REFUSED, ids=range(len(REFUSED)))
     def test_refuses(self, served, body, message):

@@ -4,6 +4,7 @@ import ipaddress
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -62,12 +63,14 @@ ClusterRole dayfly-operator: gateway.networking.k8s.io/httproutes get,list,watch
 ClusterRole dayfly-operator: namespaces get,list,patch,watch
 ClusterRole dayfly-operator: networking.istio.io/virtualservices get,list,watch
 ClusterRole dayfly-operator: pods get,list,watch
+ClusterRole dayfly-operator: rbac.authorization.k8s.io/clusterroles list,watch [dayfly-operator-targets]
 ClusterRole dayfly-operator: serviceaccounts impersonate [dayfly-objects]
 ClusterRole dayfly-operator: services get,list,watch
 ClusterRole dayfly-plugin-publisher: dayfly.dev/resourceplugins create,delete,get,list,watch
 ClusterRole dayfly-runners: configmaps create,get
 ClusterRole dayfly-runners: persistentvolumeclaims get
 ClusterRole dayfly-runners: pods create,delete,patch
+ClusterRole dayfly-runners: pods/ephemeralcontainers patch
 ClusterRole dayfly-runners: pods/log get
 ClusterRole dayfly-runners: secrets create,delete,get
 ClusterRole dayfly-sandbox-editor: dayfly.dev/routegroups create,delete,get,list,patch,update,watch
@@ -184,6 +187,46 @@ def test_steps_reach_no_machines_metadata(address):
     assert not _reached(rule, address)
 
 
+STEPS_NETWORK = ROOT / "deploy" / "steps-network.yaml"
+
+
+@pytest.mark.parametrize(
+    "address", [*METADATA, "10.0.0.1", "172.20.0.1", "192.168.1.5", "100.64.3.4", "fd12::1", "::1"]
+)
+def test_steps_network_excludes_private_addresses(address):
+    """There API servers, kubelets and machines are."""
+    policy = yaml.safe_load(STEPS_NETWORK.read_text())
+    assert policy["metadata"]["name"] == "dayfly-runners", "it takes the place of that one"
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in policy["spec"]
+    pods, internet = policy["spec"]["egress"]
+    assert pods == {"to": [{"namespaceSelector": {}}]}
+    assert _reached(internet, "192.0.2.1")
+    assert _reached(internet, "2001:db8::1")
+    assert not _reached(internet, address)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
+def test_install_leaves_an_applied_steps_network(api):
+    """An upgrade must not open the network again in silence."""
+    install = str(ROOT / "deploy" / "base" / "network.yaml")
+    api.apply((ROOT / "deploy" / "base" / "namespaces.yaml").read_text())
+    api.apply(Path(install).read_text())
+    (line,) = [each[1:].strip() for each in STEPS_NETWORK.read_text().splitlines() if "kubectl apply" in each]
+    command = line.removeprefix("kubectl ").replace("deploy/", f"{ROOT}/deploy/").split()
+    api.cluster.kubectl(*command)
+    kubectl = [str(api.cluster.folder / "bin" / "kubectl"), "--kubeconfig", str(api.cluster.kubeconfig)]
+    again = subprocess.run(
+        [*kubectl, "apply", "--server-side", "-f", install], capture_output=True, text=True, check=False
+    )
+    assert again.returncode != 0
+    assert "dayfly-steps-network" in again.stderr
+    found = api.ask("GET", "/apis/networking.k8s.io/v1/namespaces/dayfly-runners/networkpolicies/dayfly-runners").body
+    wanted = yaml.safe_load(STEPS_NETWORK.read_text())["spec"]
+    assert {field: found["spec"][field] for field in wanted} == wanted
+
+
 def _reached(rule, address):
     ip = ipaddress.ip_address(address)
     blocks = [each["ipBlock"] for each in rule["to"]]
@@ -248,19 +291,18 @@ def own():
     yield from start()
 
 
-one_of_three = pytest.mark.rotates(3, "uninstalls")
-
-
 @pytest.mark.cluster
 @pytest.mark.timeout(180, func_only=True)
 class TestUninstall:
     """The script, with a server of its own: it drains first, and says what it leaves."""
 
-    def run(self, api, *arguments):
+    def env(self, api):
         kubectl = api.cluster.folder / "bin" / "kubectl"
-        env = os.environ | {"KUBECTL": str(kubectl), "KUBECONFIG": str(api.cluster.kubeconfig)}
+        return os.environ | {"KUBECTL": str(kubectl), "KUBECONFIG": str(api.cluster.kubeconfig)}
+
+    def run(self, api, *arguments):
         command = [ROOT / "deploy" / "uninstall.sh", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=self.env(api), capture_output=True, text=True, check=False)
 
     def install(self, api, *, finalizers):
         api.apply((ROOT / "deploy" / "install.yaml").read_text())
@@ -273,7 +315,7 @@ class TestUninstall:
             assert api.ask("PATCH", f"{path}/s", held, user=OPERATOR, kind="application/merge-patch+json").status == 200
         return f"{path}/s"
 
-    @one_of_three
+    @pytest.mark.long_story
     def test_stays_while_a_cleanup_is_not_proved(self, own):
         sandbox = self.install(own, finalizers=True)
         ended = self.run(own, "--timeout", "2s")
@@ -285,11 +327,28 @@ class TestUninstall:
         )
         assert released.status == 200
 
-    @one_of_three
+    @pytest.mark.long_story
     def test_drains_then_goes(self, own):
         sandbox = self.install(own, finalizers=False)
+        labels = {"metadata": {"labels": {"dayfly.dev/in-use": "true"}}}
+        label = {"user": OPERATOR, "kind": "application/merge-patch+json"}
+        assert own.ask("PATCH", "/api/v1/namespaces/default", labels, **label).status == 200
+        granted = thing(
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            "dayfly-forks",
+            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dayfly-forks"},
+            subjects=[{"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}],
+        )
+        bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+        assert own.ask("POST", bindings, granted).status == 201
         ended = self.run(own)
         assert ended.returncode == 0, ended.stderr
+        assert "dayfly.dev/in-use" not in own.ask("GET", "/api/v1/namespaces/default").body["metadata"]["labels"]
+        left = [line for line in ended.stderr.splitlines() if line.startswith("    ")]
+        assert [line.partition(" delete ")[2] for line in left] == ["RoleBinding -n 'default' 'dayfly-forks'"]
+        assert subprocess.run(["sh", "-c", left[0]], env=self.env(own), check=False).returncode == 0
+        assert own.ask("GET", f"{bindings}/dayfly-forks").status == 404
         assert "deleting sandboxes and waiting for their cleanup, at most 15m: default/s" in ended.stderr
         assert own.ask("GET", sandbox).status == 404
         for path in (
@@ -301,7 +360,7 @@ class TestUninstall:
             names = [each["metadata"]["name"] for each in own.ask("GET", path).body["items"]]
             assert [name for name in names if "dayfly" in name] == []
 
-    @one_of_three
+    @pytest.mark.long_story
     def test_keeps_the_kinds_if_asked(self, own):
         self.install(own, finalizers=False)
         plugin = thing(

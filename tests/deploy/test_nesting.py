@@ -14,9 +14,7 @@ PATH = "/apis/dayfly.dev/v1alpha1/namespaces/default/sandboxes"
 
 def raw(api, method, path, body=None):
     """As `Api.ask`, which could not read this either."""
-    connection = api._connection()
-    connection.request(method, path, body, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
+    answer = api.send(method, path, body, {"Content-Type": "application/json"})
     return answer.status, answer.read()
 
 

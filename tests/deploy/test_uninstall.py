@@ -24,13 +24,22 @@ done < meanwhile
 cleanup() { [ -e operator ] || exit 1; echo "$1" >> cleaned; rm "sandboxes/$1"; }
 case "$*" in
 "get crd sandboxes"*) [ -e kind ] ;;
+"get sandboxes"*served*) ;;
 "get sandboxes"*) [ -e kind ] || exit 1; for each in sandboxes/*:*; do [ -e "$each" ] && printf '%s ' "$(echo "${each#*/}" | tr : /)"; done; true ;;
 "get lifecyclehooks"*) for each in hooks/*; do [ -e "$each" ] && printf '%s ' "${each#*/}"; done; true ;;
 "delete lifecyclehooks"*) [ -e operator ] || exit 1; [ -e stuck ] || rm -f "hooks/$3" ;;
+"get namespaces"*in-use*) [ -e operator ] && echo early >> labels; cat in-use 2>/dev/null; true ;;
+"label namespaces "*) sed -i "s/$3 *//" in-use ;;
+"get namespaces"*labels*) cat granted 2>/dev/null; true ;;
+"get rolebindings"*) cat bindings 2>/dev/null; true ;;
+"get runs"*hook*) cat owed 2>/dev/null; true ;;
+"get routegroups"*) cat groups 2>/dev/null; true ;;
 "get "*) ;;
 "delete sandboxes"*)
-    if [ -e "sandboxes/$4:$5" ]; then cleanup "$4:$5"
+    if [ -e stuck ]; then :
+    elif [ -e "sandboxes/$4:$5" ]; then cleanup "$4:$5"
     else case "$*" in *--ignore-not-found*) ;; *) echo "NotFound" >&2; exit 1 ;; esac; fi ;;
+"delete routegroups"*) [ -e stuck ] || rm -f groups ;;
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
@@ -60,13 +69,13 @@ def uninstall(tmp_path):
         ended = subprocess.run(
             [ROOT / "deploy" / "uninstall.sh", *options], env=env, capture_output=True, text=True, check=False
         )
+        (tmp_path / "said").write_text(ended.stderr)
         assert ended.returncode == 0, ended.stderr
         return tuple(sorted((tmp_path / file).read_text().splitlines()) for file in ("calls", "started", "cleaned"))
 
     return run
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("moment", ["--for=delete", "crds/sandboxes.yaml", "base/policies.yaml", "base/operator.yaml"])
 def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, moment):
     """Once the operator is gone nobody would."""
@@ -75,7 +84,6 @@ def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, momen
     assert ("shop:late" in started) is not moment.startswith("base/")
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize(
     "moment", ["apply", "--dry-run=server", "resourceplugins", "base/policies.yaml", "base/operator.yaml"]
 )
@@ -115,3 +123,63 @@ def test_nothing_goes_while_a_hook_owes_something(uninstall, tmp_path):
         uninstall(["shop:old"], [])
     assert (tmp_path / "operator").exists()
     assert (tmp_path / "sandboxes" / "shop:old").exists()
+
+
+def test_labels_of_namespaces_go_after_the_operator(uninstall, tmp_path):
+    """While the operator is there it could set them again."""
+    (tmp_path / "in-use").write_text("shop pay ")
+    calls, _, _ = uninstall(["shop:old"], [])
+    assert {call for call in calls if call.startswith("label ")} == {
+        f"label namespaces {name} dayfly.dev/in-use-" for name in ("shop", "pay")
+    }
+    assert not (tmp_path / "labels").exists()
+
+
+ADVICE = {
+    "hooks/volume-backup": (
+        "owed",
+        "volume-backup|machines|cluster.example.org/v1|shop|m-1\nlogs|pods|v1|pay|p\n|sandboxes|dayfly.dev/v1|shop|box\n",
+        [
+            "annotate machines.cluster.example.org -n 'shop' 'm-1' dayfly.dev/abandon=uninstall",
+            "annotate pods -n 'pay' 'p' dayfly.dev/abandon=uninstall",
+        ],
+    ),
+    "groups": (
+        "groups",
+        "pay/team shop/all ",
+        [
+            "annotate routegroups.dayfly.dev -n 'pay' 'team' dayfly.dev/abandon=uninstall",
+            "annotate routegroups.dayfly.dev -n 'shop' 'all' dayfly.dev/abandon=uninstall",
+        ],
+    ),
+    "": ("-", "", ["annotate sandboxes.dayfly.dev -n 'shop' 'old' dayfly.dev/abandon=uninstall"]),
+}
+
+
+@pytest.mark.parametrize("stuck", ADVICE)
+def test_advice_for_stuck_objects_is_complete(uninstall, tmp_path, stuck):
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "stuck").touch()
+    if stuck:
+        (tmp_path / stuck).touch()
+    file, text, advice = ADVICE[stuck]
+    (tmp_path / file).write_text(text)
+    with pytest.raises(AssertionError) as said:
+        uninstall(["shop:old"], [])
+    lines = [line.strip() for line in str(said.value).splitlines()]
+    kubectl = f"{tmp_path}/kubectl "
+    assert [line.removeprefix(kubectl) for line in lines if line.startswith(f"{kubectl}annotate")] == advice
+
+
+def test_leftovers_are_named_with_their_commands(uninstall, tmp_path):
+    (tmp_path / "bindings").write_text(
+        "RoleBinding|shop|dayfly-forks|dayfly-system\nRoleBinding|pay|other|pay\nClusterRoleBinding||mine|a dayfly-system\n"
+    )
+    (tmp_path / "granted").write_text('shop|{"dayfly.dev/runners":"true","team":"pay"}\npay|{"team":"dayfly.dev/x"}\n')
+    uninstall([], [])
+    said = [line.strip().removeprefix(f"{tmp_path}/kubectl ") for line in (tmp_path / "said").read_text().splitlines()]
+    assert said[-3:] == [
+        "delete RoleBinding -n 'shop' 'dayfly-forks'",
+        "delete ClusterRoleBinding 'mine'",
+        "label namespace 'shop' dayfly.dev/runners-",
+    ]

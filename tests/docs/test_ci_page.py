@@ -21,6 +21,24 @@ GITLAB = [each for each in FILES if "jobs" not in each and "spec" not in each]
 (PREVIEW,) = re.findall(r"^```yaml\n(# preview.yaml.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+URL = "postgres://app:p'w@127.0.0.1:5432/shop?sslmode=disable&x=$1"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nNODE_OPTIONS=x\n-----END CERTIFICATE-----\n"
+MORE = f"""
+is_first = os.environ["DAYFLY_SANDBOX_NAME"] == "pr-7"
+Path("/tmp/url").write_text({URL!r})
+Path("/tmp/cert").write_text({CERTIFICATE!r} if is_first else "none\\n")
+"""
+"""More of the step `provision`: outputs that need care."""
+
+
+def read_by_github(text: str) -> dict[str, str]:
+    """Parse the file `$GITHUB_ENV` as GitHub's runner does."""
+    found = {}
+    for name, delimiter, several, single in re.findall(r"^(\w+)(?:<<(.+)\n((?:.*\n)*?)\2$|=(.*)$)", text, re.MULTILINE):
+        found[name] = several[:-1] if delimiter else single
+    return found
+
+
 def steps(of: Any) -> list[str]:
     return [step["run"] for step in of["steps"] if "run" in step]
 
@@ -39,7 +57,6 @@ def test_they_are_what_their_systems_take():
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(2, "libraries")
 def test_their_lines_do_what_the_page_says(person: Person):
     """With a `pip` that has nothing to do, and a server of this machine in place of one for many."""
     here = person.home / "build"
@@ -78,6 +95,12 @@ def test_their_lines_do_what_the_page_says(person: Person):
     assert GITLAB[0]["test"]["script"] == [
         line.replace("RUNNER_TEMP", "CI_BUILDS_DIR") for line in steps(GITHUB[0]["jobs"]["test"])
     ], "the same lines"
+    plugin = yaml.safe_load((here / "db" / "plugin.yaml").read_text())
+    provision = plugin["spec"]["create"][0]
+    provision["outputs"] += [{"name": each, "valueFromPath": f"/tmp/{each}"} for each in ("url", "cert")]
+    with (here / "db" / "provision.py").open("a") as script:
+        script.write(MORE)
+    (here / "db" / "plugin.yaml").write_text(yaml.safe_dump(plugin))
     home = person.home / ".local" / "state" / "dayfly"
     typed(["dayfly up --detach --port 0 --cluster staging", "dayfly plugin apply -f db/plugin.yaml"])
     secrets = {
@@ -92,11 +115,17 @@ def test_their_lines_do_what_the_page_says(person: Person):
     jobs = GITHUB[1]["jobs"]
     *made, checked = steps(jobs["preview"])
     typed(made, **secrets)
-    given = dict(line.partition("=")[::2] for line in (here / "github.env").read_text().splitlines())
+    given = read_by_github((here / "github.env").read_text())
     typed([checked], **secrets, **given)
-    typed(GITLAB[1]["preview"]["script"], **secrets)
-    assert (here / "preview.env").read_text() == (here / "github.env").read_text()
+    assert (given["DB_PROVISION_URL"], given["DB_PROVISION_CERT"]) == (URL, CERTIFICATE)
+    typed(['! dayfly env "pr-$PR" -o gitlab 2>refused', "grep DB_PROVISION_CERT refused"], **secrets)
+    (by_shell,) = re.findall(r"`(vars=.*)`", PAGE)
+    typed([f'{by_shell}; test "$DB_PROVISION_CERT" = "$WANTED"'], **secrets, WANTED=CERTIFICATE)
     typed(steps(jobs["end"]), **secrets)
+    secrets["PR"] = "8"
+    typed(GITLAB[1]["preview"]["script"], **secrets)
+    lines = (here / "preview.env").read_text().splitlines()
+    assert {f"DB_PROVISION_URL={URL}", "DB_PROVISION_CERT=none"} <= {*lines}
     typed(GITLAB[1]["end"]["script"], **secrets)
     assert list(here.glob("*.db")) == []
     typed(["dayfly down"])

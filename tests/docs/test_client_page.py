@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dayfly.client
 from docs.conftest import ROOT, Person
 
@@ -41,6 +43,7 @@ def test_its_programs_print_what_it_shows(person: Person, tmp_path: Path):
         shutil.rmtree(notes)
 
 
+@pytest.mark.slow
 def test_its_programs_pass_strict_types(tmp_path: Path):
     for number, (program, _) in enumerate(PROGRAMS):
         (tmp_path / f"page{number}.py").write_text(program)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dayfly.kube
 from docs.conftest import ROOT
 from kube.fake import run
@@ -57,6 +59,7 @@ def test_it_is_twenty_lines():
     assert sum(bool(CODE.splitlines()[number - 1].strip()) for number in lines) <= 20
 
 
+@pytest.mark.slow
 def test_its_code_passes_strict_types(tmp_path: Path):
     (tmp_path / "page.py").write_text(CODE)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", tmp_path / "page.py"]

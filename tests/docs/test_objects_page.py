@@ -9,7 +9,7 @@ from dayfly.execute.object.render import AT_REST, FINALIZER
 from dayfly.execute.object.run import account
 from dayfly.operator.objects import grants
 from dayfly.plan.reasons import Reason
-from dayfly.spec import documents, kube_object, text
+from dayfly.spec import documents, kube_object, object_fields, text
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "objects.md"
@@ -34,7 +34,10 @@ def test_every_field_is_told():
 
 def test_every_reason_of_an_object_is_told():
     page = PAGE.read_text()
-    ours = [reason for reason in Reason if reason.startswith(("Object", "Kind"))] + [Reason.FOREIGN, Reason.NAME_TAKEN]
+    ours = [reason for reason in Reason if reason.startswith(("Object", "Kind", "Field"))] + [
+        Reason.FOREIGN,
+        Reason.NAME_TAKEN,
+    ]
     assert [reason for reason in ours if f"`{reason}`" not in page and reason != Reason.KIND_NOT_FORKED] == []
     assert FINALIZER in page
     assert all(kind in page for _, kind in AT_REST)
@@ -53,3 +56,12 @@ def test_the_grant_that_it_shows_is_what_the_line_would_make():
     assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": grants.VERBS.split(",")}]
     [subject] = binding["subjects"]
     assert account("shop") == f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+
+
+def test_every_refused_field_is_documented():
+    page = PAGE.read_text()
+    rows = [*object_fields.ANYWHERE, *(row for rows in object_fields.OF_KIND.values() for row in rows)]
+    by_probe = [row for row in rows if row.keys[-1] == "host"]
+    assert [row.path for row in rows if row not in by_probe and f"`{row.path}`" not in page] == []
+    assert [row.keys[0] for row in by_probe if f"`{row.keys[0]}`" not in page] == []
+    assert [kind for _, kind in object_fields.OF_KIND if kind not in page] == []

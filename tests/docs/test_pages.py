@@ -12,37 +12,25 @@ import pytest
 from cluster.patience import eventually
 from dayfly.cli.exits import Exit
 from dayfly.cli.verbs import root
-from dayfly.control.app import create_app
-from dayfly.control.store import Store
+from dayfly.control import openapi
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences, follow
-from mutation.tenants import TENANTS
 from processes import processes
 
 DOCS = ROOT / "docs"
 
 
 @pytest.mark.slow
-def test_the_page_on_the_command_line_shows_what_it_prints(person: Person):
+def test_cli_page_shows_the_real_output(person: Person):
     found = person.follow(DOCS / "cli.md")
     assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.builds("page")
-def test_the_page_on_the_server_shows_what_it_prints(person: Person):
+def test_server_page_shows_the_real_output(person: Person):
     found = person.follow(DOCS / "server.md")
     assert not found, "\n".join(found)
-
-
-def test_every_test_that_the_page_on_security_names_is_there():
-    """And each defence that is taken out between tenants is held by one that is named."""
-    page = (DOCS / "security.md").read_text()
-    named = set(re.findall(r"`(tests/[\w/.]+)`", page))
-    assert len(named) > 10
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-    held = {f"tests/{test.partition('::')[0]}" for *_, test in TENANTS}
-    assert [path for path in sorted(held) if path not in named and str(Path(path).parent) not in named] == []
 
 
 def every_command() -> list[str]:
@@ -83,7 +71,7 @@ def test_the_exit_codes_are_those_of_the_program():
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == set(Exit)
 
 
-def test_every_variable_and_file_of_the_command_line_is_told():
+def test_cli_page_lists_every_variable_and_file():
     page = (DOCS / "cli.md").read_text()
     source = "\n".join(
         path.read_text()
@@ -98,34 +86,28 @@ def test_every_variable_and_file_of_the_command_line_is_told():
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="NOT TESTED: curl is not on this machine: install it")
-def test_the_page_on_the_api_shows_what_it_answers(person: Person):
+def test_api_page_shows_the_real_answers(person: Person):
     found = person.follow(DOCS / "api.md")
     assert not found, "\n".join(found)
 
 
-def test_every_address_of_the_api_is_asked_with_each_method(tmp_path: Path):
-    store = Store.open(tmp_path / "control.db")
-    routes = [
-        route
-        for route in create_app(store, {}, keys=bool, version="0").routes
-        # Hosts speak at the last of these, and no people.
-        if route.path.startswith("/api/") and "/agent/" not in route.path
-    ]
-    store.close()
+def test_api_page_requests_each_address_and_method():
+    # Only hosts use the addresses below /agent/.
+    paths = {path: of for path, of in openapi.document("0")["paths"].items() if "/agent/" not in path}
     typed = [command.text for command in commands(DOCS / "api.md") if command.shown is not None]
-    assert len(routes) > 10
+    assert len(paths) > 10
     missing = []
-    for route in routes:
-        below = route.path.replace("/api/v2/orgs/{org}", "$org").replace("/api/v", "$server/api/v")
+    for path, methods in paths.items():
+        below = path.replace("/orgs/{org}", "$org") if path.startswith("/orgs/") else f"$server{openapi.API}{path}"
         address = '"' + re.sub(r"\\\{\w+\\\}", '[^/"?]+', re.escape(below)) + '["?]'
-        for method in route.endpoint._methods:
+        for method in (each.upper() for each in methods if each != "parameters"):
             asks = [
                 text
                 for text in typed
                 if (f"-X {method} " in text) == (method != "GET") and ("-X " in text) == (method != "GET")
             ]
             if not any(re.search(address, text) for text in asks):
-                missing.append(f"{method} {route.path}")
+                missing.append(f"{method} {path}")
     assert missing == []
 
 
@@ -139,7 +121,7 @@ def test_every_address_of_the_api_is_asked_with_each_method(tmp_path: Path):
         (["one", "demo: db/make: succeeded after 3 ms", "two"], ["one", "two"]),
     ],
 )
-def test_what_differs_with_time_is_no_difference(shown: list[str], printed: list[str]):
+def test_transcript_ignores_times_and_progress(shown: list[str], printed: list[str]):
     assert differences(Command("c", shown), printed) == ""
 
 
@@ -158,7 +140,7 @@ def test_another_text_is_a_difference(shown: list[str], printed: list[str]):
     assert "it prints:" in differences(Command("c", shown), printed)
 
 
-def test_a_page_that_hangs_is_given_up_with_all_that_it_has_started(tmp_path: Path):
+def test_hanging_page_is_killed_with_its_processes(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("```console\n$ echo one\none\n$ cat pipe\n```\n")
     os.mkfifo(tmp_path / "pipe")

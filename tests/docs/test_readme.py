@@ -109,7 +109,7 @@ def test_every_make_command_is_a_target(page: Path):
     assert found <= targets()
 
 
-def test_make_help_lists_what_the_readme_says(person: Person):
+def test_make_help_lists_the_targets_of_the_readme(person: Person):
     said = typed(person, "make help")
     assert {"run", "test", "check", "bench"} <= {line.split()[0] for line in said.splitlines() if line.strip()}
 
@@ -172,7 +172,7 @@ def _is_nowhere(place: str) -> bool:
         ("x@acme.org:443", False),
     ],
 )
-def test_what_leads_outside_is_told_from_what_does_not(place: str, nowhere: bool):
+def test_outside_addresses_are_recognised(place: str, nowhere: bool):
     assert _is_nowhere(place) is nowhere
 
 
@@ -188,11 +188,3 @@ def test_no_file_knows_where_this_checkout_lies():
 
 def test_nothing_is_left_to_do():
     assert [place for place, line in lines() if _UNDONE.search(line)] == []
-
-
-def test_every_change_is_told_by_the_rule():
-    fragments = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
-    assert fragments
-    for fragment in fragments:
-        assert re.fullmatch(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md", fragment.name), fragment.name
-        assert 1 <= len(fragment.read_text().splitlines()) <= 5, fragment.name

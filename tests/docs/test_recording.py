@@ -7,6 +7,8 @@ import re
 import runpy
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from cli.terminal import Screen
 from docs.conftest import ROOT
 from docs.transcript import KINDS
@@ -57,6 +59,7 @@ def test_it_is_small_and_says_nothing_of_where_it_was_made():
     assert "(prefers-reduced-motion:no-preference)" in film
 
 
+@pytest.mark.slow
 def test_the_same_is_printed_today():
     screen = Screen(SCRIPT["COLUMNS"], SCRIPT["ROWS"])
     with SCRIPT["newcomer"]() as (environment, home):

@@ -1,6 +1,7 @@
 """The page on sandbox files: what it says to type is typed, and no part of a file is missing."""
 
 import msgspec
+import pytest
 
 from dayfly.spec.sandbox import SandboxSpec
 from docs.conftest import ROOT, Person
@@ -10,6 +11,7 @@ PAGE = ROOT / "docs" / "sandboxes.md"
 KEPT = {"endpoints", "virtual", "middleware", "routing", "connection", "localMachineID", "disableSandboxTrafficManager"}
 
 
+@pytest.mark.slow
 def test_what_the_page_shows_is_what_one_gets(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)

@@ -42,7 +42,7 @@ def test_every_page_has_one_place_in_the_navigation():
     assert set(named.values()) == {1}
 
 
-def test_what_pages_link_to_is_on_the_site(pages: dict[str, str]):
+def test_site_contains_each_link_target(pages: dict[str, str]):
     example = pages["examples/postgres-schema/README.md"]
     assert "](../examples/postgres-schema/README.md#provisionsh)" in pages["docs/plugins.md"]
     assert "### provision.sh\n\n```sh\n#!/bin/sh\n" in example
@@ -53,10 +53,16 @@ def test_what_pages_link_to_is_on_the_site(pages: dict[str, str]):
     assert "Apache License" in pages["LICENSE.md"]
 
 
-def test_a_block_of_code_is_left_as_it_is(tmp_path: Path):
-    site = DOCS["Site"](DOCS["tracked"]())
-    text = "[a](../README.md)\n```md\n[a](../README.md)\n```\n"
-    assert site._linked(ROOT / "docs" / "cli.md", text) == "[a](../index.md)\n```md\n[a](../README.md)\n```\n"
+def test_links_in_code_blocks_are_unchanged(tmp_path: Path):
+    for name in ("scripts", "docs"):
+        (tmp_path / name).mkdir()
+    script = Path(shutil.copy(SCRIPT, tmp_path / "scripts"))
+    readme, page = tmp_path / "README.md", tmp_path / "docs" / "it.md"
+    readme.write_text(README)
+    page.write_text("[a](../README.md)\n```md\n[a](../README.md)\n```\n")
+    site = runpy.run_path(str(script))["Site"]({readme, page})
+    site.add(page)
+    assert site.pages[Path("docs/it.md")] == "[a](../index.md)\n```md\n[a](../README.md)\n```\n"
 
 
 def build(project: Path, page: str) -> subprocess.CompletedProcess[str]:
@@ -98,7 +104,7 @@ def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path, link: str):
 
 
 @pytest.mark.proof
-def test_the_site_asks_nobody_else_and_finds_what_one_searches(tmp_path: Path):
+def test_site_sends_no_outside_requests_and_has_a_search(tmp_path: Path):
     """Built as one builds it, and looked at in a browser."""
     said = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=110).stdout
     (folder,) = re.findall(r"http\.server --directory (\S+)", said)

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from dayfly.embedded import attempts, sweeping
-from dayfly.embedded.attempts import Attempts, Key, Watched
+from dayfly.embedded.attempts import Attempts, Key
 from dayfly.execute.process.place import Place
+from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
 
@@ -131,16 +132,20 @@ async def told(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "REFUSED_AGAIN_S", 0.001)
     monkeypatch.setattr(sweeping, "clear", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
+    found.beginnings = Beginnings()
+    monkeypatch.setattr(attempts, "Beginnings", lambda _place: found.beginnings)
     found.attempts = Told(found.place, found.starter)
     found.attempts.folder = found.folder = Folder()
-    found.attempts._sweeper.beginnings = Beginnings()
     found.attempts.news = found.news.append
     yield found
     found.attempts.close()
 
 
-def watched(bench, child=0, pidfd=None, **record):
-    return Watched(UNIT, msgspec.structs.replace(bench.record, **record), child, pidfd)
+def adopt(bench, pidfd=None, then=(), **record):
+    """Adopt an attempt that runs, with this descriptor of its runner; `then` are the answers to further looks at it."""
+    bench.folder.tell(observe=[Running(since=5), *then], watch=pidfd)
+    bench.attempts.adopt(KEY, UNIT, msgspec.structs.replace(bench.record, **record))
+    bench.news.clear()
 
 
 def nobody() -> int:

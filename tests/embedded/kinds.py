@@ -67,9 +67,9 @@ class Bench:
         self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
         self.port = 7
         self.secrets: dict[tuple[str, str], bytes] = {}
-        reader = SimpleNamespace(value=self._value, secrets=self._secrets)
-        common = reader, self.attempts, self.starter
-        variables = {"SECRET": "s"}
+        self.reader = SimpleNamespace(value=self._value, secrets=self._secrets)
+        common = self.reader, self.attempts, self.starter
+        variables = {"SECRET": "s", "DNS_KEY": "s"}
         self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
         self.hooks = WebhookExecutor(*common, runs=self.runs, environment=variables, allowed=frozenset())
         self.forks = ForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from dayfly.embedded.host import EmbeddedHost
+from dayfly.embedded.ledger import Ledger
 from dayfly.spec.run import Request
 from dayfly.spec.workload import Workload
 
@@ -34,6 +35,14 @@ def work_of(home: Path) -> Path:
     return work
 
 
+def _probing(runner: str, isolation: str, folder: Path) -> str:
+    """A runner on a machine that grants this isolation."""
+    program = folder / f"runner-{isolation}"
+    program.write_text(f'#!/bin/sh\n[ "$1" = probe ] && echo isolation={isolation} || exec {runner} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
 class Machine:
     """`host` is the open one. The journal is a file to which scripts append lines, in `$JOURNAL`."""
 
@@ -49,12 +58,9 @@ class Machine:
         isolation = options.pop("isolation", None)
         environment = {**os.environ, "JOURNAL": str(self.journal)}
         runner = options.pop("runner", self.runner)
-        self.host = await EmbeddedHost.open(self.home, runner=runner, environment=environment, **options)
-        engine = self.host._engine
         if isolation:
-            starter = engine.attempts._starter
-            starter.isolation = starter.fork_isolation = isolation
-            starter.apart = isolation != "none"
+            runner = _probing(runner, isolation, self.journal.parent)
+        self.host = await EmbeddedHost.open(self.home, runner=runner, environment=environment, **options)
         if start:
             self.host.start()
         return self.host
@@ -81,6 +87,11 @@ class Machine:
 
     def lines(self):
         return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def stored(self, uid="u"):
+        """The run's row in the ledger."""
+        with contextlib.closing(Ledger(self.home / "ledger.db")) as ledger:
+            return ledger.load(uid)
 
     def report(self, uid="u"):
         return self.host.report(uid)

@@ -12,11 +12,12 @@ import time
 import msgspec
 
 from dayfly.embedded import envoy
-from dayfly.embedded.forks import _any_free
+from dayfly.embedded.envoy_process import holder
 from dayfly.spec.lifecycle import Baseline, Preview, Route, Unit
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
-from embedded.machine import Machine, until
+from embedded.machine import Machine
+from ports import free_port
 
 # Says who it is, and with what it was asked.
 SERVER = (
@@ -79,7 +80,7 @@ def _answers(port):
 
 
 class Routed:
-    """`port` is where the requests of the baseline `app` are taken in."""
+    """`port` is where the requests of the baseline `app` are taken in; `baseline` is the one declared last."""
 
     app = workload("app")
 
@@ -99,22 +100,30 @@ class Routed:
 
     @property
     def proxy(self):
-        return self.host._routing._proxy
+        """The proxy's process id."""
+        return holder(f"{self.machine.home}/routing/lock")
 
     async def declare(self, name, *, routed_port=None, waits=True):
         """A baseline that is served by this process; returns where its requests are taken in."""
         port = self.serve(name)
         found = Workload(
-            name=name, command=COMMAND, env={"WHO": "fork"}, port=port, routed_port=routed_port or _any_free()
+            name=name, command=COMMAND, env={"WHO": "fork"}, port=port, routed_port=routed_port or free_port()
         )
         await self.host.baseline(found)
-        routing = self.host._routing
-        if waits:
-            await until(lambda: routing._applied == routing._change, lambda: routing._trouble or routing._troubles)
+        self.baseline = found
+        end = time.monotonic() + 60
+        while waits and not await self.leads_to(name, found.routed_port):
+            assert time.monotonic() < end, f"requests to {name} are not taken in"
+            await asyncio.sleep(0.01)
         return found.routed_port
 
+    async def leads_to(self, name, port):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return (await self.ask(port=port)).who == name
+        return False
+
     def serve(self, who):
-        port = _any_free()
+        port = free_port()
         self._servers.append(subprocess.Popen(COMMAND, env={**os.environ, "WHO": who, "PORT": str(port)}))
         end = time.monotonic() + 30
         while not _answers(port):

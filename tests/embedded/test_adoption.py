@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.embedded.beginning import HomeBusyError
+from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.execute.process import run as process
 from dayfly.execute.process.place import open_place
@@ -44,7 +45,7 @@ async def test_a_running_step_goes_on_while_there_is_no_server(machine):
     assert machine.values() == {"r/a.v": b"v"}
 
 
-async def test_a_receipt_left_meanwhile_is_read(machine):
+async def test_next_server_reads_receipt_of_step_that_ended_before(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
     await machine.down()
@@ -65,19 +66,20 @@ async def test_a_step_of_an_earlier_server_is_ended_on_delete(machine):
     assert machine.lines() == ["+ 1", "z []"]
 
 
-async def test_what_never_started_is_fenced_and_tried_again(machine, tmp_path):
+async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
     """The server ends between its claim and the start of the runner."""
     await machine.down()
     await machine.up(start=False)
 
-    async def nothing(live, effect):
+    async def nothing(*_):
         pass
 
-    machine.host._engine.executors.find("exec").launch = nothing
+    monkeypatch.setattr(StepExecutor, "launch", nothing)
     machine.host.start()
     await machine.host.offer(doc.offer(slow()))
     await until(lambda: ("Claim", "r/a", 1, "") in machine.history(), "the claim")
     await machine.down()
+    monkeypatch.undo()
     await machine.up()
     await machine.wrote("+ 2")
     go(machine)
@@ -111,8 +113,7 @@ async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_p
 
 
 async def test_a_folder_is_not_removed_under_a_runner(machine):
-    place = machine.host._place
-    folder = process.Folder(place, "x", "r/a", 1)
+    folder = process.Folder(open_place(machine.home), "x", "r/a", 1)
     folder.write_order(b"nothing")
     assert folder.fence()
     held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
@@ -144,7 +145,7 @@ async def test_a_home_without_runs_leaves_nothing_in_memory(machine):
     assert machine.work.exists()
     await machine.up()
     await machine.finish()
-    await until(lambda: not machine.host._engine.reader.uids(), "no run")
+    await until(lambda: not machine.host.living(), "no run")
     await machine.down()
     assert not machine.work.exists()
     await machine.up()
@@ -169,7 +170,7 @@ def _stat(pid: int) -> list[str]:
 
 async def test_a_step_is_not_over_while_its_first_process_dies(machine):
     """With the lock free: the kernel lets it go before it kills those that had closed its descriptor."""
-    place = machine.host._place
+    place = open_place(machine.home)
     folder = process.Folder(place, "x", "r/a", 1)
     folder.write_order(b"nothing")
     dying = await asyncio.create_subprocess_exec("sleep", "100")
@@ -191,7 +192,7 @@ async def test_a_step_is_not_over_while_its_first_process_dies(machine):
     assert folder.release()
 
 
-async def test_a_killed_runner_without_namespaces_is_not_over_before_its_processes(machine):
+async def test_delete_waits_for_processes_of_a_killed_runner(machine):
     await machine.down()
     await machine.up(isolation="none")
     await machine.host.offer(doc.offer(slow()))
@@ -220,7 +221,7 @@ async def test_a_removed_folder_is_lost_and_not_tried_again(machine):
     assert machine.lines() == ["+ 1", "- 1"]
 
 
-async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(machine, monkeypatch):
+async def test_lost_work_folder_leaves_outcome_unknown_until_deadline(machine, monkeypatch):
     limits = {"schedule_ms": 1000, "pull_ms": 1000, "run_ms": 1500, "grace_ms": 100}
     monkeypatch.setattr(process, "MARGIN_MS", 1000)
     await machine.host.offer(doc.offer(slow(**limits)))
@@ -238,7 +239,7 @@ async def test_with_the_work_folder_gone_nothing_is_known_until_the_deadline(mac
     assert ("Record", "r/a", 1, "Lost") in machine.history()
 
 
-async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(machine, monkeypatch):
+async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, monkeypatch):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "true")])))
     await machine.finish()
     await machine.host.acknowledge(("u",))
@@ -260,7 +261,7 @@ async def test_what_ended_long_ago_goes_as_soon_as_the_ledger_can_be_written(mac
     assert len(tries) > 1
 
 
-async def test_what_ended_long_ago_is_known_until_the_store_has_taken_note_of_it(machine, monkeypatch):
+async def test_ended_run_is_kept_until_its_end_is_acknowledged(machine, monkeypatch):
     """A server ended between the run's end and the store's note of it, and nobody started another one for a week."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])))
     await machine.ready()
@@ -277,7 +278,7 @@ async def test_what_ended_long_ago_is_known_until_the_store_has_taken_note_of_it
     assert machine.lines() == ["ran"]
 
 
-async def test_another_boot_means_that_what_ran_then_has_ended(machine, monkeypatch):
+async def test_step_of_an_earlier_boot_is_lost(machine, monkeypatch):
     await machine.host.offer(doc.offer(slow(run_ms=0)))
     await machine.wrote("+ 1")
     [marker] = machine.work.glob("*/marker")
@@ -305,7 +306,7 @@ async def test_a_home_has_one_server(machine):
         await type(machine.host).open(machine.home, runner=machine.runner)
 
 
-async def test_whoever_only_looks_for_a_server_keeps_none_from_starting(machine):
+async def test_shared_lock_of_status_does_not_block_a_server(machine):
     """`dayfly status`, or `dayfly up --detach` that waits for it, shares the lock for a moment."""
     await machine.down()
     with (machine.home / "lock").open("r+") as looking:
@@ -324,23 +325,22 @@ def _let_go(descriptor):
 async def test_a_look_at_an_attempt_changes_nothing(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
-    record = machine.host._engine.reader.load("u").run.unit("r/a")
-    unit = machine.host._engine.runs.look("u").unit("r/a")
-    folder = process.Folder(machine.host._place, "u", "r/a", 1)
+    stored, place = machine.stored(), open_place(machine.home)
+    record, unit = stored.run.unit("r/a"), stored.plan().steps["r/a"].unit
+    folder = process.Folder(place, "u", "r/a", 1)
     for _ in range(3):
         assert isinstance(folder.observe(record, unit=unit, nonce="", now=1), Running)
-    other = process.Folder(machine.host._place, "u", "r/a", 2)
+    other = process.Folder(place, "u", "r/a", 2)
     assert isinstance(other.observe(record, unit=unit, nonce="", now=1), Stalled)
     assert not other.exists()
     go(machine)
     await machine.ready()
 
 
-async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, monkeypatch):
+async def test_logs_and_history_of_ended_run_stay_a_week(machine, monkeypatch):
     await machine.host.offer(doc.offer(slow("echo said")))
     go(machine)
     await machine.ready()
-    await until(lambda: machine.host._engine.runs.count() == 0, "an empty memory")
     await machine.finish()
     assert machine.log("r/a") == b"said\n"
     await machine.host.acknowledge(("u",))
@@ -351,9 +351,7 @@ async def test_an_idle_run_is_not_kept_in_memory_and_logs_stay_a_week(machine, m
     for late, kept in ((week - 60_000, True), (week + 60_000, False)):
         monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)
         await machine.up()
-        await asyncio.sleep(0)
-        await machine.host._writer.run(lambda: None)  # whatever the sweep asked for has been written
-        await until(lambda kept=kept: (machine.home / "logs/u").exists() == kept, "the sweep")
+        await machine.host.forget_old()
         assert machine.host.has_ended("u") == kept
         assert (machine.home / "logs/u").exists() == kept
         assert bool(machine.history()) == kept
@@ -371,7 +369,7 @@ def _lives(pid):
         return False
 
 
-async def test_a_work_folder_without_its_home_is_removed_unless_something_lives_in_it(machine, tmp_path):
+async def test_work_folder_of_a_deleted_home_is_removed_if_unused(machine, tmp_path):
     """Homes that were simply deleted leave a folder in memory; the next server clears it away."""
     shared = Path("/dev/shm")
     gone, alive = (shared / f"dayfly-{os.geteuid()}-test{word}{os.getpid()}" for word in ("gone", "alive"))

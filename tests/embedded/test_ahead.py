@@ -43,7 +43,7 @@ def resident_of(runner, shown, tmp_path):
     quiet = "unshare --mount " if os.geteuid() == 0 else ""
     program.write_text(f'#!/bin/sh\nexec {quiet}{runner} "$@"\n')
     program.chmod(0o755)
-    return lambda: Resident(str(program), dict(os.environ), lambda: (str(shown),))
+    return lambda ahead_s=60: Resident(str(program), dict(os.environ), lambda: (str(shown),), ahead_s=ahead_s)
 
 
 @pytest.fixture
@@ -69,67 +69,71 @@ def reaped(child):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-async def answered(resident):
-    await until(lambda: not resident._answers, "all answers")
-    return resident._ahead
+def servant(before):
+    """The process id of the resident runner."""
+    found = [each for each in children() - before if b"\0serve" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return min(map(int, found))
 
 
-async def test_the_next_step_has_it(resident_of, isolation, folders):
-    before, resident = children(), resident_of()
-    for number, folder in enumerate(folders[:3]):
-        ahead = resident._ahead
+async def one_waits(before):
+    """Until there is a child besides the resident runner: a launcher that was forked ahead."""
+    await until(lambda: len(children() - before) == 2, "one that waits")
+
+
+async def test_steps_that_follow_each_other_have_it(resident_of, isolation, folders):
+    before, resident, used = children(), resident_of(), 0
+    for folder in folders:
+        waiting = children()
         child = await resident.fork(folder.path, isolation)
-        assert (child == ahead) == (number > 0)
+        used += str(child) in waiting
         reaped(child)
         assert refused(folder)
-        await answered(resident)
+        await asyncio.sleep(0.02)  # the next one is forked meanwhile
+        if used == 3:
+            break
+    assert used == 3
     resident.close()
     assert children() == before
 
 
 async def test_where_one_was_of_no_use_there_is_none_for_a_while(resident_of, isolation, folders, shown):
     """What it shows has changed: it would have been made twice."""
-    resident = resident_of()
+    before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, isolation))
-    ahead = await answered(resident)
+    await one_waits(before)
     shown.joinpath("new").touch()
     used = []
     for folder in folders[1:30]:
+        waiting = children()
         child = await resident.fork(folder.path, isolation)
-        used.append(child == ahead)
+        used.append(str(child) in waiting)
         reaped(child)
-        ahead = await answered(resident)
+        await asyncio.sleep(0.02)  # one that is to wait is forked meanwhile
     assert used[0] is False
     assert used[2:17] == [False] * 15, "but for one that was asked for before that was known"
     assert any(used[18:]), "and then there is one again"
     resident.close()
 
 
-async def test_one_that_nobody_needs_goes_after_a_while(resident_of, isolation, folders, monkeypatch):
-    monkeypatch.setattr("dayfly.execute.process.resident._AHEAD_S", 0.01)
-    before, resident = children(), resident_of()
+async def test_one_that_nobody_needs_goes_after_a_while(resident_of, isolation, folders):
+    before, resident = children(), resident_of(ahead_s=0.1)
     reaped(await resident.fork(folders[0].path, isolation))
-    await answered(resident)
-    await until(
-        lambda: not resident._answers and resident._timer is resident._reaper is None,
-        "nobody looks at a clock any more, and whoever was to let it go has said that they have",
-    )
-    assert len(children() - before) == 1, "the resident runner alone is left"
-    assert resident._ahead == 0
+    await one_waits(before)
+    await until(lambda: len(children() - before) == 1, "the resident runner alone to be left")
     reaped(await resident.fork(folders[1].path, isolation))
     resident.close()
     assert children() == before
 
 
-async def test_as_long_as_an_answer_is_due_it_stays(resident_of, isolation, folders, monkeypatch):
+async def test_as_long_as_an_answer_is_due_it_stays(resident_of, isolation, folders):
     """It may have become the launcher of a step."""
-    monkeypatch.setattr("dayfly.execute.process.resident._AHEAD_S", 0.001)
-    resident = resident_of()
+    before, resident = children(), resident_of(ahead_s=0.001)
     reaped(await resident.fork(folders[0].path, isolation))
-    os.kill(resident._child, signal.SIGSTOP)
+    process = servant(before)
+    os.kill(process, signal.SIGSTOP)
     asked = asyncio.ensure_future(resident.fork(folders[1].path, isolation))
     await asyncio.sleep(0.05)
-    os.kill(resident._child, signal.SIGCONT)
+    os.kill(process, signal.SIGCONT)
     reaped(await asked)
     assert refused(folders[1])
     resident.close()
@@ -142,7 +146,6 @@ async def test_many_at_once_are_all_run(resident_of, isolation, folders):
         reaped(child)
     assert len(set(found)) == len(folders)
     assert all(refused(each) for each in folders)
-    await answered(resident)
     resident.close()
     assert children() == before
 
@@ -150,10 +153,9 @@ async def test_many_at_once_are_all_run(resident_of, isolation, folders):
 async def test_a_resident_runner_that_is_killed_takes_it_along(resident_of, isolation, folders):
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, isolation))
-    assert await answered(resident)
-    os.kill(resident._child, signal.SIGKILL)
-    await until(lambda: resident._socket is None, "its end to be noticed")
-    assert children() == before
+    await one_waits(before)
+    os.kill(servant(before), signal.SIGKILL)
+    await until(lambda: children() == before, "its end to be noticed")
     reaped(await resident.fork(folders[1].path, isolation))
     resident.close()
 
@@ -183,22 +185,26 @@ async def test_who_is_told_to_go_when_all_has_ended_is_the_last(resident_of, iso
     resident.close()
     held.go()
     reaped(child)
-    assert resident._socket is None
     assert children() == before
 
 
 async def test_one_that_is_held_is_followed_by_the_next_when_it_goes(resident_of, isolation, folders):
-    """Not before: who is held needs the other processor."""
-    before, resident = children(), resident_of()
-    for number, folder in enumerate(folders[:3]):
-        ahead = resident._ahead
+    """Not before: the held launcher needs the other processor."""
+    before, resident, used = children(), resident_of(), 0
+    for folder in folders:
+        waiting = children()
         held = resident.hold(folder.path, isolation)
         child = await held.child
-        assert (child == ahead) == (number > 0)
-        assert (resident._ahead, resident.is_idle()) == (0, True)
+        assert resident.is_idle()
+        if str(child) in waiting:
+            used += 1
+            assert len(children() - before) == 2, "the resident runner, and the held one"
         held.go()
         reaped(child)
         assert refused(folder)
-        assert await answered(resident) > 0
+        await asyncio.sleep(0.02)
+        if used == 3:
+            break
+    assert used == 3
     resident.close()
     assert children() == before

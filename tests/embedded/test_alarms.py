@@ -109,8 +109,10 @@ class TestGaps:
     def time(self, monkeypatch):
         """Two clocks: by how much the wall's leads, and that by which timers run."""
         found = SimpleNamespace(lead=5_000, now=100)
-        monkeypatch.setattr(clock, "_lead", lambda: found.lead)
-        monkeypatch.setattr(clock, "_monotonic_ms", lambda: found.now)
+        clocks = SimpleNamespace(
+            time_ns=lambda: (found.now + found.lead) * 1_000_000, monotonic_ns=lambda: found.now * 1_000_000
+        )
+        monkeypatch.setattr(clock, "time", clocks)
         return found
 
     @pytest.mark.parametrize(

@@ -9,57 +9,56 @@ import signal
 
 import pytest
 
-from dayfly.embedded import sweeping
+from dayfly.embedded import attempts, sweeping
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
-from embedded.alone import KEY, UNIT, is_nobody, kill, nobody, sleeper, sleeping, told, watched
+from embedded.alone import KEY, UNIT, adopt, is_nobody, kill, nobody, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
 
 
 class TestEnding:
-    async def ended(self, told, **record):
-        """Its process has ended; it was our own child if there is one."""
-        told.attempts.busy.add(KEY)
-        child = record.pop("child", 0)
-        told.attempts._watch(KEY, watched(told, child=child, **record))
-        await until(lambda: told.fact() is not None)
+    async def ended(self, told, *seen, child=0):
+        """Its process has ended, our own child if there is one; `seen` are the answers to the looks at it."""
+        if child:
+            told.starter.child = child
+            told.folder.tell(observe=[*seen])
+            await told.attempts.launch(KEY, UNIT, told.record, b"order")
+        else:
+            adopt(told, then=seen)
+        await until(lambda: not isinstance(told.fact(), Running))
 
     async def test_its_descriptor_is_closed(self, told):
-        told.folder.tell(observe=receipt.lost("it is so"))
         process = await sleeper()
         descriptor = os.pidfd_open(process.pid)
-        told.attempts._watch(KEY, watched(told, pidfd=descriptor))
+        adopt(told, descriptor, [receipt.lost("it is so")])
         process.kill()
-        await until(lambda: told.fact() is not None)
+        await until(lambda: told.fact() == receipt.lost("it is so"))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
         await process.wait()
 
-    async def test_one_that_another_server_began_was_running_whatever_its_folder_says_now(self, told):
+    async def test_adopted_attempt_without_marker_is_lost_not_fenced(self, told):
         """That it never began could be said only of a child of ours."""
-        told.folder.tell(observe=Stalled(since=1), exists=True, fence=True)
+        told.folder.tell(exists=True, fence=True)
         process = await sleeper()
-        told.attempts._watch(KEY, watched(told, pidfd=os.pidfd_open(process.pid)))
+        adopt(told, os.pidfd_open(process.pid), [Stalled(since=1)])
         process.kill()
-        await until(lambda: told.fact() is not None)
+        await until(lambda: not isinstance(told.fact(), Running))
         assert told.fact() == receipt.lost("its folder was removed while it may have been running")
         assert "fence" not in told.folder.calls
         await process.wait()
 
-    async def test_what_cannot_be_looked_at_is_looked_at_again(self, told):
-        told.folder.tell(observe=[OSError("no"), receipt.lost("it is so")])
-        await self.ended(told)
+    async def test_failed_look_at_an_ended_attempt_is_repeated(self, told):
+        await self.ended(told, OSError("no"), receipt.lost("it is so"))
         assert told.fact() == receipt.lost("it is so")
         assert KEY not in told.attempts.busy
 
-    async def test_of_one_that_was_seen_running_and_is_not_there_nothing_is_certain(self, told):
-        told.folder.tell(
-            observe=Stalled(since=1), removed=Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
-        )
-        await self.ended(told)
+    async def test_running_attempt_without_folder_is_unclear(self, told):
+        told.folder.tell(removed=Unclear(since=1, reason="FolderLost", message="m", dead_by=9))
+        await self.ended(told, Stalled(since=1))
         assert told.fact() == Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
 
     @pytest.mark.parametrize(
@@ -73,22 +72,21 @@ class TestEnding:
         ids=["before it began", "after", "nothing is left", "the disk refuses"],
     )
     async def test_a_child_of_ours_that_left_no_marker(self, told, answers, fact):
-        told.folder.tell(observe=Stalled(since=1), **answers)
-        child = nobody()
-        await self.ended(told, child=child)
+        told.folder.tell(**answers)
+        await self.ended(told, Stalled(since=1), child=nobody())
         assert isinstance(told.fact(), fact)
 
     @pytest.mark.parametrize(("complaint", "said"), [("no memory", ": no memory"), ("", " before it started the step")])
     async def test_why_a_child_of_ours_left_no_marker_is_said(self, told, complaint, said):
-        told.folder.tell(observe=Stalled(since=1), exists=True, fence=True, complaint=complaint)
-        await self.ended(told, child=nobody())
+        told.folder.tell(exists=True, fence=True, complaint=complaint)
+        await self.ended(told, Stalled(since=1), child=nobody())
         assert told.fact().message == f"{told.starter.name} ended{said}"
 
     async def test_its_outputs_are_read_with_its_end(self, told):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))
-        told.folder.tell(observe=end, value=b"u")
-        await self.ended(told)
+        told.folder.tell(value=b"u")
+        await self.ended(told, end)
         assert told.attempts.values[KEY] == {"url": b"u"}
         told.folder.tell(release=True, leave_beginning=True)
         told.attempts.release(KEY)
@@ -99,11 +97,11 @@ class TestEnding:
         ("fault", "scarce"),
         [(OSError(errno.EMFILE, "no"), True), (OSError(errno.ENOENT, "no"), False), (ValueError("differ"), False)],
     )
-    async def test_outputs_that_cannot_be_read_are_lost_and_not_for_want_of_descriptors(self, told, fault, scarce):
+    async def test_unreadable_outputs_are_lost_except_for_lack_of_files(self, told, fault, scarce):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}, started_at=3, ended_at=4))
-        told.folder.tell(observe=end, value=[fault, b"u"])
-        await self.ended(told)
+        told.folder.tell(value=[fault, b"u"])
+        await self.ended(told, end)
         fact = told.fact()
         if scarce:
             assert fact.result.outcome == "succeeded"
@@ -123,16 +121,15 @@ class TestSealing:
         told.starter.sealed(child)
         return child
 
-    async def test_nobody_waits_for_its_end(self, told):
+    async def test_sealed_receipt_is_read_before_the_runner_ends(self, told):
         child = await self.sealed(told)
         assert told.fact() == receipt.lost("it is so")
         assert KEY not in told.attempts.busy
         told.starter.sealed(child)
         assert told.folder.calls.count("observe") == 1, "once"
-        assert told.attempts._ends._calls == {}, "its end would be heard of again and again"
         os.kill(child, signal.SIGKILL)
 
-    async def test_what_it_left_is_removed_when_it_is_reaped(self, told):
+    async def test_folder_is_removed_once_the_sealed_runner_is_reaped(self, told):
         child = await self.sealed(told)
         told.attempts.release(KEY)
         assert "release" not in told.folder.calls
@@ -140,14 +137,14 @@ class TestSealing:
         await until(lambda: "leave_beginning" in told.folder.calls)
         assert is_nobody(child)
 
-    async def test_one_that_has_ended_meanwhile_is_reaped_as_its_folder_goes(self, told):
+    async def test_release_reaps_a_sealed_runner_that_has_ended(self, told):
         child = await self.sealed(told)
         kill(child)
         told.attempts.release(KEY)
         assert told.folder.calls[-1] == "leave_beginning"
         assert is_nobody(child)
 
-    async def test_a_server_that_ends_waits_for_the_last_folder(self, told, monkeypatch):
+    async def test_closing_server_waits_for_the_last_folder(self, told, monkeypatch):
         monkeypatch.setattr(sweeping, "LAST_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
@@ -158,16 +155,18 @@ class TestSealing:
         await asyncio.wait_for(ended, 10)
         assert told.folder.calls[-1] == "leave_beginning"
 
-    async def test_a_server_that_ends_lets_go_of_those_that_have_sealed(self, told):
+    async def test_closing_reaps_sealed_runners_and_their_descriptors(self, told, monkeypatch):
+        opened = []
+        monkeypatch.setattr(attempts, "opened", lambda child: opened.append(os.pidfd_open(child)) or opened[-1])
         child = await self.sealed(told)
-        [(_, descriptor)] = told.attempts._leaving._left.values()
+        [descriptor] = opened
         kill(child)
         told.attempts.close()
         assert is_nobody(child)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
 
-    async def test_it_does_not_wait_for_one_that_was_stopped(self, told, monkeypatch):
+    async def test_closing_server_does_not_wait_for_a_stopped_runner(self, told, monkeypatch):
         monkeypatch.setattr(sweeping, "LAST_S", 0.01)
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)

@@ -14,15 +14,14 @@ from dayfly.embedded import sweeping
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.leaving import reaped
 from dayfly.execute import receipt
-from dayfly.execute.process.resident import UnansweredError
 from dayfly.plan.world import NeverRan, Running, Stalled
-from embedded.alone import KEPT, KEY, UNIT, bench, kill, sleeper, sleeping, told, watched
+from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_nobody, kill, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["bench", "told"]
 
 
-async def test_an_attempt_with_an_order_is_looked_at_and_not_started(bench):
+async def test_attempt_with_an_order_is_adopted_and_not_started(bench):
     """The ledger claims each attempt once: this is an older ledger on newer folders, and it may be at work."""
     bench.attempts.at(KEY).write_order(b"of before")
     bench.attempts.busy.add(KEY)
@@ -33,7 +32,7 @@ async def test_an_attempt_with_an_order_is_looked_at_and_not_started(bench):
     assert KEY in bench.attempts.busy, "it may begin until it is fenced"
 
 
-async def test_what_cannot_be_started_never_ran(bench):
+async def test_failed_start_is_reported_as_never_ran(bench):
     bench.starter.fault = OSError("no such thing")
     bench.attempts.busy.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
@@ -43,7 +42,7 @@ async def test_what_cannot_be_started_never_ran(bench):
     assert KEY not in bench.attempts.busy
 
 
-async def test_what_was_started_is_no_news_to_the_turn_that_did(bench):
+async def test_successful_start_wakes_no_further_turn(bench):
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert len(bench.starter.started) == 1
     assert isinstance(bench.fact(), Running)
@@ -61,7 +60,7 @@ async def test_a_fork_waits_for_no_container(bench, slow):
     assert not fact.ready, "nobody has asked it"
 
 
-async def test_what_is_closed_watches_nothing_any_more(told):
+async def test_close_releases_descriptors_of_running_attempts(told):
     process = await sleeper()
     descriptor = os.pidfd_open(process.pid)
     told.folder.tell(observe=Running(since=5), watch=descriptor)
@@ -76,21 +75,7 @@ async def test_what_is_closed_watches_nothing_any_more(told):
     await process.wait()
 
 
-async def test_what_is_closed_leaves_nothing_open_and_nothing_in_waiting(bench, tmp_path):
-    process, spare = await sleeper(), tmp_path / "spare"
-    descriptor = os.pidfd_open(process.pid)
-    bench.attempts._leaving.add(KEY, process.pid, descriptor)
-    spare.mkdir()
-    bench.attempts._sweeper.beginnings._spare.append(str(spare))
-    bench.attempts.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-    assert (spare.exists(), bench.attempts._ends._poll.closed) == (False, True)
-    process.kill()
-    await process.wait()
-
-
-async def test_a_receipt_that_is_told_of_when_all_is_closed_is_nobodys(bench):
+async def test_sealed_receipt_after_close_is_ignored(bench):
     bench.starter.child = sleeping()
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     bench.attempts.close()
@@ -102,7 +87,7 @@ async def test_a_receipt_that_is_told_of_when_all_is_closed_is_nobodys(bench):
 
 class TestAdopting:
     @pytest.mark.parametrize(("record", "ready", "busy"), [({}, True, True), (KEPT, False, False)])
-    async def test_one_that_runs_is_watched(self, told, record, ready, busy):
+    async def test_adopted_running_attempt_keeps_its_slot(self, told, record, ready, busy):
         """A fork takes no place, and answers no earlier than somebody has asked it."""
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **record))
@@ -112,14 +97,14 @@ class TestAdopting:
         assert told.news == [KEY.run]
 
     @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="Void"), False)])
-    async def test_only_what_may_begin_keeps_its_place(self, told, seen, busy):
+    async def test_adopted_attempt_keeps_its_slot_only_if_it_may_start(self, told, seen, busy):
         told.folder.tell(observe=seen)
         told.attempts.busy.add(KEY)
         told.attempts.adopt(KEY, UNIT, told.record)
         assert told.fact() == seen
         assert (KEY in told.attempts.busy) is busy
 
-    async def test_nobody_waits_for_forks_that_are_not(self, told):
+    async def test_no_forks_returns_once_the_last_fork_has_ended(self, told):
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(KEY, UNIT, told.record)
         await told.attempts.no_forks()
@@ -132,106 +117,108 @@ class TestAdopting:
 
 
 class TestFencing:
-    async def test_what_the_disk_refuses_is_asked_again(self, told):
+    async def test_fence_is_retried_when_the_disk_refuses(self, told):
         told.folder.tell(fence=OSError("full"))
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() is None
         await until(lambda: told.news == [KEY.run])
 
-    async def test_one_that_has_begun_is_adopted_unless_it_is_watched(self, told):
+    async def test_fence_of_a_started_attempt_adopts_it_once(self, told):
         told.folder.tell(fence=False, observe=Running(since=5))
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() == Running(since=5)
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.folder.calls.count("observe") == 1
 
-    async def test_one_that_cannot_begin_any_more_gives_its_place_back(self, told):
+    async def test_fence_of_an_unstarted_attempt_frees_its_slot(self, told):
         told.folder.tell(fence=True)
         told.attempts.busy.add(KEY)
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() == NeverRan(reason="r", message="m")
         assert KEY not in told.attempts.busy
 
-    async def test_whoever_was_to_begin_it_is_ended(self, told):
-        told.folder.tell(fence=True)
-        process = await sleeper()
-        told.attempts._watched[KEY] = watched(told, pidfd=os.pidfd_open(process.pid))
+    async def test_fencing_kills_the_runner_that_was_to_begin(self, told):
+        never = NeverRan(reason="r", message="m")
+        child = told.starter.child = sleeping()
+        told.folder.tell(fence=True, observe=never)
+        await told.attempts.launch(KEY, UNIT, told.record, b"order")
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
-        assert await process.wait() == -signal.SIGKILL
+        await until(lambda: is_nobody(child))
+        assert told.fact() == never
 
-    async def test_of_one_without_a_descriptor_nobody_is_ended(self, told):
+    async def test_fence_without_a_descriptor_sends_no_signal(self, told):
+        adopt(told)
         told.folder.tell(fence=True)
-        told.attempts._watched[KEY] = watched(told)
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert isinstance(told.fact(), NeverRan)
 
 
 class TestCancelling:
-    async def test_it_is_asked_to_end_once(self, told):
+    async def test_cancelling_twice_asks_once(self, told):
         process = await sleeper()
-        told.attempts._watched[KEY] = watched(told, pidfd=os.pidfd_open(process.pid))
+        adopt(told, os.pidfd_open(process.pid), [receipt.lost("gone")])
         told.attempts.cancel(KEY)
         assert await process.wait() == -signal.SIGTERM
         told.attempts.cancel(KEY)
-        assert told.folder.calls == []
+        assert "kill_holders" not in told.folder.calls
 
-    async def test_of_one_without_a_descriptor_the_holders_of_its_lock_are_ended(self, told):
-        told.attempts._watched[KEY] = watched(told)
+    async def test_cancel_without_a_descriptor_kills_the_lock_holders(self, told):
+        adopt(told)
         told.attempts.cancel(KEY)
         told.attempts.cancel(KEY)
-        assert told.folder.calls == ["kill_holders"]
         told.attempts.cancel(Key("run", "b", 1))
-        assert told.folder.calls == ["kill_holders"], "that one is not known"
+        assert told.folder.calls.count("kill_holders") == 1
 
-    async def test_whose_holders_could_not_be_looked_for_they_are_looked_for_again(self, told):
+    async def test_cancel_is_repeated_if_lock_holders_were_not_found(self, told):
         """The server has too many files open for a moment, as when it could have no descriptor of the runner."""
-        told.attempts._watched[KEY] = watched(told)
+        adopt(told)
         told.folder.tell(kill_holders=[OSError(errno.EMFILE, "too many"), None])
         with pytest.raises(OSError, match="too many"):
             told.attempts.cancel(KEY)
         told.attempts.cancel(KEY)
         told.attempts.cancel(KEY)
-        assert told.folder.calls == ["kill_holders"] * 2
+        assert told.folder.calls.count("kill_holders") == 2
 
     @pytest.mark.parametrize("record", [{}, KEPT])
-    async def test_in_a_container_it_is_the_runner_that_is_asked_and_a_fork_has_none(self, told, record):
-        """The child that we have is the engine's."""
+    async def test_cancel_in_a_container_signals_the_runner(self, told, record):
+        """Our child is the engine's program. A fork has no container."""
         told.starter.slow = True
-        engine, runner = await sleeper(), await sleeper()
-        of_runner, of_engine = os.pidfd_open(runner.pid), os.pidfd_open(engine.pid)
-        told.folder.tell(watch=of_runner)
-        told.attempts._watched[KEY] = watched(told, pidfd=of_engine, **record)
+        engine, runner = sleeping(), await sleeper()
+        of_runner = os.pidfd_open(runner.pid)
+        told.starter.child = engine
+        told.folder.tell(watch=of_runner, observe=receipt.lost("gone"))
+        await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **record), b"order")
         told.attempts.cancel(KEY)
-        os.fstat(of_engine)  # it is watched still
-        if not record:
+        if record:
+            await until(lambda: is_nobody(engine))
+            assert runner.returncode is None
+            runner.kill()
+        else:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(of_runner)
-        asked, other = (engine, runner) if record else (runner, engine)
-        assert await asked.wait() == -signal.SIGTERM
-        assert other.returncode is None
-        other.kill()
-        await other.wait()
+            assert not is_nobody(engine)
+            os.kill(engine, signal.SIGKILL)
+            await until(lambda: is_nobody(engine))
+        assert await runner.wait() == (-signal.SIGKILL if record else -signal.SIGTERM)
 
 
 class TestReleasing:
-    async def test_nothing_of_it_is_kept(self, told):
+    async def test_released_attempt_has_no_fact(self, told):
         told.folder.tell(release=True, leave_beginning=True)
-        told.attempts._watched[KEY] = watched(told)
-        told.attempts.cancel(KEY)
-        told.attempts._sweeper.unseen.add(KEY)
         told.attempts.tell(KEY, NeverRan(reason="Void"))
         told.attempts.release(KEY)
-        assert (told.fact(), told.attempts._cancelled, told.attempts._sweeper.unseen) == (None, set(), set())
+        assert told.fact() is None
+        told.attempts.tell(KEY, NeverRan(reason="Void"))
         told.attempts.drop(KEY.run)
-        assert told.attempts._facts == {}
+        assert told.attempts.facts(KEY.run) == {}
 
-    async def test_what_cannot_be_removed_is_removed_later(self, told):
+    async def test_refused_removal_of_a_folder_is_retried(self, told):
         told.folder.tell(release=[OSError("busy"), False, True], leave_beginning=True)
         told.attempts.release(KEY)
         await until(lambda: "leave_beginning" in told.folder.calls)
         assert told.folder.calls == ["release"] * 3 + ["leave_beginning"]
 
-    async def test_what_a_step_left_where_it_began_is_cleared(self, told):
+    async def test_release_clears_files_that_the_step_left(self, told):
         told.folder.tell(release=True, leave_beginning=False)
         told.attempts.release(KEY)
         await until(lambda: "clear_beginning" in told.folder.calls)
@@ -239,12 +226,12 @@ class TestReleasing:
     @pytest.mark.parametrize(
         ("apart", "slow", "again"), [(True, False, True), (False, False, False), (True, True, False)]
     )
-    async def test_where_it_began_is_another_ones_only_if_nothing_of_it_can_live(self, told, apart, slow, again):
+    async def test_start_folder_is_reused_only_after_isolated_steps(self, told, apart, slow, again):
         """A PID namespace of the runner's own makes sure of that, and a container's engine is none of ours."""
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.apart, told.starter.slow = apart, slow
         told.attempts.release(KEY)
-        assert told.attempts._sweeper.beginnings.again == [again]
+        assert told.beginnings.again == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
     async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):
@@ -265,33 +252,22 @@ class TestReleasing:
         await until(lambda: len(told.starter.cleared) == 1)
 
 
-async def test_an_attempt_whose_folder_is_being_swept_is_started_once_that_has_gone(bench):
+async def test_attempt_starts_once_its_former_folder_is_gone(told):
     """A server that was killed held a runner for it, which is about to end."""
-    bench.attempts._sweeper._sweeping.add(KEY)
-    going = asyncio.create_task(bench.attempts.let_go(KEY, UNIT, bench.record))
+    told.folder.tell(release=False, leave_beginning=True)
+    told.attempts.tidy(KEY)
+    going = asyncio.create_task(told.attempts.let_go(KEY, UNIT, told.record))
     await asyncio.sleep(0.05)
     assert not going.done()
-    bench.attempts._sweeper._sweeping.discard(KEY)
+    told.folder.tell(release=True)
     assert await going is False, "it is launched then"
-    assert bench.fact() is None
+    assert told.fact() is None
 
 
-async def test_one_whose_folder_does_not_go_is_looked_at_and_not_started(bench, monkeypatch):
+async def test_attempt_is_not_started_while_its_old_folder_stays(told, monkeypatch):
     monkeypatch.setattr(sweeping, "LAST_S", 0.01)
-    bench.attempts._sweeper._sweeping.add(KEY)
-    assert await bench.attempts.let_go(KEY, UNIT, bench.record)
-    assert bench.starter.started == []
-    assert isinstance(bench.fact(), Stalled)
-
-
-async def test_one_whose_runner_was_held_and_does_not_answer_is_looked_at_and_not_started(bench, monkeypatch):
-    """Nobody told it to go, and its order lies there: who started another beside it would find that."""
-
-    async def unanswered(_key):
-        raise UnansweredError
-
-    monkeypatch.setattr(bench.attempts._holding, "has", lambda _key: True)
-    monkeypatch.setattr(bench.attempts._holding, "let_go", unanswered)
-    assert await bench.attempts.let_go(KEY, UNIT, bench.record)
-    assert (bench.starter.started, bench.news) == ([], [KEY.run])
-    assert isinstance(bench.fact(), Stalled)
+    told.folder.tell(release=False, observe=Stalled(since=1))
+    told.attempts.tidy(KEY)
+    assert await told.attempts.let_go(KEY, UNIT, told.record)
+    assert told.starter.started == []
+    assert isinstance(told.fact(), Stalled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import signal
@@ -54,7 +53,8 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
     assert folder.exists(), "by which the next server finds it"
     await until(lambda: not folder.exists())
     assert clear.asked == 3
-    assert bench.attempts._sweeper._uncleared == set(), "at its end the server has nothing more to look for"
+    await bench.attempts.cleared()
+    assert clear.asked == 3, "at its end the server has nothing more to look for"
 
 
 async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkeypatch, caplog):
@@ -108,20 +108,6 @@ async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(b
     bench.attempts.release(KEY)
     await bench.attempts.cleared()
     assert clear.asked == 1
-
-
-async def test_who_waits_for_folders_to_go_goes_on_with_the_last(monkeypatch):
-    monkeypatch.setattr(sweeping, "LAST_S", 3600)
-    going = sweeping.Sweeping()
-    for key in "abc":
-        going.add(key)
-    waiting = asyncio.create_task(going.done(besides={"c"}))
-    for key in "ab":
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert not waiting.done()
-        going.discard(key)
-    await asyncio.wait_for(waiting, 10)
 
 
 @pytest.mark.parametrize(

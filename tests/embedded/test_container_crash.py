@@ -10,7 +10,7 @@ import pytest
 from embedded.lives import Life, killed_at_moments, killed_at_writes, podman
 from embedded.machine import until
 from embedded.test_containers import IMAGE, store
-from share import SHARE
+from selection import SELECTION
 
 __all__ = ["store"]
 
@@ -23,14 +23,14 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.usefixtures("store"),
-    pytest.mark.rotates(10, "crashes of containers"),
+    pytest.mark.long_story,
 ]
 
 
 def one_of(cells, about):
     """All of them in the proof, else one."""
     cells = list(cells)
-    return SHARE.of(cells, len(cells), about)
+    return SELECTION.sample(cells, len(cells), about)
 
 
 async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, played):
@@ -39,7 +39,7 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, play
     last = min(survived, default=MOST_WRITES)
     played("lives in containers, killed at a write", sum(number <= last for number in numbers))
     assert last > 20, "fewer writes than there are attempts: the hook is not called"
-    assert survived or not SHARE.everything, "it never came to its end"
+    assert survived or not SELECTION.is_complete, "it never came to its end"
 
 
 @pytest.mark.parametrize(

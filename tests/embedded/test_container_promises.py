@@ -8,12 +8,12 @@ import pytest_asyncio
 from embedded import documents as doc
 from embedded.machine import Machine, until
 from embedded.test_adoption import (
-    test_a_receipt_left_meanwhile_is_read,
     test_a_runner_that_was_killed_makes_a_lost_step,
     test_a_running_step_goes_on_while_there_is_no_server,
     test_a_step_of_an_earlier_server_is_ended_on_delete,
-    test_another_boot_means_that_what_ran_then_has_ended,
-    test_with_the_work_folder_gone_nothing_is_known_until_the_deadline,
+    test_lost_work_folder_leaves_outcome_unknown_until_deadline,
+    test_next_server_reads_receipt_of_step_that_ended_before,
+    test_step_of_an_earlier_boot_is_lost,
 )
 from embedded.test_containers import IMAGE, containers, store
 from embedded.test_full_disk import (
@@ -37,20 +37,20 @@ __all__ = [
     "test_a_full_disk_costs_a_step_its_log_and_no_more",
     "test_a_full_home_takes_nothing_on_and_loses_nothing",
     "test_a_full_work_folder_starts_nothing_and_goes_on_with_room",
-    "test_a_receipt_left_meanwhile_is_read",
     "test_a_runner_that_was_killed_makes_a_lost_step",
     "test_a_running_step_goes_on_while_there_is_no_server",
     "test_a_server_that_ends_on_a_full_home_carries_on_with_room",
     "test_a_step_of_an_earlier_server_is_ended_on_delete",
     "test_a_step_that_can_have_no_log_is_not_started_and_says_why",
-    "test_another_boot_means_that_what_ran_then_has_ended",
+    "test_lost_work_folder_leaves_outcome_unknown_until_deadline",
+    "test_next_server_reads_receipt_of_step_that_ended_before",
+    "test_step_of_an_earlier_boot_is_lost",
     "test_the_folder_of_a_step_while_there_is_no_server",
     "test_the_folder_of_an_adopted_step",
     "test_the_work_folder_and_all_logs_under_a_living_server",
-    "test_with_the_work_folder_gone_nothing_is_known_until_the_deadline",
 ]
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.rotates(8, "promises of containers")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.long_story]
 
 
 @pytest_asyncio.fixture

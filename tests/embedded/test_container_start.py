@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -14,6 +15,8 @@ from embedded.alone import KEY, UNIT, is_nobody, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
+# Within so long it would be looked at several times.
+LOOKS_S = 0.02
 
 
 @pytest.fixture
@@ -34,30 +37,30 @@ async def looked(told, more: int) -> None:
     await until(lambda: told.folder.calls.count("observe") >= before + more)
 
 
-async def test_it_waits_until_it_is_seen_to_run_whatever_the_disk_says_meanwhile(told, begun):
+async def test_step_is_starting_until_its_marker_is_seen(told, begun):
     assert (told.fact().reason, told.news) == (Reason.STARTING, [])
     await looked(told, 2)
     told.folder.tell(observe=[OSError("no"), Stalled(since=1), Running(since=5)])
     await until(lambda: told.fact() == Running(since=5))
     assert told.news == [KEY.run], "once"
     seen = len(told.folder.calls)
-    told.attempts._await_start(KEY)
+    await asyncio.sleep(LOOKS_S)
     assert len(told.folder.calls) == seen, "and is not looked at any more"
 
 
-async def test_one_that_has_ended_meanwhile_is_not_looked_at_any_more(told, begun):
+async def test_container_that_ended_is_not_polled_again(told, begun):
     told.folder.tell(observe=receipt.lost("it is so"))
     os.kill(begun, signal.SIGKILL)
     await until(lambda: not isinstance(told.fact(), Waiting))
     seen = len(told.folder.calls)
-    told.attempts._await_start(KEY)
+    await asyncio.sleep(LOOKS_S)
     assert told.fact() == receipt.lost("it is so")
     assert len(told.folder.calls) == seen
 
 
-async def test_a_server_that_ends_does_not_look_any_more(told, begun):
+async def test_closed_server_does_not_poll_containers(told, begun):
     told.attempts.close()
     seen = len(told.folder.calls)
-    told.attempts._await_start(KEY)
+    await asyncio.sleep(LOOKS_S)
     assert isinstance(told.fact(), Waiting)
     assert len(told.folder.calls) == seen

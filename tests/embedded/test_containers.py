@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from dayfly.execute.process.files import locked
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import Machine, until
@@ -61,6 +62,12 @@ def containers():
     """Those that are there; podman cannot say while one is being taken away."""
     listed = subprocess.run(["podman", "ps", "--all", "--quiet"], capture_output=True, text=True)
     return listed.stdout or listed.stderr
+
+
+def engines():
+    """Process ids of the engine's programs that this process has started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"podman\0run\0")]
 
 
 def monitors(folder):
@@ -239,8 +246,8 @@ async def test_a_container_whose_runner_was_killed_ends_with_it(machine):
 async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
     await machine.said("r/a", "Running")
-    [watched] = machine.host._engine.attempts._watched.values()
-    os.kill(watched.child, signal.SIGKILL)
+    [engine] = engines()
+    os.kill(engine, signal.SIGKILL)
     await asyncio.sleep(0.3)
     assert machine.unit("r/a").reason == "Running"
     go(machine)
@@ -299,8 +306,8 @@ async def test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile(mach
 async def test_the_lock_holds_between_container_and_machine(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
     await machine.said("r/a", "Running")
-    [folder] = machine.host._engine.attempts._watched
-    assert machine.host._engine.attempts.at(folder).locked()
+    [folder] = machine.folders()
+    assert locked(f"{folder}/lock")
     go(machine)
     await machine.ready()
 

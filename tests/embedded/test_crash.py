@@ -7,7 +7,7 @@ the same to containers.
 import pytest
 
 from embedded.lives import killed_at_moments, killed_at_writes
-from share import SHARE
+from selection import SELECTION
 
 MOST_WRITES = 400
 TRIES = 50
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, played):
-    share = SHARE.of(range(1, MOST_WRITES), PARTS, "writes")
+    share = SELECTION.sample(range(1, MOST_WRITES), PARTS, "writes")
     survived = await killed_at_writes(tmp_path, share, runner)
     # Before and after: eight steps, nine attempts of them, each with a claim and a record.
     assert survived, "it never came to its end"
@@ -30,6 +30,6 @@ async def test_the_server_is_killed_at_each_of_its_writes(tmp_path, runner, play
 )
 async def test_anything_is_killed_at_any_moment(tmp_path, runner, victims, played):
     tries = TRIES if victims == {"servers"} else TRIES // 2
-    share = SHARE.of(range(tries), PARTS, f"kills of {sorted(victims)}")
+    share = SELECTION.sample(range(tries), PARTS, f"kills of {sorted(victims)}")
     played("lives on the embedded host, server and runners killed at any moment", len(share))
     await killed_at_moments(tmp_path, share, runner, victims)

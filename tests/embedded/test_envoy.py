@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shutil
 import signal
+import sys
 
 import aiohttp
 import aiohttp.web
@@ -13,11 +15,11 @@ import pytest_asyncio
 
 from dayfly.embedded import envoy
 from dayfly.embedded.envoy import Envoy
-from dayfly.embedded.envoy_process import holder
-from dayfly.embedded.forks import _any_free
+from dayfly.embedded.envoy_process import holder, is_closed
 from dayfly.execute.route.envoy import Lead, Way
 from embedded.machine import until
 from embedded.routed import PROGRAM
+from ports import free_port
 
 KEY = "wtmb8kfswrrtb"
 MEMBER = ("baggage", f"sd-routing-key={KEY}")
@@ -33,7 +35,7 @@ async def proxy(tmp_path):
 
 async def before(proxy, base, fork):
     """Ways before two servers: by the key of each request, and one that gives it."""
-    ports = _any_free(), _any_free()
+    ports = free_port(), free_port()
     leads = (Lead((KEY,), fork),)
     ways = [Way("baseline/a/b", ports[0], base, leads), Way("preview/u/x", ports[1], base, leads, KEY)]
     assert await proxy.apply(ways) == {}
@@ -96,9 +98,9 @@ async def listen(who):
     app.router.add_get("/", answer)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    return runner, site._server.sockets[0].getsockname()[1]
+    port = free_port()
+    await aiohttp.web.TCPSite(runner, "127.0.0.1", port).start()
+    return runner, port
 
 
 async def test_websockets(proxy):
@@ -116,7 +118,7 @@ async def test_websockets(proxy):
 
 
 async def test_one_of_another_form_is_replaced_and_there_is_never_a_second(proxy, tmp_path):
-    port = _any_free()
+    port = free_port()
     way = [Way("baseline/a/b", port, 1)]
     assert await proxy.apply(way) == {}
     first = proxy.pid
@@ -132,7 +134,7 @@ async def test_one_of_another_form_is_replaced_and_there_is_never_a_second(proxy
 
 
 async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
-    assert await proxy.apply([Way("baseline/a/b", _any_free(), 1)]) == {}
+    assert await proxy.apply([Way("baseline/a/b", free_port(), 1)]) == {}
     proxy.leave()
     other, ended = Envoy(PROGRAM, tmp_path), asyncio.Event()
     other.on_end = ended.set
@@ -142,7 +144,83 @@ async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
     assert other.pid == 0
 
 
-async def test_what_cannot_run_is_said(tmp_path):
-    broken = Envoy("/bin/false", tmp_path)
-    with pytest.raises(envoy.TroubleError, match="Envoy has ended"):
-        await broken.apply([Way("baseline/a/b", _any_free(), 1)])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo begins; echo no such option; exit 1", "Envoy has ended: no such option"),
+        ("exit 1", "Envoy has ended"),
+        ("exec sleep 60", "it reads no clusters"),
+    ],
+)
+async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, script, said):
+    monkeypatch.setattr(envoy, "PATIENCE_S", 0.3)
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    broken = Envoy(str(program), tmp_path)
+    with pytest.raises(envoy.TroubleError, match=rf"{said}$"):
+        await broken.apply([Way("baseline/a/b", free_port(), 1)])
+    await broken.close()
+
+
+async def test_nothing_is_started_without_ways(proxy):
+    assert await proxy.apply([]) == {}
+    assert proxy.pid == 0
+
+
+async def test_port_of_two_ways_goes_to_the_first(proxy):
+    """A baseline can be declared with a port that was chosen for an endpoint before."""
+    port, other = free_port(), free_port()
+    ways = [Way("baseline/a/b", port, 1), Way("preview/u/x", port, 2), Way("preview/u/y", other, 3)]
+    for _ in range(2):
+        said = await proxy.apply(ways)
+        assert said == {
+            "preview/u/x": f"requests cannot be taken in on port {port} of this machine: baseline/a/b has it"
+        }
+        assert not is_closed(port)
+        assert not is_closed(other)
+
+
+async def test_apply_after_a_full_disk_closes_what_is_not_wished_for(proxy, monkeypatch):
+    """The first of two tables was written before the disk refused the second."""
+    kept, new = Way("baseline/a/b", free_port(), 1), Way("preview/u/x", free_port(), 2)
+    assert await proxy.apply([kept]) == {}
+    write, pid = envoy.put, proxy.pid
+
+    def full(path, text):
+        if "preview" in path:
+            raise OSError(28, "no space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(envoy, "put", full)
+    with pytest.raises(OSError, match="no space left"):
+        await proxy.apply([kept._replace(port=3), new])
+    monkeypatch.undo()
+    assert await proxy.apply([kept]) == {}
+    assert (is_closed(kept.listens), is_closed(new.listens), proxy.pid) == (False, True, pid)
+
+
+@pytest.mark.parametrize("wished", [True, False])
+async def test_ways_of_a_former_server_are_closed_if_unwished(proxy, tmp_path, wished):
+    old = [Way("baseline/a/b", free_port(), 1), Way("preview/u/x", free_port(), 2)]
+    assert await proxy.apply(old) == {}
+    proxy.leave()
+    after = Envoy(PROGRAM, tmp_path)
+    assert await after.apply(old[:1] if wished else []) == {}
+    for way in old[int(wished) :]:
+        await until(lambda way=way: is_closed(way.listens), f"{way.name} to be closed")
+    assert is_closed(old[0].listens) is not wished
+    await after.close()
+    await after.close()
+    assert after.pid == 0
+
+
+@pytest.mark.parametrize("packaged", [True, False])
+def test_program_of_the_package_comes_before_the_path(tmp_path, monkeypatch, packaged):
+    program = tmp_path / "envoy" / "_bin" / "envoy"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755 if packaged else 0o644)
+    (tmp_path / "envoy" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    assert envoy.find() == (str(program) if packaged else "/bin/envoy")

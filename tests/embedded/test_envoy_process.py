@@ -76,11 +76,18 @@ def test_another_build_of_a_program_has_another_stamp(tmp_path):
 
 class TestProcess:
     @pytest.fixture
-    async def begun(self):
-        """One that is watched as our child, and how often its end was told."""
+    def opened(self, monkeypatch):
+        """Descriptors of processes, in the order in which they were opened."""
+        found, opens = [], os.pidfd_open
+        monkeypatch.setattr(os, "pidfd_open", lambda *given: found.append(opens(*given)) or found[-1])
+        return found
+
+    @pytest.fixture(params=[True])
+    async def begun(self, request, opened):
+        """One that is watched, as our child by default, and how often its end was told."""
         self.told = []
         self.child = sleeping()
-        found = Process(self.child, child=True, ended=lambda: self.told.append(self.child))
+        found = Process(self.child, child=request.param, ended=lambda: self.told.append(self.child))
         yield found
         if not self.is_gone():
             os.kill(self.child, signal.SIGKILL)
@@ -89,12 +96,12 @@ class TestProcess:
     def is_gone(self) -> bool:
         return reaped(self.child)
 
-    async def test_its_end_is_told_once_and_it_is_reaped(self, begun):
+    async def test_its_end_is_told_once_and_it_is_reaped(self, begun, opened):
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
         assert is_nobody(self.child)
         with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(begun._pidfd)
+            os.fstat(opened[0])
         await begun.end()
         assert self.told == [self.child]
 
@@ -116,17 +123,17 @@ class TestProcess:
         await until(self.is_gone)
         assert self.told == []
 
-    async def test_one_that_is_left_goes_on_and_is_not_heard_of(self, begun):
+    async def test_one_that_is_left_goes_on_and_is_not_heard_of(self, begun, opened):
         begun.leave()
         with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(begun._pidfd)
+            os.fstat(opened[0])
         assert not self.is_gone()
         os.kill(self.child, signal.SIGKILL)
         await until(self.is_gone)
         assert self.told == []
 
+    @pytest.mark.parametrize("begun", [False], indirect=True)
     async def test_one_that_is_no_child_of_ours_is_not_waited_for(self, begun, monkeypatch):
-        begun._child = False
         monkeypatch.setattr(envoy_process.os, "waitpid", lambda *_: pytest.fail("it may be anybody's by now"))
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)

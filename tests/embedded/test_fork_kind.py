@@ -13,9 +13,7 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.plan.actions import Fence
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
-from dayfly.spec.lifecycle import Baseline, Unit
 from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
-from dayfly.spec.wire import RefusedError
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.kinds import Bench
@@ -32,19 +30,6 @@ def bench(tmp_path, monkeypatch):
 
 
 class TestForks:
-    def test_only_process_workloads_have_forks_here(self, bench):
-        bench.forks.admit(FORK, doc.fork(env=[doc.set_env("A", "b")]))
-        unit = doc.fork()
-        of = Baseline(kind="StatefulSet", namespace="default", name="app")
-        with pytest.raises(RefusedError, match="declared as kind Deployment, not StatefulSet"):
-            bench.forks.admit(FORK, Unit(name="app", kind="fork", fork=type(unit.fork)(baseline=of)))
-
-    @pytest.mark.parametrize("kind", ["secret", "configMap"])
-    def test_what_only_a_cluster_has_is_no_value_of_a_fork(self, bench, kind):
-        change = doc.set_env("TOKEN", source={kind: {"name": "s", "key": "k"}})
-        with pytest.raises(RefusedError, match=f"TOKEN comes from a {kind}"):
-            bench.forks.admit(FORK, doc.fork(env=[change]))
-
     def order(self, bench, unit=None, port=8080):
         unit = unit or doc.fork()
         bench.of(wished=[unit])
@@ -77,12 +62,6 @@ class TestForks:
         variables = bench.variables(order)
         assert {name: variables.get(name) for name in "ABC"} == {"A": None, "B": "2", "C": "0"}
         assert (bench.records(order)["cwd"], bench.records(order)["grace-ms"]) == (b"/srv", b"77")
-
-    def test_what_is_not_applied_is_said_in_its_log(self, bench):
-        self.order(bench, doc.fork(images=[{"image": "web:2"}]))
-        assert b"not supported here: images of the fork of default/app" in bench.attempts.at(
-            Key("u", FORK, 1)
-        ).read_log(0, 999)
 
     def test_without_its_baseline_it_cannot_be_started_and_is_objected_to(self, bench):
         bench.of(doc.resource("r", [doc.step("a")]), wished=[doc.fork()])
@@ -119,6 +98,15 @@ class TestForks:
         with pytest.raises(CannotRenderError):
             bench.forks.order(bench.live, Key("u", FORK, 1), reads)
 
+    @pytest.mark.parametrize(("before", "told"), [(0, []), (7, []), (8, ["u"])])
+    def test_forks_that_know_another_port_are_started_again(self, bench, before, told):
+        refreshed = []
+        bench.baselines.take(Workload(name="app", command=("/bin/app",), port=80))
+        bench.runs.refresh, bench.ports.known = refreshed.append, lambda *_: before
+        bench.forks.order(bench.of(wished=[doc.fork()]), Key("u", FORK, 1), doc.fork())
+        assert refreshed == told
+        assert bench.attempts.done == [("news", uid) for uid in told]
+
     async def test_with_its_run_go_its_ports(self, bench):
         await bench.forks.clear(bench.live)
         assert bench.asked == ["u"]
@@ -144,13 +132,18 @@ class TestProbing:
         bench.attempts.now[FORK, 1] = Running(since=3, ready=False)
         return asked
 
+    @staticmethod
+    async def asked_all():
+        """No task is left that asks a fork."""
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
     @pytest.mark.parametrize(("port", "answers", "ready"), [(7, True, 1), (7, False, 0), (0, False, 1)])
     async def test_it_is_told_once_it_answers(self, bench, monkeypatch, port, answers, ready):
         asked = self.running(bench, monkeypatch, answers)
         bench.port = port
         bench.forks.adopt(bench.live, FORK)
         bench.forks.adopt(bench.live, FORK)
-        await until(lambda: not bench.forks._probes)
+        await self.asked_all()
         told = [each for each in bench.attempts.done if each[0] == "tell"]
         assert told == [("tell", self.KEY, Running(since=3, ready=True))] * ready
         assert asked == ([port] if port else []), "by one alone"
@@ -162,7 +155,7 @@ class TestProbing:
         bench.attempts.now.clear()
         bench.attempts.fence = lambda *_: bench.attempts.now.update({key: begun})
         await bench.forks.fence(bench.live, Fence(unit=FORK, attempt=1, reason="", message=""))
-        await until(lambda: not bench.forks._probes)
+        await self.asked_all()
         assert (asked, bench.attempts.done) == ([7], [("tell", self.KEY, Running(since=3, ready=True))])
 
     async def test_one_that_has_ended_meanwhile_is_not_ready(self, bench, monkeypatch):
@@ -175,7 +168,7 @@ class TestProbing:
 
         monkeypatch.setattr(forks, "answered", answered)
         bench.forks.adopt(bench.live, FORK)
-        await until(lambda: not bench.forks._probes)
+        await self.asked_all()
         assert [word for word, *_ in bench.attempts.done] == ["adopt"]
 
     async def test_once_the_kind_is_closed_nobody_asks_any_more(self, bench, monkeypatch):
@@ -194,29 +187,6 @@ class TestProbing:
         await asyncio.sleep(0)
         await bench.forks.close()
         assert ended.is_set()
-
-    async def test_nobody_asks_one_that_does_not_run_or_is_not_wished_for(self, bench, monkeypatch):
-        asked = self.running(bench, monkeypatch)
-        bench.attempts.now.clear()
-        bench.forks.adopt(bench.live, FORK)
-        bench.attempts.now[FORK, 1] = Running(since=3)
-        bench.of(**{FORK: UnitRecord(attempt=1, state=State.CLAIMED, generation="g")})
-        bench.forks.adopt(bench.live, FORK)
-        await asyncio.sleep(0)
-        assert (bench.forks._probes, asked) == ({}, [])
-
-    async def test_at_the_end_nobody_asks_any_more(self, bench, monkeypatch):
-        self.running(bench, monkeypatch)
-        forever = asyncio.Event()
-
-        async def answered(*_):
-            await forever.wait()
-
-        monkeypatch.setattr(forks, "answered", answered)
-        bench.forks.adopt(bench.live, FORK)
-        [probe] = bench.forks._probes.values()
-        await asyncio.wait_for(bench.forks.close(), 10)
-        assert probe.cancelled()
 
 
 class TestAnswering:
@@ -251,16 +221,6 @@ class TestAnswering:
 
         monkeypatch.setattr(forks.asyncio, "open_connection", connect)
         return asked
-
-    async def test_it_is_asked_less_and_less_often(self, monkeypatch, pauses):
-        """It is heard of late by a twentieth of what it took, however long that is, and by a second at most."""
-        asked = self.listening(monkeypatch, after=300)
-        assert await forks.answered(7, lambda: True)
-        assert asked == [7] * 301 + [0], "and let go"
-        took = [sum(pauses[:number]) for number in range(300)]
-        assert pauses == pytest.approx([min(max(0.005, passed / 20), 1.0) for passed in took])
-        assert (pauses[0], pauses[-1]) == (0.005, 1.0)
-        assert sum(passed < 1 for passed in took) < 100, "not so often that it costs"
 
     async def test_and_no_more_once_it_is_gone(self, monkeypatch, pauses):
         asked = self.listening(monkeypatch, after=99)

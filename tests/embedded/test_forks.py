@@ -10,7 +10,6 @@ import urllib.request
 
 import pytest
 
-from dayfly.embedded.forks import Ports
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
@@ -272,26 +271,6 @@ async def test_a_port_that_somebody_took_is_exchanged(machine):
         machine.host.start()
         await machine.ready()
         assert port(machine) != number
-
-
-async def test_no_two_are_promised_one_port(machine, monkeypatch):
-    """Nobody listens there yet, so the kernel may name it twice."""
-    named = iter([40001, 40001, 40001, 40002])
-    monkeypatch.setattr("dayfly.embedded.forks._any_free", lambda: next(named))
-    ports = machine.host._engine.ports
-    assert [ports.of("u", name) for name in ("fork:default/a", "fork:default/b")] == [40001, 40002]
-    assert ports.of("u", "fork:default/a") == 40001
-    ports.forget("u")
-
-
-async def test_what_a_server_before_has_promised_is_nobody_elses(machine, monkeypatch):
-    named = iter([40001, 40001, 40002])
-    monkeypatch.setattr("dayfly.embedded.forks._any_free", lambda: next(named))
-    ports = machine.host._engine.ports
-    assert ports.of("u", "fork:default/a") == 40001
-    after = Ports(machine.host._engine.attempts.place)
-    assert [after.of("u", name) for name in ("fork:default/a", "fork:default/b")] == [40001, 40002]
-    ports.forget("u")
 
 
 async def test_what_only_a_cluster_knows_is_refused(machine):

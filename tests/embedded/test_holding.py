@@ -10,8 +10,12 @@ import msgspec
 import pytest
 
 from dayfly.embedded import engine, holding, sweeping
+from dayfly.embedded.beginning import isolation
 from dayfly.embedded.ledger import LedgerError
+from dayfly.execute.process.place import open_place
 from dayfly.execute.process.resident import Held, UnansweredError
+from dayfly.execute.process.run import Folder
+from dayfly.execute.process.start import Processes
 from dayfly.spec.run import OutputRecord, State, UnitRecord
 from embedded import documents as doc
 from embedded.kinds import Bench
@@ -22,39 +26,39 @@ STEP = doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')
 
 
 @pytest.fixture
-async def held(machine):
-    """A machine whose host is up and takes no turns yet; `started` are those that were started without being held."""
+async def held(machine, monkeypatch):
+    """A machine whose host is up and takes no turns yet; `launchers` were held, `started` are attempts without one."""
+    if isolation(machine.runner) == "none":
+        pytest.skip("this machine grants no namespaces, so nothing is held")
     await machine.down()
     await machine.up(start=False)
-    starter = machine.host._engine.attempts._starter
-    if starter.isolation == "none":
-        pytest.skip("this machine grants no namespaces, so nothing is held")
-    start, machine.started = starter.start, []
+    start, hold = Processes.start, Processes.hold
+    machine.started, machine.launchers, machine.gates = [], [], []
 
-    async def noted(folder, unit):
+    async def started(starter, folder, unit):
         machine.started.append(Path(folder.path).name)
-        return await start(folder, unit)
+        return await start(starter, folder, unit)
 
-    starter.start = noted
-    machine.gates = []
+    def launched(starter, folder, unit):
+        machine.launchers.append(hold(starter, folder, unit))
+        return machine.launchers[-1]
+
+    monkeypatch.setattr(Processes, "start", started)
+    monkeypatch.setattr(Processes, "hold", launched)
     yield machine
     for gate in machine.gates:
         gate.open.set()
 
 
-def holders(machine) -> dict:
-    return machine.host._engine.attempts._holding._held
-
-
-async def claiming(machine, fault=None) -> Gate:
-    """A run whose first claim is being written, and what holds that back; its launcher, `pid`, stands at its gate."""
+async def claiming(machine, monkeypatch, fault=None) -> Gate:
+    """A run whose first claim is being written, and what delays that; its launcher, `pid`, stands at its gate."""
     await machine.host.offer(doc.offer(doc.resource("r", [STEP])))
-    gate = Gate(machine.host._engine.writer, fault)
+    gate = Gate(monkeypatch, fault)
     machine.gates.append(gate)
     machine.host.start()
     await gate.reached.wait()
-    (one,) = holders(machine).values()
-    gate.pid = pid = await one.held.child
+    (launcher,) = machine.launchers
+    gate.pid = pid = await launcher.child
     await until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("45", "207"), "it to stand", 10)
     return gate
 
@@ -69,9 +73,9 @@ def fresh(monkeypatch) -> None:
     monkeypatch.setattr(holding, "HELD_MOST_S", 60)
 
 
-async def test_nothing_of_it_begins_before_the_claim_is_durable(held, monkeypatch):
+async def test_held_step_starts_only_once_its_claim_is_durable(held, monkeypatch):
     fresh(monkeypatch)
-    gate = await claiming(held)
+    gate = await claiming(held, monkeypatch)
     (folder,) = held.folders()
     await asyncio.sleep(0.05)
     assert (folder / "order").exists()
@@ -81,28 +85,26 @@ async def test_nothing_of_it_begins_before_the_claim_is_durable(held, monkeypatc
     gate.open.set()
     await held.ready()
     assert (held.lines(), held.started) == (["1"], [])
-    assert not holders(held)
 
 
-async def test_of_a_claim_that_is_refused_nothing_is_left_and_the_next_begins_once(held, monkeypatch):
+async def test_refused_claim_drops_the_launcher_and_retries_once(held, monkeypatch):
     fresh(monkeypatch)
     monkeypatch.setattr(engine, "LEDGER_AGAIN_S", 3600)
-    gate = await claiming(held, LedgerError("the ledger cannot be written: the disk is full"))
+    gate = await claiming(held, monkeypatch, LedgerError("the ledger cannot be written: the disk is full"))
     gate.open.set()
-    await until(lambda: not holders(held) and not held.folders(), "it to be gone", 10)
-    assert not is_there(gate.pid), "nor a child that nobody has waited for"
+    await until(lambda: not is_there(gate.pid) and not held.folders(), "it to be gone", 10)
     assert held.lines() == []
-    held.host._engine.wake("u")
+    await held.host.offer(doc.offer(doc.resource("r", [STEP])))  # which wakes the run
     await held.ready()
     assert held.lines() == ["1"]
     assert [entry[:3] for entry in held.history() if entry[0] == "Claim"] == [("Claim", "r/a", 1)]
     await until(lambda: not held.folders(), "no folders", 10)
 
 
-async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
+async def test_launcher_that_waited_too_long_is_replaced(held, monkeypatch):
     """Since then the machine may have changed."""
     monkeypatch.setattr(holding, "HELD_MOST_S", 0)
-    gate = await claiming(held)
+    gate = await claiming(held, monkeypatch)
     gate.open.set()
     await held.ready()
     assert (held.lines(), held.started) == (["1"], ["u.r.a.1"])
@@ -110,51 +112,53 @@ async def test_what_had_to_wait_for_long_is_made_ready_anew(held, monkeypatch):
     assert not is_there(gate.pid)
 
 
-async def test_one_that_cannot_be_told_to_go_is_waited_for_and_the_step_begins_once(held, monkeypatch):
+async def test_launcher_that_cannot_be_signalled_is_replaced(held, monkeypatch):
     """As where the kernel has no memory for the word."""
     fresh(monkeypatch)
-    gate = await claiming(held)
-    (one,) = holders(held).values()
+    gate = await claiming(held, monkeypatch)
+    (launcher,) = held.launchers
 
     def refuse():
         raise OSError(105, "No buffer space available")
 
-    one.held.go = refuse
+    launcher.go = refuse
     gate.open.set()
     await held.ready()
     assert (held.lines(), held.started) == (["1"], ["u.r.a.1"])
     assert not is_there(gate.pid), "nor a child that nobody has waited for"
 
 
-async def test_one_that_does_not_end_in_time_is_fenced(held, monkeypatch):
+async def test_launcher_that_does_not_end_is_fenced(held, monkeypatch):
     """Its folder cannot be swept, so the step is not begun beside it."""
     monkeypatch.setattr(holding, "HELD_MOST_S", 0)
     monkeypatch.setattr(sweeping, "LAST_S", 0.05)
-    gate = await claiming(held)
-    (one,) = holders(held).values()
-    pid = one.held.child.result()
-    os.kill(pid, signal.SIGSTOP)
+    gate = await claiming(held, monkeypatch)
+    os.kill(gate.pid, signal.SIGSTOP)
     try:
         gate.open.set()
         await until(lambda: any(entry[0] == "Void" for entry in held.history()), held.history)
         await held.ready()
     finally:
-        os.kill(pid, signal.SIGCONT)
+        os.kill(gate.pid, signal.SIGCONT)
     assert held.lines() == ["2"]
 
 
 class Odd:
     """A starter of whose held launchers something is not as it should be."""
 
-    def __init__(self, machine, fault: Exception, *, now: bool) -> None:
-        self._hold, self._fault, self._now = machine.host._engine.attempts._starter.hold, fault, now
+    def __init__(self, monkeypatch, fault: Exception, *, now: bool) -> None:
+        self._hold, self._fault, self._now = Processes.hold, fault, now
         self.asked = 0
-        machine.host._engine.attempts._starter.hold = self
 
-    def __call__(self, folder, unit):
+        def hold(starter, folder, unit):
+            return self._answered(starter, folder, unit)
+
+        monkeypatch.setattr(Processes, "hold", hold)
+
+    def _answered(self, starter, folder, unit):
         self.asked += 1
         if self.asked > 1:
-            return self._hold(folder, unit)
+            return self._hold(starter, folder, unit)
         if self._now:
             raise self._fault
         answer = asyncio.get_running_loop().create_future()
@@ -165,37 +169,35 @@ class Odd:
 
 
 @pytest.mark.parametrize("now", [True, False])
-async def test_one_that_cannot_be_forked_is_tried_once_more_when_it_is_claimed(held, now):
-    odd = Odd(held, OSError(11, "no more processes"), now=now)
+async def test_failed_hold_is_retried_after_the_claim(held, now, monkeypatch):
+    odd = Odd(monkeypatch, OSError(11, "no more processes"), now=now)
     await held.host.offer(doc.offer(doc.resource("r", [STEP])))
     held.host.start()
     await held.ready()
     assert (held.lines(), held.started, odd.asked) == (["1"], ["u.r.a.1"], 1)
 
 
-async def test_of_one_that_is_unanswered_nobody_knows_so_it_is_fenced(held):
-    Odd(held, UnansweredError("the resident runner ended before it answered"), now=False)
+async def test_launcher_without_an_answer_is_fenced(held, monkeypatch):
+    Odd(monkeypatch, UnansweredError("the resident runner ended before it answered"), now=False)
     await held.host.offer(doc.offer(doc.resource("r", [STEP])))
     held.host.start()
     await until(lambda: ("Void", "r/a", 1, "Stalled") in held.history(), held.history, 10)
     await held.ready()
     assert held.lines() == ["2"]
-    assert not held.host._engine.attempts.busy
 
 
-async def test_a_turn_that_fails_between_claim_and_start_leaves_nobody_waiting(held, monkeypatch):
+async def test_failed_turn_after_the_claim_drops_the_launcher(held, monkeypatch):
     fresh(monkeypatch)
     monkeypatch.setattr(engine, "DEFECT_AGAIN_S", 0.05)
-    wheel, failed = held.host._engine, []
-    perform = wheel.perform
+    perform, failed = engine.Engine.perform, []
 
-    async def fails_once(scene, effect):
+    async def fails_once(wheel, scene, effect):
         if not failed:
             failed.append(effect)
             raise ValueError("a defect")
-        await perform(scene, effect)
+        await perform(wheel, scene, effect)
 
-    wheel.perform = fails_once
+    monkeypatch.setattr(engine.Engine, "perform", fails_once)
     await held.host.offer(doc.offer(doc.resource("r", [STEP])))
     held.host.start()
     await held.ready()
@@ -204,21 +206,19 @@ async def test_a_turn_that_fails_between_claim_and_start_leaves_nobody_waiting(h
     await until(lambda: not held.folders(), "no folders", 10)
 
 
-async def test_a_server_that_ends_meanwhile_lets_nothing_begin(held):
+async def test_closing_server_starts_no_held_step(held, monkeypatch):
     """Nor does the next one, but once."""
-    gate = await claiming(held)
-    (one,) = holders(held).values()
+    gate = await claiming(held, monkeypatch)
     ending = asyncio.create_task(held.down())
     await asyncio.sleep(0.05)
     gate.open.set()
     await asyncio.wait_for(ending, 30)
-    assert one.held.child.done()
     await held.up()
     await held.ready()
     assert len(held.lines()) == 1
 
 
-async def test_beside_another_step_none_is_held(held):
+async def test_no_launcher_is_held_while_another_step_runs(held):
     """No processor is free to prepare anything."""
     slow = doc.step("s", 'until [ -e "$JOURNAL.go" ]; do sleep 0.01; done')
     await held.host.offer(doc.offer(doc.resource("r", [slow]), uid="other"))
@@ -236,8 +236,7 @@ async def test_an_order_that_lies_there_already_is_not_ours(held, monkeypatch):
     """An older ledger on newer folders: whoever was started by it may be at work, so it is looked at and fenced."""
     monkeypatch.setattr(engine, "DEFECT_AGAIN_S", 3600)  # it is none
     held.host.start()
-    folder = held.host._engine.attempts.at(engine.Key("u", "r/a", 1))
-    folder.write_order(b"of before")
+    Folder(open_place(held.home), "u", "r/a", 1).write_order(b"of before")
     await held.host.offer(doc.offer(doc.resource("r", [STEP])))
     await held.ready()
     assert ("Void", "r/a", 1, "Stalled") in held.history()
@@ -273,7 +272,7 @@ class TestWhichAreHeld:
         monkeypatch.setattr(bench.attempts, "begin", full)
         assert self.hold(bench) == []
 
-    def test_not_one_that_is_given_less_than_it_was_told(self, bench):
+    def test_step_with_an_absent_input_is_not_held(self, bench):
         """That is said in its log, and not before it is claimed."""
         told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
         made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)

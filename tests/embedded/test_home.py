@@ -18,7 +18,7 @@ from embedded import documents as doc
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 
 
-def test_the_lock_names_its_holder_and_nobody_before(tmp_path):
+def test_lock_file_holds_only_the_current_process_id(tmp_path):
     home = tmp_path / "new" / "home"
     os.close(beginning.take(home))
     (home / "lock").write_text("123456789012345")
@@ -29,7 +29,7 @@ def test_the_lock_names_its_holder_and_nobody_before(tmp_path):
     os.close(descriptor)
 
 
-def test_while_it_waits_for_whoever_looks_it_is_in_nobodys_way(monkeypatch, tmp_path):
+def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
     """Two servers that begin at once would else take each other for one that only looks, and both give up."""
     looks, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     fcntl.flock(looks, fcntl.LOCK_SH)
@@ -48,7 +48,7 @@ def test_while_it_waits_for_whoever_looks_it_is_in_nobodys_way(monkeypatch, tmp_
         os.close(descriptor)
 
 
-def test_of_one_that_a_server_has_it_says_so_at_once(monkeypatch, tmp_path):
+def test_home_of_another_server_is_refused_at_once(monkeypatch, tmp_path):
     other = beginning.take(tmp_path)
     monkeypatch.setattr(beginning.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
     opened = len(list(Path("/proc/self/fd").iterdir()))
@@ -58,7 +58,7 @@ def test_of_one_that_a_server_has_it_says_so_at_once(monkeypatch, tmp_path):
     os.close(other)
 
 
-def test_whoever_looks_for_seconds_is_waited_for_no_longer(monkeypatch, tmp_path):
+def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
     with (tmp_path / "lock").open("w") as looks:
         fcntl.flock(looks, fcntl.LOCK_SH)
         waited: list[float] = []
@@ -96,22 +96,6 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
     ledger.close()
 
 
-@pytest.mark.parametrize(("lease", "left"), [(0, 0), (50, 100), (101, 101)])
-def test_leases_are_renewed_that_nobody_could_renew(tmp_path, lease, left):
-    ledger = Ledger(tmp_path / "ledger.db")
-    stored = Stored(
-        run=Run(uid="u", target=doc.TARGET, plan=""),
-        name="box",
-        documents=(),
-        forks=(),
-        wish=host.Wish(lease_until=lease),
-    )
-    ledger.birth(stored)
-    assert beginning.renew_leases(ledger, 100)
-    assert ledger.load("u").wish.lease_until == left
-    ledger.close()
-
-
 def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
     opened = beginning.open_ledgers(tmp_path, None, 10, 100)
     assert not opened.owes_leases
@@ -140,7 +124,7 @@ async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):
     ledger.close()
     before = host.now_ms()
     await machine.up(start=False)
-    found = machine.host._engine.reader.load("u").wish.lease_until
+    found = machine.stored().wish.lease_until
     assert before + host.LEASE_GRACE_MS <= found <= host.now_ms() + host.LEASE_GRACE_MS
     machine.host.start()
     await machine.finish()

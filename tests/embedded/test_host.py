@@ -3,27 +3,22 @@
 import asyncio
 import contextlib
 import fcntl
-import os
 import sqlite3
 import subprocess
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from dayfly.embedded import clock, host
-from dayfly.embedded.attempts import Key
-from dayfly.embedded.executors import ForkExecutor, StepExecutor
+from dayfly.embedded import engine, host
+from dayfly.embedded.attempts import Attempts
+from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.forks import fork_order, unapplied
-from dayfly.embedded.ledger import Stored
-from dayfly.embedded.runs import Live
+from dayfly.embedded.route_executors import RouteExecutor
 from dayfly.execute.process.render import Attempt
-from dayfly.execute.state import access
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
-from dayfly.spec.run import Request, Run, State, UnitRecord
+from dayfly.spec.run import Request
 from dayfly.spec.wire import Abandon, AskStanding, AskValues, Hello, Reply, Standings, Stop, Verdict
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
@@ -33,27 +28,7 @@ RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 ASKED = Request(at=1, reason="Deleted", message="asked")
 
 
-def test_its_clocks_tell_milliseconds():
-    for told, nanoseconds in ((clock.now_ms, time.time_ns), (clock._monotonic_ms, time.monotonic_ns)):
-        before = nanoseconds() // 1_000_000
-        assert before <= told() <= nanoseconds() // 1_000_000
-
-
-async def test_places_are_sixteen_unless_somebody_says(machine):
-    assert machine.host._engine.scenes.free() == 16
-
-
-async def test_its_files_are_closed_with_it(machine):
-    closed = machine.host
-    await machine.down()
-    for ledger in (closed._ledger, closed._engine.reader):
-        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-            ledger.uids()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(closed._lock)
-
-
-async def test_a_proxy_that_the_last_server_left_ends_where_this_one_routes_nothing(machine):
+async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
     """It would hold its ports for ever, and lead requests to where forks were."""
     await machine.down()
     folder = machine.home / "routing"
@@ -81,39 +56,21 @@ async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
 
     async def lived():
         await machine.up(serve=serve)
-        machine.host._states.variables(access.caller("u", "r", "r/a", 1))
-        await machine.host.offer(doc.offer(RAN, uid=str(len(before))))
-        await machine.ready(str(len(before)))
+        await machine.host.offer(doc.offer(kept, uid=str(len(before))))
+        await machine.reason("ResourceFailed", str(len(before)))  # it keeps no state
         await machine.finish(str(len(before)))
         await machine.down()
         return opened(), asyncio.all_tasks() - {asyncio.current_task()}
 
     await machine.down()
+    step = doc.step("a")
+    kept = doc.resource("r", [msgspec.structs.replace(step, exec=msgspec.structs.replace(step.exec, state=True))])
     before = opened()
     assert await lived() == (before, set())
 
 
-async def test_what_is_old_is_looked_for_at_once_and_then_each_hour(monkeypatch):
-    looks, pauses = [], []
-
-    async def look():
-        looks.append(len(pauses))
-
-    async def pause(seconds):
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            raise asyncio.CancelledError
-
-    bare = host.EmbeddedHost.__new__(host.EmbeddedHost)
-    bare.forget_old = look
-    monkeypatch.setattr(host, "asyncio", SimpleNamespace(sleep=pause))
-    with pytest.raises(asyncio.CancelledError):
-        await bare._sweep()
-    assert (looks, pauses) == ([0, 1, 2], [3600] * 3)
-
-
 async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
-    work = Path(machine.host._place.work).exists
+    work = machine.work.exists
     assert work()
     await machine.down()
     assert not work()
@@ -126,16 +83,7 @@ async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
     await machine.finish()
 
 
-async def test_a_new_form_of_a_baseline_is_led_to(machine, monkeypatch):
-    touched = []
-    monkeypatch.setattr(machine.host._routing, "touch", lambda: touched.append("routing"))
-    machine.host._engine._blocked.add("rests, and waits for one")
-    await machine.host.baseline(Workload(name="app", command=("/bin/app",)))
-    assert touched == ["routing"]
-    assert not machine.host._engine._blocked, "it looks again"
-
-
-async def test_the_version_of_a_report_is_higher_than_any_of_the_server_before(machine):
+async def test_report_versions_rise_over_a_restart(machine):
     await machine.host.offer(doc.offer(RAN))
     await machine.ready()
     before = machine.host.version("u")
@@ -149,12 +97,11 @@ async def test_the_version_of_a_report_is_higher_than_any_of_the_server_before(m
 async def test_each_session_has_a_higher_number(machine, monkeypatch):
     """Also where the clock was set back."""
     first = machine.host.begin_session()
-    assert first >= machine.host._session
     monkeypatch.setattr(host, "now_ms", lambda: 5)
     assert [machine.host.begin_session() for _ in range(2)] == [first + 1, first + 2]
 
 
-async def test_of_a_run_that_was_never_heard_of_nothing_is_told(machine):
+async def test_unknown_run_has_no_report_values_or_logs(machine):
     assert machine.host.values("u") == ()
     assert machine.host.endpoints("u") == ()
     assert (machine.host.report("u"), machine.host.standing("u"), machine.host.has_ended("u")) == (None, None, False)
@@ -162,7 +109,7 @@ async def test_of_a_run_that_was_never_heard_of_nothing_is_told(machine):
     assert machine.host.read_log("u", "r/a", 1, offset=0, limit=9) is None
 
 
-async def test_an_end_of_which_nothing_else_is_said_is_of_a_run_that_began(machine):
+async def test_stop_of_an_unknown_run_does_not_prevent_its_start(machine):
     assert await machine.host.stop("u", ASKED) is Verdict.UNKNOWN
     assert await machine.host.offer(doc.offer(RAN)) is Verdict.TAKEN
     await machine.ready()
@@ -187,7 +134,7 @@ class Hearer:
         end.changed, end.ended = self.changed.append, self.ended.append
 
 
-async def test_with_each_change_its_version_rises_and_the_link_hears_of_it(machine):
+async def test_each_change_raises_the_version_and_notifies_the_link(machine):
     heard = Hearer(machine.host.end)
     born = machine.host.version("u")
     await machine.host.offer(doc.offer(RAN))
@@ -202,22 +149,7 @@ async def test_with_each_change_its_version_rises_and_the_link_hears_of_it(machi
     assert machine.host.version("u") > made + len(heard.changed) - heard.changed.count("u")
 
 
-def test_the_version_rises_with_the_end_too():
-    """Whoever waits for a newer report than the last hears of it."""
-
-    class Ends:
-        changed = ended = staticmethod(lambda _uid: None)
-
-    bare = host.EmbeddedHost.__new__(host.EmbeddedHost)
-    bare._versions, bare._first, bare.end = {}, 10, Ends()
-    bare._changed("u")
-    assert bare.version("u") > 10
-    before = bare.version("u")
-    bare._ended("u")
-    assert bare.version("u") > before
-
-
-async def test_what_ended_long_ago_is_forgotten_whole(machine, monkeypatch):
+async def test_run_that_ended_long_ago_is_forgotten_with_its_logs(machine, monkeypatch):
     told = []
     monkeypatch.setattr(machine.host.end, "forgets", lambda: told.append("forgets"))
     await machine.host.offer(doc.offer(RAN))
@@ -230,26 +162,11 @@ async def test_what_ended_long_ago_is_forgotten_whole(machine, monkeypatch):
     monkeypatch.setattr(host, "now_ms", lambda: later)
     await machine.host.forget_old()
     assert told == ["forgets"] * 2, "an offer that is under way may be of what is forgotten now"
-    assert machine.host._versions == {}
     assert (machine.host.report("u"), machine.host.logs("u")) == (None, ())
 
 
-async def test_the_disks_trouble_is_no_matter_of_what_is_ready(machine):
-    await machine.host.offer(doc.offer(RAN))
-    await machine.ready()
-    said = machine.report().message
-    machine.host._writer.trouble = "the disk is full"
-    assert machine.report().message == said
-    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")]), uid="other"))
-    await machine.reason("ResourceFailed", "other")
-    machine.host._writer.trouble = "the disk is full"
-    assert machine.report("other").message.endswith("; the disk is full")
-    machine.host._writer.trouble = ""
-    assert not machine.report("other").message.endswith("full")
-
-
 @pytest.mark.parametrize("routes", [True, False])
-async def test_what_is_wished_for_in_vain_is_said(machine, routes):
+async def test_report_names_routes_that_lead_nowhere(machine, routes):
     """A route before a baseline where nothing routes; and where something does, one to what nobody has declared."""
     machine.host.routes = routes
     await machine.host.baseline(Workload(name="app", command=("sleep", "60"), routed_port=9090))
@@ -263,7 +180,6 @@ async def test_what_is_wished_for_in_vain_is_said(machine, routes):
 async def test_a_fork_begins_once_its_baseline_is_declared(machine):
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.said("fork:default/app", "BaselineMissing")
-    await until(lambda: machine.host._engine.runs.kept("u") is None, "the run to rest")
     await machine.baseline()
     await machine.ready()
     await machine.finish()
@@ -279,41 +195,6 @@ def test_an_input_that_is_absent_is_an_empty_variable():
     assert b"MODE=forked" in order
 
 
-async def test_each_kind_adopts_its_own(machine):
-    """Of a run that a server before this one has begun, whatever is not found by its folder."""
-    engine, adopted = machine.host._engine, []
-
-    class Noting(StepExecutor):
-        def adopt(self, _live, name):
-            adopted.append(name)
-
-    executor = Noting(
-        engine.reader, engine.attempts, engine.attempts._starter, runs=engine.runs, environment={}, has_images=False
-    )
-    alive = UnitRecord(attempt=1, state=State.CLAIMED)
-    units = {"r/a": alive, "fork:default/app": msgspec.structs.replace(alive, kind="fork"), "r/b": UnitRecord()}
-    steps = (doc.step("a"), doc.step("b"))
-    stored = Stored(
-        run=Run(uid="u", target=doc.TARGET, plan="", units=units),
-        name="box",
-        documents=(doc.resource("r", steps),),
-        forks=(doc.fork(),),
-        wish=host.Wish(),
-    )
-    await executor.observe(Live(stored, stored.plan()))
-    assert adopted == ["r/a"]
-
-
-@pytest.mark.parametrize(("before", "told"), [(0, []), (7, []), (8, ["u", "u"])])
-def test_whoever_was_told_another_port_hears_of_the_new_one(before, told):
-    heard = []
-    ports = SimpleNamespace(known=lambda *_: before, renew=lambda *_: 7)
-    runs, attempts = SimpleNamespace(refresh=heard.append), SimpleNamespace(news=heard.append)
-    executor = ForkExecutor(None, attempts, None, runs=runs, baselines=None, ports=ports)
-    assert executor._port(Key("u", "fork:default/app", 1)) == 7
-    assert heard == told
-
-
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
@@ -323,26 +204,33 @@ def test_whoever_was_told_another_port_hears_of_the_new_one(before, told):
         ({"images": [{"image": "web:2"}], "patch": {"type": "merge"}}, "images and patch of the fork of default/app"),
     ],
 )
-def test_what_of_a_forks_wish_no_process_has_is_said(wish, said):
+def test_unapplied_images_and_patches_of_a_fork_are_named(wish, said):
     assert unapplied(doc.fork(**wish)).partition(" (")[0] == said
 
 
-async def test_at_the_end_what_is_being_removed_is_waited_for(machine, monkeypatch):
-    attempts, done = machine.host._engine.attempts, []
-    cleared, close = attempts.cleared, attempts.close
+async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypatch):
+    cleared, close, done = Attempts.cleared, Attempts.close, []
 
-    async def waited():
+    async def waited(attempts):
         done.append("waited")
-        await cleared()
+        await cleared(attempts)
 
-    monkeypatch.setattr(attempts, "cleared", waited)
-    monkeypatch.setattr(attempts, "close", lambda: (done.append("closed"), close()))
+    monkeypatch.setattr(Attempts, "cleared", waited)
+    monkeypatch.setattr(Attempts, "close", lambda attempts: (done.append("closed"), close(attempts)))
     await machine.down()
     assert done == ["waited", "closed"]
 
 
-async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, caplog):
-    """Its row was damaged, or a newer Dayfly has written it."""
+async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog, monkeypatch):
+    """Its row was damaged, or a newer Dayfly has written it. Its turns fail until that is repaired."""
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+    real, turns = engine.turn, []
+
+    async def counted(uid, host):
+        turns.append(uid)
+        return await real(uid, host)
+
+    monkeypatch.setattr(engine, "turn", counted)
     step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     for uid in ("bad", "good"):
         await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", step)]), uid=uid))
@@ -358,6 +246,9 @@ async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, cap
     assert "Traceback" not in caplog.text
     machine.journal.with_name("journal.go").touch()
     await machine.ready("good")
+    before_retries = turns.count("bad")
+    await until(lambda: turns.count("bad") > before_retries + 1, "two more turns of the damaged run")
+    assert sum(text.startswith("the record of run bad") for text in caplog.messages) == 1
     await machine.down()
     with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as db, db:
         db.execute("UPDATE run SET ledger = ? WHERE uid = 'bad'", (whole,))
@@ -365,15 +256,39 @@ async def test_a_run_that_cannot_be_read_stops_no_other_and_is_said(machine, cap
     await machine.ready("bad")
 
 
+@pytest.mark.parametrize(("executor", "taking"), [(StepExecutor, "adopt"), (RouteExecutor, "take_over")])
+async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypatch, caplog, executor, taking):
+    """The disk is full, or too many files are open for a moment."""
+    step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
+    for uid in ("u", "v"):
+        await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", step)]), uid=uid))
+        await machine.state("r/a", "running", uid)
+    await machine.down()
+    real, refused = getattr(executor, taking), []
+
+    def refuse_once(self, live, *more):
+        if live.run.uid not in refused:
+            refused.append(live.run.uid)
+            raise OSError(28, "No space left on device")
+        real(self, live, *more)
+
+    monkeypatch.setattr(executor, taking, refuse_once)
+    await machine.up()
+    assert sorted(refused) == ["u", "v"]
+    assert caplog.text.count("later: [Errno 28]") == 2
+    machine.journal.with_name("journal.go").touch()
+    for uid in ("u", "v"):
+        await machine.ready(uid)
+
+
 @pytest.mark.parametrize("column", ["ledger", "documents", "wish"])
-async def test_whoever_asks_for_a_run_that_cannot_be_read_is_told_which_it_is_and_what_to_do(machine, column, caplog):
+async def test_requests_about_an_unreadable_run_name_its_row(machine, column, caplog):
     """It may have made something that nobody would take away: neither its end nor its being given up makes it vanish."""
     for uid in ("bad", "good"):
         await machine.host.offer(doc.offer(RAN, uid=uid))
         await machine.ready(uid)
     with contextlib.closing(sqlite3.connect(machine.home / "ledger.db")) as db, db:
         db.execute(f"UPDATE run SET {column} = CAST('{{' AS BLOB) WHERE uid = 'bad'")
-    machine.host._engine.reload("bad")
     heard, end = [], machine.host.end
     end.attach(heard.append)
     end.send(Hello(process="p"))

@@ -10,16 +10,14 @@ import pytest
 from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import StepExecutor
-from dayfly.embedded.registry import Executors
-from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.state import access
-from dayfly.plan.actions import Cancel, Fence, Launch, Release
+from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Ended, NeverRan, Running
+from dayfly.plan.world import NeverRan
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input, Unit, Webhook
-from dayfly.spec.run import OutputRecord, Result, State, UnitRecord
+from dayfly.spec.run import OutputRecord, State, UnitRecord
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.kinds import KEY, Bench
@@ -37,19 +35,6 @@ def bench(tmp_path, monkeypatch):
     return Bench(tmp_path)
 
 
-class TestKnown:
-    def test_each_kind_tells_of_its_own_and_of_the_values_that_are_there(self, bench):
-        bench.of(doc.resource("r", [doc.step("a"), doc.step("b")]), wished=[doc.fork()])
-        end = Ended(result=Result(outcome="succeeded"))
-        bench.attempts.now = {("r/a", 1): end, ("r/b", 1): end, (FORK, 1): Running(since=1)}
-        bench.attempts.values = {KEY: {"url": b"1"}, Key("v", "r/b", 1): {"url": b"2"}}
-        known = bench.steps.known(bench.live)
-        assert known == Known(
-            facts={("r/a", 1): end, ("r/b", 1): end}, objections={}, outputs={("r/a", 1): {"url": b"1"}}
-        )
-        assert list(bench.forks.known(bench.live).facts) == [(FORK, 1)]
-
-
 class TestLaunching:
     @pytest.mark.parametrize(
         ("fault", "reason"),
@@ -64,30 +49,6 @@ class TestLaunching:
         await bench.steps.launch(bench.live, Launch(unit="r/a", attempt=1))
         assert bench.attempts.busy == {KEY._replace(unit="r/b")}
         assert bench.attempts.done == [("tell", KEY, NeverRan(reason=reason, message="m"))]
-
-    async def test_what_can_is_begun_with_its_order(self, bench):
-        live = bench.of(doc.resource("r", [doc.step("a")]), r__a=ALIVE)
-        await bench.steps.launch(live, Launch(unit="r/a", attempt=1))
-        [(word, key, unit, record, order)] = bench.attempts.done
-        assert (word, key, unit, record) == ("launch", KEY, live.unit("r/a"), ALIVE)
-        assert bench.records(order)["attempt"] == b"1"
-
-    async def test_what_is_asked_of_an_attempt_is_asked_of_that_one(self, bench):
-        live, of = bench.of(doc.resource("r", [doc.step("a")]), r__a=ALIVE), {"unit": "r/a", "attempt": 1}
-        await bench.steps.fence(live, Fence(**of, reason="why", message="in words"))
-        await bench.steps.cancel(live, Cancel(**of, reason="r", message="m"))
-        await bench.steps.release(live, Release(**of))
-        await bench.steps.clear(live)
-        assert bench.attempts.done == [
-            ("fence", KEY, live.unit("r/a"), ALIVE, "why", "in words"),
-            ("cancel", KEY),
-            ("release", KEY),
-            ("drop", "u"),
-        ]
-        with pytest.raises(AssertionError, match="no gate"):
-            await bench.steps.prepare(live, None)
-        with pytest.raises(AssertionError, match="recalled"):
-            await bench.steps.recall(live, None)
 
 
 class TestOrders:
@@ -124,12 +85,6 @@ class TestOrders:
         bench.starter.isolation = "none"
         assert "private" not in bench.records(bench.steps.order(bench.live, KEY, doc.step("a")))
 
-    def test_what_reads_nothing_that_is_told_asks_for_no_values(self, bench):
-        unit = doc.step("a", inputs=[doc.constant("mode", "x")])
-        live = bench.of(doc.resource("r", [unit]))
-        assert bench.variables(bench.steps.order(live, KEY, unit))["MODE"] == "x"
-        assert bench.asked == []
-
     def test_a_delete_step_is_given_nothing_for_what_no_variable_can_hold_and_its_log_says_so(self, bench):
         told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
         made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)
@@ -162,7 +117,7 @@ class TestOrders:
     def test_its_programs_hang_their_spans_below_it_where_runs_are_told(self, bench, traced):
         told = {"traced": True} if traced else {}
         steps = StepExecutor(
-            bench.steps._reader,
+            bench.reader,
             bench.attempts,
             bench.starter,
             runs=bench.runs,
@@ -184,13 +139,24 @@ class TestOrders:
 class TestStates:
     """Only a step that has a state is told of one."""
 
-    def steps(self, bench, door):
-        given = {"runs": bench.runs, "environment": {}, "has_images": False, "states": door}
-        return StepExecutor(bench.steps._reader, bench.attempts, bench.starter, **given)
+    def steps(self, bench, door, environment=None, *, has_images=False):
+        given = {"runs": bench.runs, "environment": environment or {}, "has_images": has_images, "states": door}
+        return StepExecutor(bench.reader, bench.attempts, bench.starter, **given)
 
     def unit(self, *, state):
         unit = doc.step("a")
         return msgspec.structs.replace(unit, exec=msgspec.structs.replace(unit.exec, state=state))
+
+    @pytest.mark.parametrize(
+        ("state", "has_images", "seen"),
+        [(True, False, {"TF_CLI_ARGS": "", "TF_CLI_ARGS_init": ""}), (False, False, {}), (True, True, {})],
+    )
+    def test_inherited_terraform_arguments_are_cleared(self, bench, state, has_images, seen):
+        door = SimpleNamespace(variables=lambda _who: {})
+        inherited = {"TF_CLI_ARGS": "-no-color", "TF_CLI_ARGS_init": "-backend=false", "TF_VAR_x": "1"}
+        steps, unit = self.steps(bench, door, inherited, has_images=has_images), self.unit(state=state)
+        found = bench.variables(steps.order(bench.of(doc.resource("r", [unit])), KEY, unit))
+        assert {name: value for name, value in found.items() if name.startswith("TF_")} == seen
 
     @pytest.mark.parametrize("state", [True, False])
     async def test_it_is_told_where_as_who_it_is(self, bench, state):
@@ -293,17 +259,9 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
         header = {"$secret": {"name": name, "key": "key"}}
         return Unit(name="a", kind="webhook", webhook=Webhook(request={"headers": {"Authorization": header}}))
 
-    bench.hooks._environment = {"DNS_KEY": "s"}
     bench.hooks.admit("r/a", hook("dns"))
     with pytest.raises(RefusedError, match="set OTHER_KEY in the environment"):
         bench.hooks.admit("r/a", hook("other"))
-
-
-def test_those_of_whose_kind_a_run_has_nothing_are_not_asked(bench):
-    kinds = Executors(bench.steps, bench.hooks, bench.forks)
-    assert kinds.concerned(bench.live) == [bench.steps]
-    ever = UnitRecord(attempt=1, state=State.DONE, kind="fork", generation="g")
-    assert kinds.concerned(bench.of(doc.resource("r", [doc.step("a")]), web=ever)) == [bench.steps, bench.forks]
 
 
 def test_those_alone_are_asked_about_forks_that_read_of_one(bench):

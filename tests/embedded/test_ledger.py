@@ -29,10 +29,29 @@ def stored(uid="u", **wish) -> Stored:
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def opened(monkeypatch):
+    """Connections to databases, in the order in which they were made."""
+    connect, found = sqlite3.connect, []
+
+    def noted(*given, **more):
+        found.append(connect(*given, **more))
+        return found[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    return found
+
+
+@pytest.fixture
+def ledger(opened, tmp_path):
     found = Ledger(tmp_path / "ledger.db")
     yield found
     found.close()
+
+
+@pytest.fixture
+def db(ledger, opened):
+    """The connection of the ledger."""
+    return opened[0]
 
 
 def claimed(ledger, uid="u") -> Run:
@@ -51,14 +70,14 @@ def over(ledger, uid="u", at=9) -> Run:
 
 
 class TestFile:
-    def test_it_is_its_owners_alone_and_as_durable_as_it_promises(self, ledger, tmp_path):
+    def test_file_is_private_and_durable(self, ledger, db, tmp_path):
         for name in ("ledger.db", "ledger.db-wal"):
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
         asked = ("journal_mode", "synchronous", "secure_delete", "busy_timeout", "user_version")
-        found = [ledger._db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
+        found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
         assert found == ["wal", 2, 1, 10_000, 3]
 
-    def test_one_that_is_damaged_is_said(self, tmp_path):
+    def test_damaged_file_is_reported(self, tmp_path):
         path = tmp_path / "ledger.db"
         path.write_bytes(b"no database" * 100)
         with pytest.raises(LedgerError, match=r"ledger\.db: "):
@@ -69,7 +88,7 @@ class TestFile:
         Ledger(":memory:").close()
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_was_deleted_leaves_it_unless_somebody_reads(self, ledger, tmp_path):
+    def test_wipe_removes_deleted_rows_unless_a_reader_is_open(self, ledger, db, tmp_path):
         """Nobody waits for him: it is tried again."""
         assert ledger.remains, "a server that was killed may have left something"
         ledger.wipe()
@@ -81,24 +100,24 @@ class TestFile:
         ledger.dissolve(ledger.load("u").run, "box")
         assert ledger.remains
         said: list[str] = []
-        ledger._db.set_trace_callback(said.append)
+        db.set_trace_callback(said.append)
         ledger.wipe()
         assert (ledger.remains, said[0]) == (True, "PRAGMA busy_timeout = 0")
         reader.close()
         ledger.wipe()
         assert not ledger.remains
         assert (tmp_path / "ledger.db-wal").stat().st_size == 0
-        assert ledger._db.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
+        assert db.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
 
-    def test_numbers_of_servers_rise(self, ledger):
+    def test_numbers_of_servers_rise(self, ledger, db):
         assert [ledger.begin_life(least) for least in (0, 0, 10, 5)] == [1, 2, 10, 11]
-        ledger._db.execute("PRAGMA query_only = 1")
+        db.execute("PRAGMA query_only = 1")
         with pytest.raises(LedgerError, match="cannot be written"):
             ledger.begin_life(0)
 
 
 class TestTransaction:
-    def test_its_name_is_told_before_and_after(self, tmp_path):
+    def test_hook_is_called_before_and_after_a_transaction(self, tmp_path):
         told: list[str] = []
         ledger = Ledger(tmp_path / "ledger.db", hook=told.append)
         with ledger.transaction("commit"):
@@ -115,40 +134,40 @@ class TestTransaction:
             ledger.birth(stored())
         assert ledger.load("u") == stored()
 
-    def test_a_disk_that_refuses_is_said(self, ledger):
-        ledger._db.execute("PRAGMA query_only = 1")
+    def test_a_disk_that_refuses_is_said(self, ledger, db):
+        db.execute("PRAGMA query_only = 1")
         with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
             ledger.birth(stored())
-        ledger._db.execute("PRAGMA query_only = 0")
+        db.execute("PRAGMA query_only = 0")
         assert ledger.uids() == []
 
-    def test_a_disk_that_is_full_is_said_with_its_place_and_what_helps(self, ledger, tmp_path):
-        (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
-        ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    def test_full_disk_is_reported_with_its_path(self, ledger, db, tmp_path):
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(LedgerError) as refused, ledger.transaction("x"):
             ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
         full = f"the disk of {tmp_path} is full; once there is room, it goes on by itself"
         assert str(refused.value) == f"the ledger cannot be written: {full}"
-        ledger._db.execute("PRAGMA max_page_count = 1000000")
+        db.execute("PRAGMA max_page_count = 1000000")
         with ledger.transaction("x"):
             ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
 
 
 class TestBirth:
-    def test_it_is_once(self, ledger):
+    def test_birth_of_a_known_run_changes_nothing(self, ledger):
         assert ledger.birth(stored())
         assert not ledger.birth(msgspec.structs.replace(stored(), name="other"))
         assert ledger.load("u").name == "box"
         assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")] == [("Born", 3, PLAN.digest)]
 
-    def test_what_has_ended_is_not_born_again(self, ledger):
+    def test_ended_run_is_not_born_again(self, ledger):
         ledger.bar(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
         assert not ledger.birth(stored())
         assert (ledger.load("u"), ledger.history("u")) == (None, [])
 
 
 class TestCommit:
-    def test_who_saw_an_older_form_writes_nothing(self, ledger):
+    def test_commit_from_an_older_version_writes_nothing(self, ledger):
         before = stored().run
         after = claimed(ledger)
         assert after.seq == before.seq + 1
@@ -199,7 +218,7 @@ class TestCommit:
 
 
 class TestWishes:
-    def test_of_a_run_that_is_not_there_nothing_is_written(self, ledger):
+    def test_wish_of_an_unknown_run_writes_nothing(self, ledger):
         assert not ledger.set_wish("u", Wish())
         assert not ledger.set_forks("u", (), 5)
         ledger.note("u", 5, "r/a", 1, "Retry", "m")
@@ -232,7 +251,7 @@ class TestWishes:
         ledger.extend_leases(100)
         assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
 
-    def test_those_of_runs_that_end_are_not(self, ledger):
+    def test_leases_of_closed_runs_are_not_extended(self, ledger):
         ledger.birth(stored(lease_until=5))
         ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
         assert not ledger.lapsing(100)
@@ -241,23 +260,23 @@ class TestWishes:
 
 
 class TestEnd:
-    def test_values_go_and_the_record_stays(self, ledger):
+    def test_values_go_and_the_record_stays(self, ledger, db):
         run = claimed(ledger)
         run = ledger.commit(run, PLAN, (Record(unit="r/a", attempt=1, result=MADE),), {("r/a", "url"): b"x"}, 6)
         claimed(ledger, "other")
         ended = msgspec.structs.replace(run, phase=Phase.ABANDONED, ended_at=9)
-        ledger._db.execute("UPDATE run SET phase = 'abandoned' WHERE uid = 'u'")
+        db.execute("UPDATE run SET phase = 'abandoned' WHERE uid = 'u'")
         ledger.dissolve(ended, "box")
         assert (ledger.uids(), ledger.values("u"), ledger.last("u")) == (["other"], {}, ended)
         assert ledger.last("other") is None
         assert [entry.move for entry in ledger.history("u")] == ["Born", "Claim", "Record"]
 
-    def test_one_that_is_open_stays(self, ledger):
+    def test_open_run_is_not_dissolved(self, ledger):
         run = claimed(ledger)
         ledger.dissolve(run, "box")
         assert ledger.uids() == ["u"]
 
-    def test_it_is_forgotten_once_it_is_acknowledged_and_old(self, ledger):
+    def test_ended_run_is_forgotten_once_acknowledged_and_old(self, ledger):
         for uid, at in (("old", 9), ("new", 20), ("untold", 9)):
             ledger.dissolve(over(ledger, uid, at), "box")
         assert sorted(ledger.unacknowledged()) == ["new", "old", "untold"]
@@ -272,31 +291,31 @@ class TestEnd:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\x00{}", b"\xff\xfe"])
-def test_a_wish_that_is_damaged_keeps_no_other_lease_from_being_renewed(ledger, damaged):
+def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged):
     """Without that no server begins, and no run of it takes a turn."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid, lease_until=5))
-    ledger._db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
+    db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
     assert ledger.lapsing(9)
     ledger.extend_leases(9)
     assert ledger.load("good").wish.lease_until == 9
     assert not ledger.lapsing(8)
-    assert ledger._db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
+    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"{}x", b"\xff\xfe", b"[" * 10_000])
 @pytest.mark.parametrize("column", ["ledger", "documents", "forks", "wish"])
-def test_of_a_run_whose_row_is_damaged_it_is_said_which_it_is(ledger, tmp_path, column, damaged):
+def test_damaged_row_is_reported_with_its_run(ledger, db, tmp_path, column, damaged):
     """A writer's group is of many runs: what is one run's fault must not be taken for the file's."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid))
-    ledger._db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
+    db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
     said = rf"^the record of run bad in {tmp_path}/ledger[.]db cannot be read \("
     with pytest.raises(RunDamagedError, match=said) as fault:
         ledger.load("bad")
     assert not isinstance(fault.value, LedgerError)
     assert ledger.load("good").run.uid == "good"
-    assert ledger._db.execute(f"SELECT {column} FROM run WHERE uid = 'bad'").fetchone() == (damaged,)
+    assert db.execute(f"SELECT {column} FROM run WHERE uid = 'bad'").fetchone() == (damaged,)
 
 
 def test_units_are_kept_as_they_were_written(ledger):
@@ -306,7 +325,7 @@ def test_units_are_kept_as_they_were_written(ledger):
 
 
 @pytest.mark.parametrize("unit", ["r/a", "r/gone", "fork:default/app"])
-def test_a_run_that_ends_begins_nothing_but_what_cleans_up(ledger, unit):
+def test_closed_run_claims_delete_steps_only(ledger, unit):
     """Whether a unit is a create step, or is not wished for any more, or is kept."""
     assert ledger.birth(stored())
     closed = ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 4)
@@ -331,11 +350,11 @@ def test_a_run_that_ends_begins_nothing_but_what_cleans_up(ledger, unit):
         lambda ledger: ledger.begin_life(1),
     ],
 )
-def test_what_cannot_be_read_for_a_moment_is_no_defect(ledger, tmp_path, read):
+def test_locked_database_is_reported_as_unavailable(ledger, db, tmp_path, read):
     """An order that it befalls is given again; after a defect a baseline would not be."""
     read(ledger)
-    ledger._db.execute("PRAGMA busy_timeout = 0")
-    ledger._db.execute("PRAGMA journal_mode = DELETE")  # in which who writes keeps out who reads
+    db.execute("PRAGMA busy_timeout = 0")
+    db.execute("PRAGMA journal_mode = DELETE")  # in which who writes keeps out who reads
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(HostUnavailableError, match=r"^the ledger cannot be (read|written): database is locked$"):

@@ -28,7 +28,7 @@ async def test_an_end_that_overtakes_its_offer_stays_an_end(machine, end):
     assert machine.lines() == []
 
 
-async def test_what_is_said_to_have_begun_and_is_not_known_is_lost(machine):
+async def test_offer_of_a_begun_run_that_is_unknown_starts_nothing(machine):
     """Nobody knows what it left behind: it has neither ended, nor is it begun once more."""
     assert await machine.host.stop("u", ASKED, known=True) is Verdict.UNKNOWN
     assert await machine.host.offer(doc.offer(RAN, birth=False)) is Verdict.UNKNOWN
@@ -43,10 +43,10 @@ async def test_an_older_form_of_a_wish_changes_nothing(machine):
     older = doc.offer(forks=[doc.fork()], generation=1, expires_at=1)
     assert await machine.host.offer(older) is Verdict.TAKEN
     await machine.ready()
-    stored = machine.host._engine.reader.load("u")
+    stored = machine.stored()
     assert (stored.forks, stored.wish.expires_at, stored.generation) == ((), 2_000_000_000_000, 2)
     assert await machine.host.offer(doc.offer(generation=3)) is Verdict.TAKEN
-    stored = machine.host._engine.reader.load("u")
+    stored = machine.stored()
     assert (stored.wish.expires_at, stored.generation) == (0, 3)
     await machine.finish()
 

@@ -23,13 +23,13 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def alone(tmp_path, monkeypatch):
-    """Nobody else sweeps here: hosts of other tests are at work in the memory that all share."""
+def shared(tmp_path):
+    """In the place of the memory that all share, where hosts of other tests are at work."""
     (tmp_path / "shared").mkdir()
-    monkeypatch.setattr(process, "_SHARED", str(tmp_path / "shared"))
+    return str(tmp_path / "shared")
 
 
-def test_it_is_the_same_place_each_time(home):
+def test_open_place_returns_the_same_place_each_time(home):
     first = process.open_place(home)
     assert process.open_place(home) == first
     assert Path(first.work) == work_of(home)
@@ -47,7 +47,7 @@ def test_a_memory_that_was_cut_short_names_no_folder(home, tmp_path, monkeypatch
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]
 
 
-def test_what_stands_there_is_not_written_again(home, monkeypatch):
+def test_opening_a_known_place_writes_nothing(home, monkeypatch):
     """So that a server begins on a disk on which nothing can be written."""
     before = process.open_place(home)
 
@@ -59,7 +59,7 @@ def test_what_stands_there_is_not_written_again(home, monkeypatch):
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatch, number):
+def test_note_survives_a_crash_during_its_write(home, monkeypatch, number):
     before = process.open_place(home)
     replaced = []
 
@@ -86,7 +86,7 @@ def test_whoever_dies_while_it_is_written_leaves_what_was_there(home, monkeypatc
     ("flags", "free", "in_memory"),
     [(0, 64 << 20, True), (0, (64 << 20) - 1, False), (os.ST_NOEXEC, 1 << 30, False)],
 )
-def test_memory_serves_where_there_is_room_and_programs_may_start(home, monkeypatch, flags, free, in_memory):
+def test_memory_is_used_if_it_has_room_and_allows_programs(home, monkeypatch, flags, free, in_memory):
     found = SimpleNamespace(f_flag=flags, f_bavail=free, f_frsize=1)
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     before = {entry.name for entry in os.scandir("/dev/shm")}
@@ -99,7 +99,7 @@ def test_memory_serves_where_there_is_room_and_programs_may_start(home, monkeypa
 
 
 @pytest.mark.parametrize("left", ["", "run.a.1", "cursor"])
-def test_it_is_left_when_nothing_of_a_run_is_in_it(home, left):
+def test_empty_place_is_removed(home, left):
     place = process.open_place(home)
     if left:
         Path(place.work, left).mkdir()
@@ -107,7 +107,7 @@ def test_it_is_left_when_nothing_of_a_run_is_in_it(home, left):
     assert Path(place.work).exists() is bool(left)
 
 
-def test_what_is_noted_lasts_as_long_as_the_place(home):
+def test_notes_last_as_long_as_the_place(home):
     place = process.open_place(home)
     assert place.noted("cursor") == 0
     place.note("cursor", 7)
@@ -130,8 +130,8 @@ def test_a_note_that_is_no_number_is_none(home, rubbish):
 @pytest.mark.parametrize(
     ("home_is_there", "held", "stays"), [(True, False, True), (False, True, True), (False, False, False)]
 )
-def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(alone, home, home_is_there, held, stays):
-    place = process.open_place(home)
+def test_place_of_a_deleted_home_is_removed_once_unused(shared, home, home_is_there, held, stays):
+    place = process.open_place(home, shared)
     attempt = Path(place.work, "run.a.1")
     attempt.mkdir()
     Path(attempt, "order").touch()
@@ -140,24 +140,24 @@ def test_the_place_of_a_home_that_is_gone_is_swept_once_nothing_lives_there(alon
     with Path(attempt, "lock").open("w") as lock:
         if held:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        process.sweep_places()
+        process.sweep_places(shared)
     assert Path(place.work).exists() is stays
     shutil.rmtree(place.work, ignore_errors=True)
     home.mkdir(exist_ok=True)
     (home / "place").unlink(missing_ok=True)
 
 
-def test_a_home_whose_name_is_no_text_is_known_by_its_bytes(alone, tmp_path):
+def test_home_path_that_is_not_utf8_keeps_its_place(shared, tmp_path):
     home = tmp_path / os.fsdecode(b"caf\xe9")
     home.mkdir()
-    place = process.open_place(home)
-    process.sweep_places()
+    place = process.open_place(home, shared)
+    process.sweep_places(shared)
     assert Path(place.work).exists()
-    assert process.open_place(home) == place
+    assert process.open_place(home, shared) == place
 
 
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])
-def test_a_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
+def test_work_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
     """Whoever could put a marker or a receipt there would say what has run."""
     place = process.open_place(home)
     if how == "it is a link":
@@ -182,54 +182,54 @@ def test_tests_remove_no_folder_but_dayflys_own(home):
 
 
 @pytest.mark.parametrize("moment", ["before it is looked at", "before it is listed"])
-def test_a_place_that_its_server_leaves_meanwhile_disturbs_nobody(home, monkeypatch, moment):
+def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
     """Servers of two homes, one of which ends while the other begins and clears up."""
     other = process.open_place(home)
-    is_ours = process._is_ours
+    owner, look = (os, "lstat") if moment == "before it is looked at" else (os, "scandir")
+    real = getattr(owner, look)
 
-    def leaving(path):
-        if path != other.work:
-            return is_ours(path)
-        seen = moment == "before it is looked at" or is_ours(path)
-        shutil.rmtree(path)
-        return seen if moment == "before it is listed" else is_ours(path)
+    def leaving(path, **more):
+        if path == other.work:
+            monkeypatch.undo()
+            shutil.rmtree(path)
+        return real(path, **more)
 
-    monkeypatch.setattr(process, "_is_ours", leaving)
+    monkeypatch.setattr(owner, look, leaving)
     process.sweep_places()
     assert not Path(other.work).exists()
 
 
-def test_a_place_that_cannot_be_removed_keeps_no_server_from_its_work(alone, home, monkeypatch):
+def test_sweep_ignores_a_place_that_cannot_be_removed(shared, home, monkeypatch):
     """Somebody stands in it, or has mounted something there."""
 
     def busy(path, **_):
         raise OSError(errno.EBUSY, "in use", path)
 
-    place = process.open_place(home)
+    place = process.open_place(home, shared)
     shutil.rmtree(home)
     with monkeypatch.context() as patched:
         patched.setattr(os, "rmdir", busy)
-        process.sweep_places()
+        process.sweep_places(shared)
     assert Path(place.work).exists()
     shutil.rmtree(place.work)
     home.mkdir()
 
 
-def test_a_home_that_cannot_be_looked_at_keeps_its_place_and_no_server_from_its_work(alone, home, monkeypatch):
+def test_sweep_keeps_the_place_of_an_unreachable_home(shared, home, monkeypatch):
     """It lies on another machine, which is away, or in a folder that was closed to its owner."""
 
     def away(path):
         raise OSError(errno.ENOTCONN, "away", path)
 
-    place = process.open_place(home)
+    place = process.open_place(home, shared)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "is_dir", away)
-        process.sweep_places()
+        process.sweep_places(shared)
     assert Path(place.work).exists()
 
 
-def test_where_there_is_no_shared_memory_the_disk_serves(home, tmp_path, monkeypatch):
+def test_disk_is_used_without_shared_memory(home, tmp_path):
     """As in a container that was made without (`--ipc=none`)."""
-    monkeypatch.setattr(process, "_SHARED", str(tmp_path / "none"))
-    assert process.open_place(home).work == str(home / "attempts")
-    process.sweep_places()
+    shared = str(tmp_path / "none")
+    assert process.open_place(home, shared).work == str(home / "attempts")
+    process.sweep_places(shared)

@@ -84,22 +84,20 @@ def test_one_at_which_somebody_else_listens_is_replaced(place):
     assert Ports(place).known("u", FORK) == ports.known("u", FORK) != port
 
 
-def test_one_that_another_was_promised_is_not_chosen_though_nobody_listens_there(place, monkeypatch):
-    free = iter([7, 7, 8])
-    monkeypatch.setattr(forks, "_any_free", lambda: next(free))
-    ports = Ports(place)
+def test_one_that_another_was_promised_is_not_chosen_though_nobody_listens_there(place):
+    ports = Ports(place, iter([7, 7, 8]).__next__)
     assert [ports.of("u", FORK), ports.of("u", PEER)] == [7, 8]
+    later = Ports(place, iter([7, 9]).__next__)
+    assert [later.of("u", FORK), later.of("v", FORK)] == [7, 9], "nor by the next server"
 
 
-def test_one_at_which_old_connections_close_is_kept(place, monkeypatch):
+def test_one_at_which_old_connections_close_is_kept(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
             server.accept()[0].close()  # whoever closes first has the closing connection
-    monkeypatch.setattr(forks, "_any_free", lambda: port)
-    ports = Ports(place)
+    ports = Ports(place, lambda: port)
     assert ports.of("u", FORK) == ports.known("u", FORK) == port
-    monkeypatch.undo()
     assert ports.renew("u", FORK) == port
     assert unbindable(port) == ""
 

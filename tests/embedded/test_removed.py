@@ -59,12 +59,9 @@ async def test_the_folder_of_a_step_while_there_is_no_server(machine):
 
 async def test_the_folder_of_a_step_whose_runner_was_killed(machine, monkeypatch):
     """What still holds its lock is not to be seen any more, so only its deadline tells its end."""
-    monkeypatch.setattr("dayfly.embedded.attempts.LOOK_AGAIN_S", 3600)
+    monkeypatch.setattr("dayfly.embedded.attempts.LOOK_AGAIN_S", 0.5)
     monkeypatch.setattr(process.Folder, "watch", lambda _: None)
     shutil.rmtree(await adopted(machine))
-    attempts = machine.host._engine.attempts
-    [key] = attempts._watched
-    attempts._ended(key)  # as whenever it looks again
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message
     await goes_on(machine)
     await until(lambda: not processes(str(machine.journal)))  # which nobody tells the host
@@ -118,8 +115,8 @@ async def test_the_work_folder_of_a_fork_that_runs(machine):
     await machine.wrote(str(before.port))
 
 
-async def test_a_work_folder_that_somebody_else_has_made_meanwhile_is_not_used(machine, monkeypatch):
-    monkeypatch.setattr("dayfly.execute.process.place._is_ours", lambda _: False)
+async def test_work_folder_that_others_can_write_to_starts_nothing(machine):
+    machine.work.chmod(0o777)
     await machine.host.offer(doc.offer(slow()))
     assert "belongs to somebody else" in await machine.said("r/a", "WaitingToRetry")
     assert machine.lines() == []

@@ -20,7 +20,7 @@ from types import ModuleType
 import pytest
 
 from embedded import test_container_crash, test_container_promises, test_containers
-from share import ALL, SHARE, VARIABLE
+from selection import ALL, SELECTION, SLICE_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(pytest.__file__).resolve().parents[1]
@@ -131,19 +131,18 @@ def user() -> Iterator[User]:
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(3)
+@pytest.mark.long_story
 def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str) -> None:
-    play(user, ALL, test_containers, test_container_promises)
+    play(user, f"{SLICE_VARIABLE}={ALL}", test_containers, test_container_promises)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3000)
 def test_whatever_is_killed_nothing_is_done_twice_or_left_without_root(user: User, runner: str) -> None:
-    """All of it in the proof; of a commit's share one life of each kind."""
-    play(user, SHARE.seed, test_container_crash)
+    play(user, SELECTION.variables(), test_container_crash)
 
 
-def play(user: User, share: str, *files: ModuleType) -> None:
+def play(user: User, selection: str, *files: ModuleType) -> None:
     """Have these tests played by the user."""
     tried = user.run("podman", "unshare", "true")
     if tried.returncode:
@@ -153,7 +152,7 @@ def play(user: User, share: str, *files: ModuleType) -> None:
     places = {Path(str(file.__file__)).relative_to(ROOT): vars(file) for file in files}
     tests = [f"{place}::{name}" for place, names in places.items() for name in names if name.startswith("test_")]
     quiet = ("-n", "0", "-p", "no:cacheprovider", "-q", "-rs", f"--basetemp={user.folder}/pytest")
-    done = user.run("env", f"{VARIABLE}={share}", python, "-m", "pytest", *quiet, *tests)
+    done = user.run("env", *selection.split(), python, "-m", "pytest", *quiet, *tests)
     if "podman cannot run a container on this machine" in done.stdout:
         refuse(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

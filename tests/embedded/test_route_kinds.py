@@ -13,11 +13,9 @@ from dayfly.embedded.ledger import Stored
 from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor
 from dayfly.embedded.routing import MISSING, Wished
 from dayfly.embedded.runs import Live
-from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, Wish
-from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
@@ -70,10 +68,6 @@ class TestAdmission:
         with pytest.raises(RefusedError, match=r"the route: .* is not a routing key"):
             bench.routes.admit("the route", make(key))
 
-    def test_all_else_fits(self, bench):
-        for unit in (route("k1", "k2"), preview("k1"), doc.fork()):
-            bench.previews.admit("it", unit)
-
 
 class TestWishes:
     def test_a_route_leads_to_its_fork_or_to_where_somebody_works_on_it(self, bench):
@@ -93,11 +87,6 @@ class TestWishes:
         wished = bench.previews.wished(bench.live(), FRONT, unit)
         assert (wished.baseline.namespace, wished.baseline.name) == of
         assert (wished.keys, wished.listens, wished.port, wished.born) == (("k",), 8, 0, 5)
-
-    def test_of_one_that_nobody_wishes_for_any_more_nothing_is_left(self, bench):
-        for executor in (bench.routes, bench.previews):
-            found = executor.wished(bench.live(), KEY, Unit(name="x", kind=executor.kind))
-            assert found == Wished(born=5, baseline=None, keys=())
 
 
 class TestTakingOver:
@@ -147,12 +136,6 @@ class TestTakingOver:
 
 
 class TestKnown:
-    def test_each_kind_has_its_own_facts(self, bench):
-        live = bench.live(route("k"), preview("k"))
-        assert list(bench.routes.known(live).facts) == [("route:of u", 1)]
-        assert list(bench.previews.known(live).facts) == [("preview:of u", 1)]
-        assert bench.routes.known(live).objections == bench.previews.known(live).objections == {}
-
     def test_where_nothing_routes_each_is_objected_to(self, bench):
         bench.routing.works = False
         live = bench.live(route("k"), preview("k"), doc.fork())
@@ -166,15 +149,3 @@ class TestKnown:
         assert (name, objection.reason) == ("r/b", Reason.UNSUPPORTED_KIND)
         assert objection.message == "a route is kept: it cannot be a step"
         assert bench.previews.known(live).objections == {}
-
-
-async def test_what_becomes_of_an_attempt_is_what_the_proxy_does_for_it(bench):
-    live, of = bench.live(route("k"), route=ALIVE), {"unit": ROUTE, "attempt": 1}
-    await bench.routes.launch(live, Launch(**of))
-    await bench.routes.fence(live, Fence(**of, reason="r", message="m"))
-    await bench.routes.cancel(live, Cancel(**of, reason="r", message="m"))
-    await bench.routes.release(live, Release(**of))
-    await bench.routes.clear(live)
-    assert bench.done == [("put", KEY, LED, False), ("drop", KEY), ("drop", KEY), ("forget", KEY), ("forget_all", "u")]
-    with pytest.raises(AssertionError, match="no gate"):
-        await bench.routes.prepare(live, Prepare)

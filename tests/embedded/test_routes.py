@@ -128,11 +128,11 @@ async def test_the_fork_outlives_its_route_and_what_came_by_it_is_answered(ways)
 async def test_a_killed_proxy_is_started_again_and_ready_says_so_meanwhile(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
-    first = ways.proxy.pid
+    first = ways.proxy
     os.kill(first, signal.SIGKILL)
-    await until(lambda: not ways.machine.report("u").ready or ways.proxy.pid not in (0, first))
+    await until(lambda: not ways.machine.report("u").ready or ways.proxy not in (0, first))
     await ways.machine.ready("u")
-    assert ways.proxy.pid != first
+    assert ways.proxy != first
     assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
 
 
@@ -141,31 +141,29 @@ async def test_the_next_server_finds_the_proxy_with_its_connections_and_its_rout
     await ways.offer("gone", OTHER)
     await ways.machine.ready("u")
     await ways.machine.ready("gone")
-    first = ways.proxy.pid
+    first = ways.proxy
     async with aiohttp.ClientSession() as session:
         url, headers = f"http://127.0.0.1:{ways.port}/", dict([key(KEY)])
         await (await session.get(url, headers=headers)).read()
-        app = ways.host._baselines.get(ways.app)
         await ways.machine.down(stop_forks=False)
         assert (await (await session.get(url, headers=headers)).json(content_type=None))["who"] == "u"
         await ways.machine.up(start=False)
-        await ways.host.baseline(app)
+        await ways.host.baseline(ways.baseline)
         await ways.machine.delete("gone")
         ways.host.start()
         await ways.machine.gone("gone")
         await ways.machine.ready("u")
         assert (await (await session.get(url, headers=headers)).json(content_type=None))["who"] == "u"
-    assert ways.proxy.pid == first
+    assert ways.proxy == first
     assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
 
 
 async def test_a_server_that_routes_nothing_says_so_of_what_another_left_and_cleans_it_up(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
-    app = ways.host._baselines.get(ways.app)
     await ways.machine.down()
     await ways.machine.up(start=False, proxy="")
-    await ways.host.baseline(app)
+    await ways.host.baseline(ways.baseline)
     ways.host.start()
     assert "dayfly up --routing" in await ways.machine.said(ROUTE, "NotRouted")
     await ways.machine.finish("u")
@@ -260,6 +258,7 @@ async def test_a_document_with_what_is_no_key_is_refused(ways):
             ways.host.admit((), (Unit(name="app", kind=kind),))
 
 
+@pytest.mark.long_story
 async def test_requests_meet_the_right_one_while_sandboxes_come_and_go(ways, played):
     """None is lost, and none goes to a wrong place."""
     asked = await storm(ways, sandboxes=3, rounds=2, least=2_000)

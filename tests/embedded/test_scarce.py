@@ -6,6 +6,7 @@ import os
 import pytest
 
 from dayfly.execute.process import run as process
+from dayfly.execute.process.start import Processes
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -85,9 +86,9 @@ async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
     await ends(machine)
 
 
-async def test_while_a_container_is_made(machine, refuse):
+async def test_while_a_container_is_made(machine, refuse, monkeypatch):
     """The step is then known to run, so that a delete can end it."""
-    machine.host._engine.attempts._starter.slow = True
+    monkeypatch.setattr(Processes, "slow", True)
     refused = refuse(process.Folder, "observe")
     await offer(machine)
     await machine.wrote("+")

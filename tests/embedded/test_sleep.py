@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from dayfly.embedded.ledger import Ledger, LedgerError
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -36,11 +37,22 @@ def looks(monkeypatch):
     monkeypatch.setattr("dayfly.embedded.engine.CLOCK_LOOK_S", 0.01)
 
 
-async def test_a_time_to_live_ends_when_it_is_over_and_not_so_much_later(looks, machine, sleep):
+@pytest.mark.parametrize("fault", [None, LedgerError("the disk is full"), ValueError("a defect")])
+async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypatch, fault):
+    """Also if leases could not be read as the machine woke."""
     await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
     await machine.ready()
+    lapsing, faults = Ledger.lapsing, [fault] if fault else []
+
+    def fails_once(ledger, until):
+        if faults:
+            raise faults.pop()
+        return lapsing(ledger, until)
+
+    monkeypatch.setattr(Ledger, "lapsing", fails_once)
     sleep(HOUR)
     await machine.gone()
+    assert not faults
     assert ("Close", "", 0, "Expired") in machine.history()
 
 
@@ -82,21 +94,20 @@ async def test_a_lease_that_nobody_renews_after_the_sleep_ends(looks, machine, s
 
 
 @pytest.mark.parametrize(("jump", "lease", "written"), [(HOUR, True, 1), (HOUR, False, 0), (-HOUR, True, 0)])
-async def test_leases_are_written_anew_only_where_one_would_end_for_want_of_a_server(
-    machine, sleep, jump, lease, written
+async def test_leases_are_extended_once_and_only_if_one_would_lapse(
+    looks, machine, sleep, monkeypatch, jump, lease, written
 ):
     await machine.host.offer(doc.offer(box(), lease_until=now() + 20_000 if lease else 0))
     await machine.ready()
-    engine, asked = machine.host._engine, []
-    extend = engine.ledger.extend_leases
+    extend, asked = Ledger.extend_leases, []
 
-    def noted(until):
-        asked.append(until)
-        extend(until)
+    def noted(ledger, lasts):
+        asked.append(lasts)
+        extend(ledger, lasts)
 
-    engine.ledger.extend_leases = noted
+    monkeypatch.setattr(Ledger, "extend_leases", noted)
     sleep(jump)
-    await engine._heed_clock()
-    assert len(asked) == written
-    await engine._heed_clock()
+    await until(lambda: len(asked) == written)
+    await machine.delete("u")
+    await until(lambda: machine.report("u").closed, "a turn, which looks at the clock")
     assert len(asked) == written, "once"

@@ -14,7 +14,6 @@ from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
 from dayfly.execute.process.start import Processes
 from dayfly.spec.lifecycle import Exec, Unit
-from embedded.machine import until
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 # Of a stand-in for the resident runner: it is there until it is asked. One that has ended before is another story (`Hasty`).
@@ -54,19 +53,6 @@ async def started(tmp_path, folder, script, isolation="none"):
     return seen(folder, "seen")
 
 
-class Hasty(Resident):
-    """Whatever it begins has ended before it can be asked, as on a machine that is busy."""
-
-    begun = 0
-
-    def _begin(self, channel, tellers):
-        self.begun += 1
-        child = super()._begin(channel, tellers)
-        if self.begun <= 2:
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        return child
-
-
 async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path, folder, monkeypatch):
     monkeypatch.setenv("DAYFLY_SECRET", "of the server")
     monkeypatch.setenv("PLAIN", "of the machine")
@@ -83,12 +69,24 @@ async def test_without_root_rights_it_has_one_user_namespace_for_all(tmp_path, f
     assert await started(tmp_path, folder, f'echo "$@" >"{folder.path}/seen"', isolation) == f"{how}\n"
 
 
-async def test_one_that_ends_before_it_is_asked_has_forked_nobody_and_the_next_one_is_asked(tmp_path, folder, runner):
-    resident = Hasty(stand_in(tmp_path, "exit 0"), {})
-    with pytest.raises(OSError, match="ends as soon as it has begun"):
-        await resident.fork(folder.path, "none")
-    assert resident.begun == 2, "what could not be sent was not read, so it is sent once more"
-    resident._runner = runner
+async def test_one_that_ends_before_it_is_asked_has_forked_nobody_and_the_next_one_is_asked(
+    tmp_path, folder, runner, monkeypatch
+):
+    spawn, begun = os.posix_spawn, []
+
+    def ended(*given, **more):
+        """As on a machine that is busy: it has ended before it can be asked."""
+        begun.append(spawn(*given, **more))
+        os.waitid(os.P_PID, begun[-1], os.WEXITED | os.WNOWAIT)
+        return begun[-1]
+
+    resident = Resident(stand_in(tmp_path, "exit 0"), {})
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_spawn", ended)
+        with pytest.raises(OSError, match="ends as soon as it has begun"):
+            await resident.fork(folder.path, "none")
+    assert len(begun) == 2, "what could not be sent was not read, so it is sent once more"
+    stand_in(tmp_path, f'exec {runner} "$@"')
     assert reaped(await resident.fork(folder.path, "none")) == 0
     resident.close()
 
@@ -132,16 +130,6 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
     starter.close()
     assert len(set(children)) == len(folders)
     assert all("refused" in seen(each) for each in folders)
-
-
-async def test_a_resident_runner_that_was_killed_is_replaced(runner, folder):
-    resident = Resident(runner, {})
-    first = await resident.fork(folder.path, "none")
-    os.kill(resident._child, signal.SIGKILL)
-    await until(lambda: resident._socket is None, "its end to be noticed")
-    assert reaped(first) == 0
-    assert reaped(await resident.fork(folder.path, "none")) == 0
-    resident.close()
 
 
 def test_another_process_that_has_got_the_runners_number_is_not_watched(folder):

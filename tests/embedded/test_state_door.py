@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import json
 import os
 import socket
 from pathlib import Path
@@ -14,17 +16,19 @@ import pytest
 
 from dayfly.embedded import state_door, states
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.state_door import BODIES_AT_ONCE, BODY_S, StateDoor, _App, _body, _listen
+from dayfly.embedded.state_door import BODIES_AT_ONCE, BODY_S, StateDoor
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import MAX_BODY, digest
 from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
 from dayfly.execute.state.service import Service as StateService
-from dayfly.spec.run import Phase
+from dayfly.spec.run import Phase, Run, State, UnitRecord
 from dayfly.spec.wire import RunDamagedError
+from embedded import documents as doc
 from embedded.machine import until
 from kube.fake import run
+from ports import free_port
 
 PLACE = Place("u", "db")
 WHO = access.caller("u", "db", "db/make", 1)
@@ -52,13 +56,32 @@ class Service:
         return self.answer
 
 
-async def ask(app, method="GET", body=b"", query=b""):
-    """Status, headers and body."""
+@contextlib.asynccontextmanager
+async def serving(service, home):
+    """The application through which this service answers."""
+    apps: asyncio.Queue = asyncio.Queue()
+
+    async def serve(app, sockets, *, stop):
+        await apps.put(app)
+        await stop.wait()
+        sockets[0].close()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(state_door, "Service", lambda *_: service)
+        door = StateDoor(home, SimpleNamespace(uids=list), serve)
+        door.variables(WHO)
+        yield await apps.get()
+        await door.close()
+
+
+async def ask(app, method="GET", body=b"", query=b"", parts=()):
+    """Status, headers and body; the request's body is sent in these parts first."""
     sent = []
     scope = {"type": "http", "path": "/u/db", "method": method, "query_string": query}
+    waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
 
     async def receive():
-        return {"type": "http.request", "body": body}
+        return waiting.pop(0) if waiting else {"type": "http.request", "body": body}
 
     async def send(message):
         sent.append(message)
@@ -71,51 +94,60 @@ async def ask(app, method="GET", body=b"", query=b""):
 
 
 class TestApp:
-    async def test_what_the_service_says_is_the_answer(self):
-        service = Service()
-        assert await ask(_App(service), "POST", b"state", b"a=b&ID=l%201") == (200, b"application/json", b"{}")
+    @pytest.fixture
+    async def service(self):
+        return Service()
+
+    @pytest.fixture
+    async def app(self, service, tmp_path):
+        async with serving(service, tmp_path) as found:
+            yield found
+
+    async def test_answer_of_the_service_is_sent(self, service, app):
+        assert await ask(app, "POST", b"state", b"a=b&ID=l%201") == (200, b"application/json", b"{}")
         assert service.asked == [(WHO, "POST", "l 1", b"state")]
         service.answer = Answer(404, b"none\n")
-        assert await ask(_App(service)) == (404, b"text/plain; charset=utf-8", b"none\n")
+        assert await ask(app) == (404, b"text/plain; charset=utf-8", b"none\n")
         assert service.asked[-1] == (WHO, "GET", "", b"")
 
-    async def test_of_whom_it_refuses_nothing_is_read(self):
-        service = Service(refusal=Answer(403, b"no\n"))
-        assert (await ask(_App(service), "POST", b"x" * (MAX_BODY + 1)))[::2] == (403, b"no\n")
+    async def test_body_of_a_refused_request_is_not_read(self, service, app):
+        service.refusal = Answer(403, b"no\n")
+        assert (await ask(app, "POST", b"x" * (MAX_BODY + 1)))[::2] == (403, b"no\n")
         assert service.asked == []
 
     @pytest.mark.parametrize(
         ("method", "most"), [("POST", MAX_BODY), ("PUT", MAX_BODY), ("LOCK", MAX_LOCK), ("DELETE", MAX_LOCK)]
     )
-    async def test_a_body_has_its_bound(self, method, most):
-        service = Service()
-        assert (await ask(_App(service), method, b"x" * most))[0] == 200
-        assert (await ask(_App(service), method, b"x" * (most + 1)))[0] == 413
-        assert len(service.asked) == 1
+    async def test_a_body_has_its_bound(self, service, app, method, most):
+        body = b"x" * most
+        for parts, rest in (((), body), ((body[:-2], b"x"), b"x")):
+            assert (await ask(app, method, rest, parts=parts))[0] == 200
+            assert (await ask(app, method, rest + b"x", parts=parts))[0] == 413
+        assert [asked[3] for asked in service.asked] == [body, body]
 
-    async def test_what_the_disk_refuses_is_to_be_asked_again(self):
-        status, kind, body = await ask(_App(Service(answer=OSError(28, "No space left on device"))))
+    async def test_disk_error_is_answered_with_503(self, service, app):
+        service.answer = OSError(28, "No space left on device")
+        status, kind, body = await ask(app)
         assert (status, kind) == (503, b"text/plain; charset=utf-8")
         assert body == b"it cannot be read or written now: No space left on device\n"
 
-    async def test_of_a_run_that_cannot_be_read_it_is_told_which_it_is(self):
+    async def test_unreadable_run_is_answered_with_503_and_its_name(self, service, app):
         said = "the record of run u cannot be read"
-        asked = await ask(_App(Service(answer=RunDamagedError(said))))
-        assert asked == (503, b"text/plain; charset=utf-8", f"{said}\n".encode())
+        service.answer = RunDamagedError(said)
+        assert await ask(app) == (503, b"text/plain; charset=utf-8", f"{said}\n".encode())
 
-    async def test_what_is_no_request_is_not_answered(self):
-        await _App(Service())({"type": "lifespan"}, None, None)
+    async def test_lifespan_event_is_not_answered(self, app):
+        await app({"type": "lifespan"}, None, None)
 
-    async def test_few_bodies_are_in_memory_at_once(self):
+    async def test_few_bodies_are_in_memory_at_once(self, service, app):
         go, begun = asyncio.Event(), []
 
-        class Slow(Service):
-            async def handle(self, *asked):
-                begun.append(asked)
-                await go.wait()
-                return Answer(200)
+        async def handle(*asked):
+            begun.append(asked)
+            await go.wait()
+            return Answer(200)
 
-        app = _App(Slow())
+        service.handle = handle
         asking = [asyncio.create_task(ask(app)) for _ in range(BODIES_AT_ONCE + 2)]
         for _ in range(20):
             await asyncio.sleep(0)
@@ -124,7 +156,7 @@ class TestApp:
         await asyncio.gather(*asking)
         assert len(begun) == len(asking)
 
-    def test_who_stops_in_the_middle_of_a_body_keeps_nobody_else_from_his_state(self):
+    def test_stalled_bodies_block_no_other_state_for_long(self, tmp_path):
         """As many steps as there are places may be suspended, or mean it: the states of all others stood still."""
 
         async def stuck(app):
@@ -145,58 +177,60 @@ class TestApp:
             return sent[0]["status"]
 
         async def main():
-            app = _App(Service())
-            asking = [asyncio.create_task(stuck(app)) for _ in range(BODIES_AT_ONCE)]
-            await asyncio.sleep(1)
-            async with asyncio.timeout(3600):
-                assert (await ask(app))[0] == 200
-            assert asyncio.get_running_loop().time() == BODY_S
-            assert await asyncio.gather(*asking) == [503] * BODIES_AT_ONCE
+            async with serving(Service(), tmp_path) as app:
+                asking = [asyncio.create_task(stuck(app)) for _ in range(BODIES_AT_ONCE)]
+                await asyncio.sleep(1)
+                async with asyncio.timeout(3600):
+                    assert (await ask(app))[0] == 200
+                assert asyncio.get_running_loop().time() == BODY_S
+                assert await asyncio.gather(*asking) == [503] * BODIES_AT_ONCE
 
         run(main())
 
 
-class TestBody:
-    @staticmethod
-    def of(*messages):
-        waiting = iter(messages)
+class TestPort:
+    """At which running steps look for their states."""
 
-        async def receive():
-            return next(waiting)
+    @pytest.fixture
+    def ports(self):
+        return []
 
-        return receive
-
-    async def test_its_parts_are_one(self):
-        more = {"type": "http.request", "body": b"a", "more_body": True}
-        assert await _body(self.of(more, more, {"type": "http.request", "body": b"b"}), 3) == b"aab"
-        assert await _body(self.of(more, more, {"type": "http.request", "body": b"b"}), 2) is None
-        assert await _body(self.of(more, {"type": "http.request"}), 1) == b"a"
-
-    async def test_whoever_is_gone_has_sent_none(self):
-        with pytest.raises(ConnectionResetError, match="whoever asked is gone"):
-            await _body(self.of({"type": "http.disconnect"}), 9)
-
-
-class TestListening:
-    def test_the_port_of_before_is_taken_again_while_old_connections_close(self):
-        with _listen(0) as first:
-            port = first.getsockname()[1]
+    @pytest.fixture
+    def opened(self, ports, tmp_path):
+        async def serve(_app, sockets, *, stop):
+            port = sockets[0].getsockname()[1]
             with socket.create_connection(("127.0.0.1", port)):
-                first.accept()[0].close()  # whoever closes first has the closing connection
-        with _listen(port) as again:
-            assert again.getsockname() == ("127.0.0.1", port)
+                sockets[0].accept()[0].close()  # whoever closes first has the closing connection
+            sockets[0].close()
+            ports.append(port)
+            await stop.wait()
 
-    def test_another_where_somebody_has_it(self):
-        with _listen(0) as other:
-            port = other.getsockname()[1]
-            with _listen(port) as found:
-                assert found.getsockname()[1] > 1023
-                assert found.getsockname()[1] != port
+        async def open_and_close():
+            door, before = StateDoor(tmp_path, SimpleNamespace(uids=list), serve), len(ports)
+            door.variables(WHO)
+            await until(lambda: len(ports) > before)
+            await door.close()
 
-    def test_where_none_can_be_had_that_is_said(self, monkeypatch):
+        return open_and_close
+
+    async def test_next_server_has_the_port_though_connections_close(self, opened, ports):
+        for _ in range(2):
+            await opened()
+        assert ports[0] == ports[1]
+
+    async def test_port_in_use_by_another_program_is_replaced(self, opened, ports):
+        await opened()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", ports[0]))
+            other.listen()
+            await opened()
+        assert ports[1] not in (0, ports[0])
+
+    async def test_without_any_port_the_step_is_refused(self, opened, monkeypatch):
         monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
         with pytest.raises(OSError, match="Cannot assign"):
-            _listen(0)
+            await opened()
 
 
 class TestDoor:
@@ -221,7 +255,7 @@ class TestDoor:
         await asyncio.sleep(0)
         return len(self.served)
 
-    async def test_it_is_opened_once_and_its_port_noted(self, door, tmp_path):
+    async def test_port_is_opened_once_and_recorded(self, door, tmp_path):
         told = door.variables(WHO)
         assert door.variables(WHO) == told
         assert await self.begun() == 1
@@ -243,8 +277,7 @@ class TestDoor:
         ],
     )
     async def test_the_next_server_opens_it_where_a_step_may_know_it(self, door, tmp_path, noted, runs, opened):
-        with _listen(0) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         (tmp_path / "states").mkdir()
         (tmp_path / "states" / "port").write_text(str(port) if noted == "free" else noted)
         self.runs = runs
@@ -252,13 +285,13 @@ class TestDoor:
         assert await self.begun() == opened
         assert not opened or self.served[0][1] == [port]
 
-    async def test_where_its_port_cannot_be_read_the_server_begins_all_the_same(self, door, tmp_path, caplog):
+    async def test_unreadable_port_file_does_not_block_the_server(self, door, tmp_path, caplog):
         (tmp_path / "states" / "port").mkdir(parents=True)
         door.resume()
         assert "states cannot be served: [Errno 21] Is a directory" in caplog.text
         assert await self.begun() == 0
 
-    async def test_it_ends_as_well_where_it_could_not_serve(self, tmp_path):
+    async def test_close_works_after_a_failure_to_serve(self, tmp_path):
         async def serve(_app, sockets, *, stop):
             sockets[0].close()
             raise OSError("no")
@@ -268,7 +301,7 @@ class TestDoor:
         await door.close()
 
     @pytest.mark.parametrize("fault", [OSError("no"), None])
-    async def test_it_is_opened_again_where_nobody_serves_it_any_more(self, tmp_path, monkeypatch, caplog, fault):
+    async def test_port_is_reopened_when_serving_ends(self, tmp_path, monkeypatch, caplog, fault):
         """Terraform asks again, at the address that it was told."""
         monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
         served = []
@@ -289,19 +322,16 @@ class TestDoor:
         await door.close()
         assert len(served) == 3
 
-    async def test_where_it_cannot_be_opened_again_that_is_said_until_it_can(self, tmp_path, monkeypatch, caplog):
+    async def test_failure_to_reopen_the_port_is_logged(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
 
         async def serve(_app, _sockets, *, stop):
             raise OSError("no")
 
-        def none(_port):
-            raise OSError("no port is left")
-
         door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
         door.variables(WHO)
-        monkeypatch.setattr(state_door, "_listen", none)
-        await until(lambda: caplog.text.count("no port is left") > 1)
+        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+        await until(lambda: caplog.text.count("Cannot assign") > 1)
         await door.close()
 
     async def test_a_key_that_is_damaged_opens_nothing(self, door, tmp_path, caplog):
@@ -342,7 +372,7 @@ class TestFiles:
         assert not await files.swap(PLACE, seen, Head()), "its run is over"
 
     @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]"])
-    async def test_of_a_head_that_is_damaged_where_it_lies_is_said(self, files, tmp_path, data):
+    async def test_damaged_head_is_reported_with_its_path(self, files, tmp_path, data):
         """Nobody begins anew over it, though a head that is empty could be taken for none."""
         assert await files.swap(PLACE, await files.find(PLACE), Head(versions=(VERSION,)))
         path = tmp_path / "states" / "u" / "db" / "head"
@@ -375,7 +405,7 @@ class TestFiles:
                 await files.keep(PLACE, None, "b", [b"12", b"345"])
         assert len(await files.chunks(PLACE, VERSION)) == 2 * fits
 
-    async def test_of_what_the_disk_refuses_in_the_middle_nothing_is_left(self, files, tmp_path, monkeypatch):
+    async def test_refused_write_leaves_no_chunks(self, files, tmp_path, monkeypatch):
         """As where its owner has a quota, which `statvfs` does not tell: a Terraform that asks again would fill it."""
         write, written = states.make, []
 
@@ -387,8 +417,11 @@ class TestFiles:
 
         await files.keep(PLACE, None, "c", [b"4"])
         monkeypatch.setattr(states, "make", refuse)
+        body = json.dumps({"version": 4, "serial": 1, "lineage": "l", "x": os.urandom(1 << 20).hex()}).encode()
+        units = {"db/make": UnitRecord(attempt=1, state=State.CLAIMED)}
+        self.known["u"] = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))
         with pytest.raises(OSError, match="quota"):
-            await StateService(states.keys(tmp_path), files, now_ms)._keep(PLACE, None, "b", [b"11", b"22", b"33"])
+            await StateService(states.keys(tmp_path), files, now_ms).handle(WHO, "POST", "", body)
         assert len(written) == 2
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
@@ -399,7 +432,7 @@ class TestFiles:
             files.clear(SimpleNamespace(uid="u", phase=phase))
             assert len(states.heads(tmp_path)) == left
 
-    async def test_what_was_broken_off_is_written_anew(self, files, tmp_path):
+    async def test_interrupted_write_of_a_head_is_replaced(self, files, tmp_path):
         folder = tmp_path / "states" / "u" / "db"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "head.tmp").write_bytes(b"half")
@@ -407,9 +440,7 @@ class TestFiles:
         assert [each.name for each in folder.iterdir()] == ["head"]
         assert (await files.find(PLACE)).head.sandbox == "s"
 
-    async def test_it_is_on_the_disk_before_it_has_its_name_and_nobody_else_reads_it(
-        self, files, tmp_path, monkeypatch
-    ):
+    async def test_head_is_private_and_synced_before_its_rename(self, files, tmp_path, monkeypatch):
         folder, synced = tmp_path / "states" / "u" / "db", []
 
         def opened(descriptor):

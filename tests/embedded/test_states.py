@@ -128,6 +128,7 @@ async def test_a_stranger_reads_and_changes_nothing(keeping, method):
     told = await begun(keeping)
     await written(told)
     stranger = await until(lambda: told_by(Path(f"{keeping.journal}.other.1")), "the other's step tells its own")
+    await written(stranger)
     head = (states.folder(keeping.home) / "u" / "r" / "head").read_bytes()
     for changed in (
         {"TF_HTTP_PASSWORD": stranger.all["TF_HTTP_PASSWORD"]},
@@ -177,6 +178,42 @@ async def test_an_attempt_that_was_killed_writes_no_more_and_the_next_one_has_th
     go(keeping)
     await keeping.ready()
     await keeping.finish()
+
+
+async def test_unlocked_write_is_read_by_the_delete_step(keeping):
+    await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [stateful("drop")])))
+    told = await begun(keeping)
+    assert (await asked(told, "POST", SECRET))[0] == 200
+    go(keeping)
+    await keeping.ready()
+    await keeping.delete()
+    assert await asked(await begun(keeping)) == (200, SECRET)
+    go(keeping)
+    await keeping.gone()
+
+
+async def test_refused_state_fails_create_and_holds_up_delete(keeping):
+    await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [stateful("drop")])))
+    told = await begun(keeping)
+    assert (await asked(told, "POST", SECRET, "?ID=other"))[0] == 409
+    go(keeping)
+    made = await until(lambda: ended(keeping, "r/make"), "the create step to end")
+    assert (made.state, made.reason) == ("failed", "StateRefused")
+    assert "its state was refused: the lock of this state is not held" in made.message
+    await keeping.delete()
+    await begun(keeping)
+    go(keeping)
+    dropped = await until(lambda: ended(keeping, "r/drop"), "the delete step to end")
+    assert dropped.state == "retrying"
+    assert "StateRefused: state was refused" in dropped.message
+    assert "(of r/make, attempt 1)" in dropped.message
+    await keeping.host.abandon("u", Request(at=1, reason="Abandoned", message="removed by hand", by="me"))
+    await keeping.gone()
+
+
+def ended(machine, name):
+    report = machine.report("u")
+    return next((unit for unit in report.units if unit.id == name and unit.state in ("failed", "retrying")), None)
 
 
 async def test_who_gives_a_cleanup_up_keeps_the_state(keeping):

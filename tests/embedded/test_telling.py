@@ -1,4 +1,4 @@
-"""What the host tells of a run to whoever asks, each rule alone: its outputs, its logs, where its forks answer."""
+"""What is told of a run from its ledger, facts and folders: its logs, its outputs, where its forks answer."""
 
 from __future__ import annotations
 
@@ -7,48 +7,33 @@ from types import SimpleNamespace
 
 import pytest
 
+from dayfly.embedded.answering import answering, recorded
 from dayfly.embedded.forks import Baselines
-from dayfly.embedded.host import EmbeddedHost
 from dayfly.embedded.ledger import Entry
 from dayfly.embedded.step_logs import StepLogs
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Held, Running, Waiting
+from dayfly.plan.world import Held, Running
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
-from dayfly.spec.wire import Verdict
 from embedded import documents as doc
 
 FORK = "fork:default/app"
 
 
 class Bench:
-    """A host whose ledger, facts and folders are the test's."""
+    """A run whose ledger and folders are the test's."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
         self.entries: list[Entry] = []
-        self.facts: dict[tuple[str, int], object] = {}
+        self.running: set[tuple[str, int]] = set()
         self.stored: SimpleNamespace | None = None
         self.told: dict[tuple[str, str], bytes] = {}
-        self.ended: Run | None = None
-        self.port = 7
-        reader = SimpleNamespace(
-            history=lambda _uid: self.entries,
-            load=lambda _uid: self.stored,
-            values=lambda _uid: self.told,
-            last=lambda _uid: self.ended,
+        self.reader = SimpleNamespace(
+            history=lambda _uid: self.entries, load=lambda _uid: self.stored, values=lambda _uid: self.told
         )
-        self.scene: SimpleNamespace | None = None
-        made = self.host = EmbeddedHost.__new__(EmbeddedHost)
-        made._logs = StepLogs(self.place, reader)
-        made._baselines = Baselines()
-        made._engine = SimpleNamespace(
-            reader=reader,
-            attempts=SimpleNamespace(facts=lambda _uid: self.facts),
-            look=lambda _uid: self.scene,
-            ports=SimpleNamespace(known=lambda _uid, _name: self.port),
-        )
+        self.step_logs = StepLogs(self.place, self.reader)
 
     def wrote(self, *moves: tuple[str, str, int]) -> None:
         """Lines of the run's history: move, unit, attempt."""
@@ -63,10 +48,10 @@ class Bench:
         path.write_text(text)
 
     def logs(self) -> list[tuple[str, int, int, bool]]:
-        return [(each.unit, each.attempt, each.size, each.sealed) for each in self.host.logs("u")]
+        return [(each.unit, each.attempt, each.size, each.sealed) for each in self.step_logs.listed("u", self.running)]
 
     def read(self, unit: str, attempt: int) -> bytes | None:
-        return self.host.read_log("u", unit, attempt, offset=1, limit=2)
+        return self.step_logs.read("u", unit, attempt, offset=1, limit=2)
 
 
 @pytest.fixture
@@ -80,11 +65,7 @@ class TestLogs:
         bench.wrote(("Claim", "r/b", 1), ("Record", "r/b", 1), ("Claim", "r/a", 1), ("Void", "r/c", 1))
         bench.printed("r/d", 2, "abc")
         bench.printed("r/a", 1, "abcd")
-        bench.facts = {
-            ("r/a", 1): Running(since=1),
-            ("r/e", 1): Running(since=1),
-            ("r/f", 1): Waiting(since=1, reason="r"),
-        }
+        bench.running = {("r/a", 1), ("r/e", 1)}
         assert bench.logs() == [
             ("r/a", 1, 4, False),
             ("r/b", 1, 0, True),
@@ -112,48 +93,29 @@ class TestValues:
         units = {"r/a": UnitRecord(attempt=2, state=State.DONE, outputs=outputs)}
         bench.stored = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))
         bench.told = {("r/a", "url"): b"1", ("r/a", "key"): b"2", ("r/a", "former"): b"3"}
-        assert [(each.unit, each.output, each.value, each.sensitive) for each in bench.host.values("u")] == [
+        assert [(each.unit, each.output, each.value, each.sensitive) for each in recorded(bench.reader, "u")] == [
             ("r/a", "url", b"1", False),
             ("r/a", "key", b"2", True),
         ]
 
     def test_a_run_that_is_over_has_none(self, bench):
-        assert bench.host.values("u") == ()
+        assert recorded(bench.reader, "u") == ()
 
 
 class TestEndpoints:
-    def told(self, bench, *, state=State.CLAIMED, fact=Running(since=1), port=7):  # noqa: B008 - a value
+    def told(self, *, state=State.CLAIMED, fact=Running(since=1), port=7):  # noqa: B008 - a value
         plan = seal((), (doc.fork(),))
         record = UnitRecord(attempt=2, state=state, generation="g", kind="fork")
         run = Run(uid="u", target=doc.TARGET, plan="", units={FORK: record})
-        bench.scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
-        bench.port = port
-        return [(each.unit, each.host, each.port) for each in bench.host.endpoints("u")]
+        scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
+        found = answering(scene, Baselines(), lambda _name: port)
+        return [(each.unit, each.host, each.port) for each in found]
 
-    def test_a_fork_that_runs_answers_at_its_port(self, bench):
-        assert self.told(bench) == [(FORK, "127.0.0.1", 7)]
+    def test_a_fork_that_runs_answers_at_its_port(self):
+        assert self.told() == [(FORK, "127.0.0.1", 7)]
 
     @pytest.mark.parametrize(
         "how", [{"fact": Held(ref="")}, {"fact": None}, {"port": 0}, {"state": State.UNKNOWN}, {"state": State.DONE}]
     )
-    def test_any_other_nowhere(self, bench, how):
-        assert self.told(bench, **how) == []
-
-    def test_nor_those_of_a_run_that_is_not_there(self, bench):
-        assert bench.host.endpoints("u") == ()
-
-
-@pytest.mark.parametrize(
-    ("ended", "stored", "verdict"),
-    [
-        (True, False, Verdict.OVER),
-        (False, False, Verdict.UNKNOWN),
-        (False, True, Verdict.CLOSED),
-        (True, True, Verdict.OVER),
-    ],
-)
-def test_why_something_cannot_be_wished_of_a_run(bench, ended, stored, verdict):
-    run = Run(uid="u", target=doc.TARGET, plan="")
-    bench.ended = run if ended else None
-    bench.stored = SimpleNamespace(run=run) if stored else None
-    assert bench.host._absent("u") is verdict
+    def test_any_other_nowhere(self, how):
+        assert self.told(**how) == []

@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from control.test_telling import report
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.traces import Traces
@@ -50,30 +48,6 @@ def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
     bench.tracer.close()
     assert bench.heard == [("changed", RUN.uid)]
     assert f"the trace of {RUN.uid} could not be made" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("stored", "report", "last", "told"),
-    [
-        (RUN, "the report", None, [("look", RUN, "the report")]),
-        (RUN, None, None, []),
-        (None, "the report", None, []),
-        (None, None, RUN, [("ended", RUN)]),
-    ],
-)
-def test_of_a_run_that_is_not_there_nothing_is_told_but_its_end(stored, report, last, told):
-    bench, done = Bench(), []
-    bench.engine.reader.load = lambda _uid: stored and SimpleNamespace(run=stored)
-    bench.engine.reader.last = lambda _uid: last
-    tracer = SimpleNamespace(
-        expects=lambda _uid: True,
-        look=lambda *given: done.append(("look", *given[:2])),
-        ended=lambda *given: done.append(("ended", given[0])),
-    )
-    Traces(bench.engine, tracer, lambda _uid: report, lambda _uid: HISTORY)
-    bench.engine.on_change(RUN.uid)
-    bench.engine.on_end(RUN.uid)
-    assert done == told
 
 
 async def test_a_host_with_a_tracer_has_its_runs_told(machine):

@@ -1,54 +1,57 @@
 """Who takes a turn when: places that become free, and whoever waits for one or for a path."""
 
 import asyncio
+import sqlite3
 import threading
 
 import pytest_asyncio
 
-from dayfly.embedded.ledger import LedgerError
+from dayfly.embedded.clock import now_ms
+from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.writer import Writer
 from dayfly.execute.process.resident import UnansweredError
+from dayfly.execute.process.start import Processes
 from dayfly.spec.wire import Verdict
 from embedded import documents as doc
 from embedded.machine import until
 
 
-async def test_a_start_without_an_answer_keeps_no_place(machine):
-    """It is fenced, and nothing of it was ever there."""
+async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatch):
+    """Nothing of the step was ever there."""
     await machine.down()
     await machine.up(parallel=1)
-    attempts = machine.host._engine.attempts
-    start, asked = attempts._starter.start, []
+    start, asked = Processes.start, []
 
-    async def unanswered_once(folder, unit):
+    async def unanswered_once(starter, folder, unit):
         asked.append(folder.path)
         if len(asked) == 1:
             raise UnansweredError("the resident runner ended before it answered")
-        return await start(folder, unit)
+        return await start(starter, folder, unit)
 
-    attempts._starter.can_hold = lambda _: False
-    attempts._starter.start = unanswered_once
+    monkeypatch.setattr(Processes, "can_hold", lambda *_: False)
+    monkeypatch.setattr(Processes, "start", unanswered_once)
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')])))
     await until(lambda: ("Void", "r/a", 1, "Stalled") in machine.history(), machine.history)
     await machine.ready()
     assert machine.lines() == ["2"]
-    assert not attempts.busy
 
 
 class Gate:
-    """Holds the next write of the ledger back; what comes after it goes through."""
+    """Delays the next write of the ledger until `open`, and then makes it fail with `fault`; later writes go through."""
 
-    def __init__(self, writer, fault=None) -> None:
-        self._run, self._fault = writer.run, fault
+    def __init__(self, monkeypatch, fault=None) -> None:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
-        writer.run = self._wait
+        run = Writer.run
 
-    async def _wait(self, job):
-        if not self.reached.is_set():
-            self.reached.set()
-            await self.open.wait()
-            if self._fault:
-                raise self._fault
-        return await self._run(job)
+        async def wait(writer, job):
+            if not self.reached.is_set():
+                self.reached.set()
+                await self.open.wait()
+                if fault:
+                    raise fault
+            return await run(writer, job)
+
+        monkeypatch.setattr(Writer, "run", wait)
 
 
 def waits_for(name):
@@ -63,36 +66,39 @@ async def crowded(machine):
     return machine
 
 
-async def test_who_waits_for_a_path_looks_again_when_it_was_not_taken_after_all(crowded, tmp_path):
+async def test_waiting_run_retries_when_path_claim_is_refused(crowded, tmp_path, monkeypatch):
     """The disk refuses the claim of the run that has the path, and then its owner deletes it."""
-    engine, shared = crowded.host._engine, str(tmp_path / "shared")
+    shared = str(tmp_path / "shared")
     for n in range(2):
         step = doc.step(f"s{n}", f"echo x > {shared}", outputs=[("x", shared)])
         await crowded.host.offer(doc.offer(doc.resource("r", [step]), uid=f"u{n}"))
-    gate = Gate(engine.writer, LedgerError("the ledger cannot be written: the disk is full"))
+    gate = Gate(monkeypatch, LedgerError("the ledger cannot be written: the disk is full"))
+    before = crowded.host.version("u1")
     crowded.host.start()
     await gate.reached.wait()
-    await until(lambda: engine._blocked == {"u1"}, "the second to wait for the path")
+    await until(lambda: crowded.host.version("u1") > before, "a turn of the second run")
+    await crowded.said("r/s1", "PathBusy", "u1")
     await crowded.delete("u0")
     gate.open.set()
     await crowded.gone("u0")
     await crowded.ready("u1")
 
 
-async def test_who_has_just_begun_to_wait_for_a_path_looks_again_when_it_is_free(crowded, tmp_path):
-    """It is freed while the run that will wait for it writes what it has seen before."""
-    engine, shared = crowded.host._engine, str(tmp_path / "shared")
-    user = doc.step("user", f"{waits_for('user')}; echo x > {shared}", outputs=[("x", shared)])
+async def test_run_claims_path_that_is_freed_during_its_turn(crowded, tmp_path, monkeypatch):
+    """The path is freed while the run that will wait for it writes what it has seen before."""
+    shared = str(tmp_path / "shared")
+    begun = 'echo + >> "$JOURNAL"'
+    user = doc.step("user", f"{begun}; {waits_for('user')}; echo x > {shared}", outputs=[("x", shared)])
     await crowded.host.offer(doc.offer(doc.resource("r", [user]), uid="u0"))
     own = str(tmp_path / "own")
     steps = [
-        doc.step("first", f"{waits_for('first')}; echo y > {own}", outputs=[("y", own)]),
+        doc.step("first", f"{begun}; {waits_for('first')}; echo y > {own}", outputs=[("y", own)]),
         doc.step("then", f"echo x > {shared}", inputs=["y=first.y"], outputs=[("x", shared)]),
     ]
     await crowded.host.offer(doc.offer(doc.resource("r", steps), uid="u1"))
     crowded.host.start()
-    await until(lambda: len(engine.attempts._watched) == 2, "two steps to run")
-    gate = Gate(engine.writer)
+    await until(lambda: len(crowded.lines()) == 2, "two steps to run")
+    gate = Gate(monkeypatch)
     crowded.journal.with_name("journal.first").touch()
     await gate.reached.wait()
     crowded.journal.with_name("journal.user").touch()
@@ -101,17 +107,16 @@ async def test_who_has_just_begun_to_wait_for_a_path_looks_again_when_it_is_free
     await crowded.ready("u1")
 
 
-async def test_a_server_that_ends_while_it_starts_a_fork_does_not_wait_for_its_answer(machine):
+async def test_server_ends_though_a_fork_it_starts_never_answers(machine, monkeypatch):
     await machine.baseline(command=("/bin/sleep", "600"))
-    starter = machine.host._engine.attempts._starter
-    start, reached, answer = starter.start, asyncio.Event(), asyncio.Event()
+    start, reached, answer = Processes.start, asyncio.Event(), asyncio.Event()
 
-    async def held(folder, unit):
+    async def held(starter, folder, unit):
         reached.set()
         await answer.wait()
-        return await start(folder, unit)
+        return await start(starter, folder, unit)
 
-    starter.start = held
+    monkeypatch.setattr(Processes, "start", held)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await reached.wait()
     down = asyncio.create_task(machine.down())
@@ -120,60 +125,76 @@ async def test_a_server_that_ends_while_it_starts_a_fork_does_not_wait_for_its_a
     await asyncio.wait_for(down, 30)
 
 
-async def test_a_result_is_recorded_with_its_values_or_not_at_all(machine):
-    """Two are written together; the disk has room for a result, and not for values."""
+async def test_results_are_recorded_with_their_values_or_not_at_all(machine, monkeypatch):
+    """Two results are written together; the disk has room for a result, and not for values."""
+    opened, full, hold, held, go = [], *(threading.Event() for _ in range(4))
+    connect = sqlite3.connect
+
+    def noted(*given, **more):
+        opened.append(connect(*given, **more))
+        return opened[-1]
+
+    def hook(name):
+        if name != "before commit":
+            return
+        if hold.is_set():
+            held.set()
+            go.wait()
+        (pages,) = opened[0].execute("PRAGMA page_count").fetchone()
+        opened[0].execute(f"PRAGMA max_page_count = {pages if full.is_set() else 1_000_000}")
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    await machine.down()
+    await machine.up(hook=hook)
     script = f"echo up >> $JOURNAL; {waits_for('go')}; head -c 300000 /dev/zero > /tmp/big"
     step = doc.step("a", script, outputs=[("big", "/tmp/big")])
-    uids = ["u0", "u1"]
+    uids, lease = ["u0", "u1"], now_ms() + 3_600_000
     for uid in uids:
-        await machine.host.offer(doc.offer(doc.resource("r", [step]), uid=uid))
+        await machine.host.offer(doc.offer(doc.resource("r", [step]), uid=uid, lease_until=lease))
     await until(lambda: len(machine.lines()) == 2, "both to run")
-    writer, together = machine.host._writer, threading.Event()
-
-    def room(pages):
-        database = machine.host._ledger._db
-        (now,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {now + pages}")
-        together.wait()
-
-    held = writer.run(lambda: room(0))
+    hold.set()
+    renewed = asyncio.create_task(machine.host.lease("u0", lease + 1))
+    await until(held.is_set, "a write that takes long")
+    hold.clear()
     machine.journal.with_name("journal.go").touch()
-    await until(lambda: writer._jobs.qsize() == 2, "both to be written")
-    together.set()
-    await held
-    await until(lambda: writer.trouble, "the refusal")
-    assert [machine.host._engine.reader.load(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
-    full = f"the disk of {machine.home} is full; once there is room, it goes on by itself"
-    assert writer.trouble == f"the ledger cannot be written: {full}"
-    await writer.run(lambda: room(1000))
+    await until(lambda: len(list(machine.work.glob("*/receipt"))) == 2, "both to end")
+    await asyncio.sleep(0.1)  # both results are to be in the next transaction
+    full.set()
+    go.set()
+    assert await renewed is Verdict.TAKEN
+    said = f"the ledger cannot be written: the disk of {machine.home} is full; once there is room, it goes on by itself"
+    await until(lambda: said in machine.report("u0").message, lambda: machine.report("u0"))
+    assert [machine.stored(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
+    full.clear()
     for uid in uids:
         await machine.ready(uid)
         assert [len(value) for value in machine.values(uid).values()] == [300_000]
 
 
-async def test_the_trouble_with_the_disk_is_told_as_long_as_there_is_some(machine):
-    """Whatever is written next tells that there is room: here, that another run is forgotten."""
+async def test_report_tells_of_full_disk_until_a_write_succeeds(machine, monkeypatch):
+    """The next write is that another run is forgotten. The report of a ready run does not tell of the disk."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")])))
     await machine.reason("ResourceFailed")
-    ledger, refused = machine.host._ledger, []
-    dissolve = ledger.dissolve
+    dissolve, refused = Ledger.dissolve, []
 
-    def full_once(run, name):
+    def full_once(ledger, run, name):
         refused.append(run.uid)
         if len(refused) == 1:
             raise LedgerError("the disk is full")
-        dissolve(run, name)
+        dissolve(ledger, run, name)
 
-    ledger.dissolve = full_once
-    await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a")]), uid="other"))
-    await machine.ready("other")
+    monkeypatch.setattr(Ledger, "dissolve", full_once)
+    for uid in ("other", "ready"):
+        await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a")]), uid=uid))
+        await machine.ready(uid)
     await machine.delete("other")
     await until(lambda: "the disk is full" in machine.report().message, machine.report)
+    assert "the disk is full" not in machine.report("ready").message
     await machine.gone("other")
     await until(lambda: "the disk is full" not in machine.report().message, machine.report)
 
 
-async def test_a_path_is_taken_by_a_step_of_the_server_before(crowded, tmp_path):
+async def test_path_stays_taken_by_step_of_former_server(crowded, tmp_path):
     """Whoever waits for it must not get a turn before that step is adopted."""
     shared, own = str(tmp_path / "shared"), str(tmp_path / "own")
 
@@ -192,8 +213,10 @@ async def test_a_path_is_taken_by_a_step_of_the_server_before(crowded, tmp_path)
     crowded.journal.with_name("journal.first").touch()
     await crowded.said("r/late", "PathBusy", "u0")
     await crowded.down()
-    engine = (await crowded.up(isolation="none"))._engine
-    await until(lambda: engine._blocked == {"u0"}, lambda: crowded.report("u0"))
+    await crowded.up(isolation="none")
+    before = crowded.host.version("u0")
+    await until(lambda: crowded.host.version("u0") > before, "a turn of the run that waits")
+    await crowded.said("r/late", "PathBusy", "u0")
     crowded.journal.with_name("journal.go").touch()
     await crowded.ready("u0")
     await crowded.ready("u1")

@@ -33,10 +33,9 @@ async def child(told, monkeypatch):
         await until(lambda: is_nobody(found))
 
 
-async def test_it_is_looked_for_until_it_has_ended(told, child):
-    looks = []
-    look = told.attempts._ended
-    told.attempts._ended = lambda key: (looks.append(key), look(key))
+async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, monkeypatch):
+    looks, look = [], attempts.reaped
+    monkeypatch.setattr(attempts, "reaped", lambda child: looks.append(child) or look(child))
     await until(lambda: len(looks) > 2)
     assert isinstance(told.fact(), Running)
     told.starter.sealed(child)
@@ -46,14 +45,8 @@ async def test_it_is_looked_for_until_it_has_ended(told, child):
     assert is_nobody(child)
 
 
-async def test_once_the_server_has_ended_nobody_hears_of_it(told, child):
-    told.attempts.close()
-    told.starter.sealed(child)
-    assert isinstance(told.fact(), Running)
-
-
 @pytest.mark.parametrize("adopted", [True, False])
-async def test_of_one_that_was_seen_to_run_nothing_is_certain_once_it_is_not_there(told, adopted):
+async def test_running_attempt_without_folder_has_an_unclear_end(told, adopted):
     """Whether another server began it, or a child of ours that was killed under it."""
     told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed=UNCLEAR, exists=True, fence=True)
     if adopted:
@@ -67,7 +60,7 @@ async def test_of_one_that_was_seen_to_run_nothing_is_certain_once_it_is_not_the
 
 
 @pytest.mark.parametrize("observed", [[Running(since=5), LOST], [UNCLEAR]])
-async def test_beside_one_that_was_not_seen_to_its_end_something_may_be_left(told, observed):
+async def test_container_with_an_unseen_end_is_cleared(told, observed):
     told.starter.slow = True
     told.folder.tell(observe=observed, exists=False, release=True, leave_beginning=True)
     begun = told.starter.child = sleeping()
@@ -80,7 +73,7 @@ async def test_beside_one_that_was_not_seen_to_its_end_something_may_be_left(tol
     await until(lambda: len(told.starter.cleared) == 1)
 
 
-async def test_what_is_left_is_not_looked_for_while_somebody_is_at_work_there(told):
+async def test_container_is_not_cleared_while_its_folder_is_locked(told):
     told.starter.slow = True
     told.folder.tell(locked=[True, True, False], release=True, leave_beginning=True)
     told.attempts.tidy(KEY)
@@ -89,7 +82,7 @@ async def test_what_is_left_is_not_looked_for_while_somebody_is_at_work_there(to
     assert len(told.starter.cleared) == 1
 
 
-async def test_what_goes_on_without_its_runner_can_be_asked_to_end_again(told):
+async def test_step_that_outlives_its_runner_can_be_cancelled_again(told):
     told.folder.tell(observe=Running(since=5))
     told.starter.child = sleeping()
     await told.attempts.launch(KEY, UNIT, told.record, b"order")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
-from types import SimpleNamespace
+import threading
 
 import pytest
 
@@ -37,38 +36,51 @@ class Ledger:
         self.remains = False
 
 
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "ledger"]
+
+
+@pytest.fixture
+def held():
+    """A job that begins, and does not end before it is set."""
+    return threading.Event()
+
+
 @pytest.mark.parametrize("remains", [True, False])
-def test_in_a_quiet_moment_what_is_left_of_old_values_is_wiped_once(monkeypatch, remains):
+async def test_old_values_are_wiped_once_when_there_is_no_work(monkeypatch, remains):
     monkeypatch.setattr(writer, "QUIET_S", 0.001)
-    made, ledger = Writer.__new__(Writer), Ledger(remains=remains)
-    jobs: queue.Queue = queue.Queue()
-    made._ledger, made._jobs = ledger, jobs
-    if remains:
-        wipe = ledger.wipe
-        ledger.wipe = lambda: (wipe(), jobs.put("next"))
-    else:
-        jobs.put("next")
-    assert made._next() == "next"
+    ledger = Ledger(remains=remains)
+    made = Writer(ledger)
+    assert await made.run(lambda: "next") == "next"
+    await until(lambda: not ledger.remains)
+    await asyncio.sleep(0.02)
     assert ledger.wiped == int(remains)
+    await made.close()
 
 
-async def test_what_is_asked_for_together_is_written_together_and_answered_one_by_one():
+async def test_error_of_a_job_reaches_its_own_caller_only(held):
     ledger = Ledger()
     made = Writer(ledger)
-    assert await made.run(lambda: "one") == "one"
-    assert made._thread.daemon, "a server that dies is not kept by it"
+    [thread] = threads()
+    assert thread.daemon, "a server that dies is not kept by it"
 
     def wrong():
         raise ValueError("a defect")
 
+    first = made.run(held.wait)
+    await until(lambda: ledger.groups == 1)
+    failing, other = made.run(wrong), made.run(lambda: "two")
+    held.set()
+    await first
     with pytest.raises(ValueError, match="a defect"):
-        await made.run(wrong)
+        await failing
+    assert await other == "two"
     assert ledger.groups == 2
     await made.close()
-    assert not made._thread.is_alive()
+    assert threads() == []
 
 
-async def test_of_a_disk_that_refuses_all_are_told_and_then_nobody():
+async def test_disk_error_reaches_all_callers_until_a_write_succeeds():
     ledger = Ledger()
     made = Writer(ledger)
     ledger.fault = LedgerError("full")
@@ -82,7 +94,7 @@ async def test_of_a_disk_that_refuses_all_are_told_and_then_nobody():
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("a hook's own")])
-async def test_whatever_fails_all_are_told_and_the_next_are_written(fault):
+async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
     ledger = Ledger()
     made = Writer(ledger)
     ledger.fault = fault
@@ -95,7 +107,7 @@ async def test_whatever_fails_all_are_told_and_the_next_are_written(fault):
     await made.close()
 
 
-async def test_of_a_job_that_memory_ran_out_for_nothing_stays(tmp_path):
+async def test_job_that_runs_out_of_memory_changes_nothing(tmp_path):
     """SQLite says so in the middle of a change, too, and then half of it would be written."""
     ledger = ledgers.Ledger(tmp_path / "ledger.db")
     made = Writer(ledger)
@@ -111,21 +123,22 @@ async def test_of_a_job_that_memory_ran_out_for_nothing_stays(tmp_path):
     ledger.close()
 
 
-async def test_who_waits_no_more_keeps_nobody_from_an_answer():
-    loop = asyncio.get_running_loop()
-    gone, left = loop.create_future(), loop.create_future()
+async def test_cancelled_caller_keeps_no_other_from_its_answer(held):
+    made = Writer(Ledger())
+    first, gone, left = made.run(held.wait), made.run(lambda: "one"), made.run(lambda: "two")
     gone.cancel()
-    writer._answer([gone, left], ["one", "two"])
-    assert await left == "two"
+    held.set()
+    assert (await first, await left) == (True, "two")
+    await made.close()
 
 
-def test_a_group_has_a_bound():
+async def test_one_transaction_has_a_bounded_number_of_jobs(held):
     ledger = Ledger()
-    made = Writer.__new__(Writer)
-    made._ledger, made._jobs, sizes = ledger, queue.Queue(), []
-    made._commit = lambda group: sizes.append(len(group))
-    for number in range(MOST_AT_ONCE + 3):
-        made._jobs.put((number, SimpleNamespace()))
-    made._jobs.put(None)
-    made._work()
-    assert sizes == [MOST_AT_ONCE, 3]
+    made = Writer(ledger)
+    jobs = [made.run(held.wait)]
+    await until(lambda: ledger.groups == 1)
+    jobs += [made.run(lambda: 1) for _ in range(MOST_AT_ONCE + 3)]
+    held.set()
+    await asyncio.gather(*jobs)
+    assert ledger.groups == 3
+    await made.close()

@@ -9,7 +9,7 @@ import pytest
 
 from examples.controllers import MERGE, World, module
 from kube.fake import WRITE_HARMS, Fault, Refusal, custom, run
-from share import SHARE
+from selection import SELECTION
 
 basic = module("basic-deployment", "basic_deployment")
 KINDS = (
@@ -89,7 +89,7 @@ def test_a_crash_or_loss_at_any_write_makes_nothing_twice(harm):
     """Before it and after it. The process that follows goes on from what there is."""
     writes = len(played().writes)
     assert writes > 20
-    for number in SHARE.of(range(1, writes + 1), 16, f"writes of basic-deployment with {harm.name}"):
+    for number in SELECTION.sample(range(1, writes + 1), 16, f"writes of basic-deployment with {harm.name}"):
         world = played(hook=lambda count, _call, at=number: Fault(harm) if count == at else None)
         assert len(world.made("pods")) == PODS_OF_A_LIFE, f"{harm} at write {number}\n{world.story()}"
         assert len(world.made("basicreplicasets")) == 1

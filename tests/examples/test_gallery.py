@@ -15,6 +15,7 @@ from examples.home import ROOT, Home, until
 from examples.kinds import FOLDER, GALLERY, STEPS, Example
 
 
+@pytest.mark.long_story
 @pytest.mark.slow
 @pytest.mark.builds("openbao", "moto", "versitygw", "awscli")
 def test_all_of_the_gallery_lives_together(request: pytest.FixtureRequest, tmp_path: Path):

@@ -7,21 +7,22 @@ import pytest
 
 from examples.home import Home, until
 from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example, failing, refusing, waiting
+from selection import SELECTION
 
 IN_PROOF = dict.fromkeys(GALLERY, pytest.mark.proof)
 ALL = {**STEPS, **GALLERY}
 EACH = [pytest.param(name, marks=IN_PROOF.get(name, ())) for name in ALL]
 EACH_STEP = [
     pytest.param(name, step, id=f"{name}-{step}", marks=IN_PROOF.get(name, ()))
-    for name, steps in ALL.items()
+    for name, steps in (ALL if SELECTION.is_complete else STEPS).items()
     for step in steps
 ]
 
 
 def each_step(test: Callable[..., None]) -> Callable[..., None]:
-    """Played with each step of each example: together they take their time."""
-    test = pytest.mark.rotates(12)(test)
-    return pytest.mark.slow(pytest.mark.parametrize(("example", "step"), EACH_STEP, indirect=["example"])(test))
+    """Play the test with a sample of the steps of all examples."""
+    steps = SELECTION.sample(EACH_STEP, 12, test.__name__)
+    return pytest.mark.slow(pytest.mark.parametrize(("example", "step"), steps, indirect=["example"])(test))
 
 
 def test_every_example_is_tested():

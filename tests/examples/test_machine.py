@@ -17,7 +17,7 @@ from dayfly.kube.objects import ObjectMeta
 from examples.controllers import MERGE, World, module
 from examples.kinds import FOLDER
 from kube.fake import WRITE_HARMS, Fault, custom, run
-from share import SHARE
+from selection import SELECTION
 
 machine, pods, processes = (module("machine", name) for name in ("machine", "pod_machine", "process_machine"))
 KINDS = [
@@ -141,7 +141,7 @@ def test_two_machines_on_two_infrastructures():
 def test_a_crash_or_loss_at_any_write_makes_nothing_twice_and_leaves_nothing(harm):
     writes = len(played(life).writes)
     assert writes > 12
-    for number in SHARE.of(range(1, writes + 1), 12, f"writes of machine with {harm.name}"):
+    for number in SELECTION.sample(range(1, writes + 1), 12, f"writes of machine with {harm.name}"):
         stage = played(life, hook=lambda count, _call, at=number: Fault(harm) if count == at else None)
         assert len(stage.made("pods")) == len(stage.service.begun) == 1, f"{harm} at write {number}\n{stage.story()}"
 

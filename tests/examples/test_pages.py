@@ -12,7 +12,7 @@ import pytest
 from examples.home import ROOT, Home, until
 from examples.kinds import FOLDER, GALLERY, IN_A_CLUSTER, STEPS, Example
 from examples.pages import follow
-from share import SHARE
+from selection import SELECTION
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def typist(example: Example, tmp_path: Path):
     assert not (tmp_path / "home" / "url").exists(), "the page left its server running"
 
 
-@pytest.mark.parametrize("example", [*STEPS, *SHARE.of(GALLERY, len(GALLERY), "READMEs of the gallery")], indirect=True)
+@pytest.mark.parametrize(
+    "example", [*STEPS, *SELECTION.sample(GALLERY, len(GALLERY), "READMEs of the gallery")], indirect=True
+)
 def test_a_readme_can_be_followed(example: Example, typist: dict[str, str]):
     said = follow(FOLDER / example.name / "README.md", ROOT, typist)
     assert _SEEN[example.name] in said

@@ -10,10 +10,10 @@ import pytest
 from bench.memory import resident
 
 from examples.home import Home
-from share import SHARE
+from selection import SELECTION
 
-ROUNDS = 300 if SHARE.everything else 3
-KILLS = ROUNDS - 150 if SHARE.everything else ROUNDS  # from then on the server lives, and its memory is looked at
+ROUNDS = 300 if SELECTION.is_complete else 3
+KILLS = ROUNDS - 150 if SELECTION.is_complete else ROUNDS  # from then on the server lives, and its memory is looked at
 WARM = 50  # after so many rounds all that is loaded once has been
 GROWTH_MB = 15.0
 
@@ -59,12 +59,13 @@ def memory(home: Home) -> float:
     return resident(int((home.path / "lock").read_text()))
 
 
+@pytest.mark.long_story
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nothing_is_left_of_many_lives(home: Home, tmp_path: Path, played):
     """In each third of the first rounds the server is killed while a sandbox comes or goes. Then it serves the others."""
     played("sandboxes one after the other on a server that is killed, or grows old", ROUNDS)
-    dice, journal, heights = random.Random(SHARE.seed), tmp_path / "journal", []
+    dice, journal, heights = random.Random(SELECTION.seed), tmp_path / "journal", []
     (tmp_path / "plugin.yaml").write_text(PLUGIN)
     home.dayfly("plugin", "apply", "-f", str(tmp_path / "plugin.yaml"))
     for number in range(ROUNDS):

@@ -99,12 +99,130 @@ def test_the_modules_outputs_are_one_sensitive_output(example: Example, home: Ho
 @pytest.mark.proof
 def test_who_abandons_the_cleanup_still_has_the_state(example: Example, home: Home, tmp_path: Path, folder: Path):
     home.dayfly("apply", *example.arguments(*wished(tmp_path, folder)))
-    home.dayfly("abandon", "terraform-demo", "--reason", "lost")
+    home.dayfly("abandon", "terraform-demo", "--reason", "lost", "--force")
     until(lambda: not home.json("sandbox", "list"), "the sandbox's end")
     state = json.loads(home.dayfly("state", "show", "terraform-demo", "stack"))
     (effect,) = folder.iterdir()
     assert state["resources"][0]["instances"][0]["attributes"]["input"]["value"] == str(effect)
     effect.unlink()
+
+
+# As in a GitLab job that has its own Terraform state.
+_INHERITED = {
+    "TF_HTTP_ADDRESS": "https://gitlab.example/state",
+    "TF_HTTP_LOCK_ADDRESS": "https://gitlab.example/state/lock",
+    "TF_HTTP_LOCK_METHOD": "POST",
+    "TF_HTTP_UNLOCK_ADDRESS": "https://gitlab.example/state/lock",
+    "TF_HTTP_UNLOCK_METHOD": "DELETE",
+    "TF_HTTP_UPDATE_METHOD": "PUT",
+    "TF_HTTP_USERNAME": "gitlab-ci-token",
+    "TF_HTTP_PASSWORD": "token",
+    "TF_HTTP_RETRY_MAX": "0",
+    "TF_HTTP_RETRY_WAIT_MIN": "x",
+    "TF_HTTP_CLIENT_CA_CERTIFICATE_PEM": "not a certificate",
+    "TF_HTTP_CLIENT_CERTIFICATE_PEM": "not a certificate",
+    "TF_HTTP_CLIENT_PRIVATE_KEY_PEM": "not a key",
+    "TF_STATE_PERSIST_INTERVAL": "3600",
+    "TF_WORKSPACE": "dev",
+    "TF_DATA_DIR": "/nonexistent/data",
+    "TF_CLI_ARGS_init": "-backend=false",
+    "TF_CLI_ARGS_destroy": "-target=terraform_data.nothing",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+}
+
+
+@only
+def test_inherited_environment_changes_nothing(example: Example, home: Home, tmp_path: Path, folder: Path):
+    home.down()
+    home.environment |= _INHERITED
+    home.up()
+    home.dayfly("apply", *example.arguments(*wished(tmp_path, folder)))
+    assert len(list(folder.iterdir())) == 1
+    home.dayfly("sandbox", "delete", "terraform-demo")
+    assert example.left() == []
+
+
+_HTTP = 'backend "http" {}'
+_WRITE = 'curl -s -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d {} "$TF_HTTP_ADDRESS?ID=other"'
+_APPLY, _DESTROY = "terraform apply -no-color -auto-approve", "terraform destroy -no-color -auto-approve"
+
+
+def written(into: Path, folder: Path, create: str, destroy: str, backend: str = _HTTP) -> Path:
+    """A plugin and a sandbox whose scripts end with these commands."""
+    module = _MODULE.format(things=1, folder=folder, then="true", how="")
+    begin = f"""#!/bin/sh
+set -u
+export CHECKPOINT_DISABLE=1 TF_INPUT=0 TF_VAR_resource_id="$DAYFLY_RESOURCE_ID"
+cd "$(mktemp -d)"
+cat >main.tf <<'END'
+terraform {{
+  {backend}
+}}
+{module}
+END
+terraform init -no-color >/dev/null
+"""
+    scripts = {"create": ("make", create), "delete": ("drop", destroy)}
+    steps = {event: [{"name": name, "script": begin + text}] for event, (name, text) in scripts.items()}
+    plugin = into / "written.json"
+    plugin.write_text(json.dumps({"name": "written", "spec": {"state": True, **steps}}))
+    sandbox = {"cluster": "local", "resources": [{"name": "r", "plugin": "written"}]}
+    (into / "sandbox.json").write_text(json.dumps({"name": "box", "spec": sandbox}))
+    return plugin
+
+
+@only
+@pytest.mark.parametrize(
+    ("create", "destroy"),
+    [
+        (f"{_APPLY} -lock=false", _DESTROY),
+        (f"{_APPLY} --lock=0", f"{_DESTROY} -lock=f"),
+        (f"TF_CLI_ARGS_apply=-lock=false {_APPLY}", f"TF_CLI_ARGS=-no-color {_DESTROY}"),
+        (f"export TF_HTTP_LOCK_ADDRESS= TF_HTTP_UNLOCK_ADDRESS=; {_APPLY}", _DESTROY),
+        (f"export TF_HTTP_LOCK_METHOD=POST TF_HTTP_UNLOCK_METHOD=DELETE; {_APPLY}", _DESTROY),
+        (f"{_APPLY} && {_APPLY} -lock=false -replace='terraform_data.thing[0]' ", _DESTROY),
+    ],
+)
+def test_resource_of_apply_without_lock_is_destroyed(
+    example: Example, home: Home, tmp_path: Path, folder: Path, create: str, destroy: str
+):
+    plugin = written(tmp_path, folder, create, destroy)
+    home.dayfly("apply", *example.arguments(plugin, tmp_path / "sandbox.json"))
+    assert len(list(folder.iterdir())) == 1
+    home.dayfly("sandbox", "delete", "box")
+    assert example.left() == []
+
+
+@only
+@pytest.mark.parametrize(
+    ("create", "destroy", "backend", "reason"),
+    [
+        (_APPLY, _DESTROY, "", "StateMissing"),
+        (
+            f"rm -rf .terraform && sed -i /backend/d main.tf && terraform init && {_APPLY}",
+            _DESTROY,
+            _HTTP,
+            "StateMissing",
+        ),
+        (f"{_APPLY}; {_WRITE}; true", _DESTROY, _HTTP, "StateRefused"),
+        (_APPLY, "true", _HTTP, "StateLeft"),
+    ],
+    ids=["no backend", "backend removed", "refused", "not destroyed"],
+)
+def test_delete_is_not_done_with_a_resource_left(
+    example: Example, home: Home, tmp_path: Path, folder: Path, create: str, destroy: str, backend: str, reason: str
+):
+    plugin = written(tmp_path, folder, create, destroy, backend)
+    home.dayfly("apply", *example.arguments(plugin, tmp_path / "sandbox.json"), code=(0, 1))
+    if reason != "StateLeft":
+        assert f"r/make: {reason}" in home.dayfly("why", "box")
+    home.dayfly("sandbox", "delete", "box", "--wait=false")
+    until(lambda: reason in home.dayfly("why", "box"), "the delete step to fail")
+    for effect in folder.iterdir():
+        effect.unlink()
+    home.dayfly("abandon", "box", "--reason", "removed by hand")
+    until(lambda: not home.json("sandbox", "list"), "the end of the sandbox")
 
 
 class Story:

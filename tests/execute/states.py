@@ -93,6 +93,10 @@ class Client:
         self.path = told["TF_HTTP_ADDRESS"].removeprefix("http://x")
         self.name, self.password = told["TF_HTTP_USERNAME"], access.token(keys, self.who)
 
+    @property
+    def authorization(self):
+        return "Basic " + base64.b64encode(f"{self.name}:{self.password}".encode()).decode()
+
     async def ask(self, method, body=b"", lock="", *, path=None, name=None, password=None):
         given = f"{name or self.name}:{self.password if password is None else password}".encode()
         who = self.service.identify(path or self.path, "Basic " + base64.b64encode(given).decode())

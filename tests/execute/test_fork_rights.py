@@ -489,6 +489,7 @@ def _places(value, here):
 
 
 class TestChance:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", EVERY)
     @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
     def test_no_patch_takes_more(self, name, leave):

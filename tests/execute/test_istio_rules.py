@@ -60,6 +60,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.slow
 def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
     """Whatever the rules are, and whoever else's are among them: all orders of up to four."""
     ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]

@@ -83,14 +83,13 @@ def test_only_the_tail_is_kept_and_the_rest_is_counted():
     assert (bytes(found.tail[-4:]), found.dropped) == (b"\nbc\n", 4)
 
 
-def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr(logs, "_LINE_LIMIT", 4)
-    found = fed(b"abcd")
+def test_line_longer_than_1_mib_is_kept_in_parts():
+    found = fed(b"a" * (1 << 20))
     assert bytes(found.tail) == b""
-    found.feed(b"e")
-    assert bytes(found.tail) == b"abcde"
-    found.feed(b"f\n")
-    assert bytes(found.tail) == b"abcdef\n"
+    found.feed(b"b")
+    assert bytes(found.tail[-2:]) == b"ab"
+    found.feed(b"c\n")
+    assert bytes(found.tail[-4:]) == b"abc\n"
 
 
 def timed(*lines: tuple[str, bytes]) -> bytes:
@@ -169,3 +168,35 @@ def test_no_step_makes_them_many():
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
         assert len(found.times) <= logs.MOST_TIMES
     assert len(found.printed().times) > logs.MOST_TIMES // 8
+
+
+@pytest.mark.parametrize(
+    ("printed", "total", "kept"),
+    [
+        (b"one\n", 4, b"one\n"),
+        (b"one\n", 0, b"one\n"),
+        (b"one\n", 10, b"one\n[dayfly: this log is incomplete: the container runtime lost its last 6 bytes]\n"),
+        (b"one", 10, b"one\n[dayfly: this log is incomplete: the container runtime lost its last 7 bytes]\n"),
+        (b"", 10, b"[dayfly: this log is incomplete: the container runtime lost its last 10 bytes]\n"),
+    ],
+    ids=["complete", "total unknown", "end lost", "end lost within a line", "all lost"],
+)
+def test_log_without_its_end_is_marked_incomplete(printed, total, kept):
+    found = fed(printed)
+    found.end()
+    assert found.printed(total)[:2] == (kept, max(total, len(printed)))
+
+
+def test_log_with_receipt_but_fewer_bytes_lacks_its_start():
+    """The kubelet rotates logs: the newest file has the receipt, and the older ones are not returned."""
+    found = fed(b"last\n", sealed())
+    assert found.printed(1_000)[:2] == (b"last\n", 1_000)
+
+
+def test_incomplete_log_stays_within_the_tail_limit():
+    found = Splitter(timed=True)
+    found.feed(b"2026-01-02T03:04:05Z " + b"x" * (TAIL_LIMIT - 1) + b"\n")
+    tail, size, times = found.printed(2 * TAIL_LIMIT)
+    assert (len(tail), size) == (TAIL_LIMIT, 2 * TAIL_LIMIT)
+    assert tail.endswith(b"bytes]\n")
+    assert [offset for offset, _ in times] == [0]

@@ -20,17 +20,44 @@ NOW = "1970-01-01T00:00:02Z"
 RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="p", claimed_at=1_000)
 
 
-def seen(*, main=None, phase="Running", node="n", gates=(), deleted="", reason="", restarts=0, recalled=0, **told):
+def seen(
+    *,
+    main=None,
+    phase="Running",
+    node="n",
+    gates=(),
+    deleted="",
+    reason="",
+    said="",
+    restarts=0,
+    recalled=0,
+    beside=None,
+    unit=UNIT,
+    **told,
+):
     """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
     statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
-    labels = {"dayfly.dev/recalled": str(recalled)} if recalled else {}
+    added = [{"name": f"dayfly-recall-{recalled}"}] if recalled else []
     pod = {
-        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": deleted} if deleted else {}), "labels": labels},
-        "spec": {"nodeName": node, "schedulingGates": [{"name": gate} for gate in gates]},
-        "status": {"phase": phase, "reason": reason, "containerStatuses": statuses},
+        "metadata": {"name": "r", "uid": "p", **({"deletionTimestamp": deleted} if deleted else {})},
+        "spec": {
+            "nodeName": node,
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "ephemeralContainers": added,
+        },
+        "status": {"phase": phase, "reason": reason, "message": said, "containerStatuses": statuses},
     }
+    for field, others in (beside or {}).items():
+        pod["status"][field] = [*pod["status"].get(field, ()), *others]
     told = msgspec.convert(pod, Pod)
-    return read.pod(told, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    return read.pod(told, unit=unit, record=RECORD, nonce="n", now=2_000).fact
+
+
+def overlaid(field):
+    """The same step with another container beside it."""
+    other = {"name": "other", "image": "x"}
+    template = {"spec": {field: [other]}}
+    return msgspec.structs.replace(UNIT, exec=msgspec.structs.replace(UNIT.exec, pod_template=template))
 
 
 def ended(**terminated):
@@ -60,11 +87,52 @@ def test_an_unknown_end_is_no_proof_that_it_never_began():
     assert "not certain whether it ever began" in fact.result.message
 
 
-def sealed(outcome):
+WAITS = {"waiting": {"reason": "ErrImagePull"}}
+CODES = {"void": 125, "refused": 125, "not-executable": 127}
+
+
+def sealed(outcome, code=None):
     """The end of a container with the runner's receipt in its message."""
     records = [("nonce", b"n"), ("attempt", b"1"), ("outcome", outcome.encode()), ("code", b"0")]
     coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
-    return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}")
+    code = CODES.get(outcome, 137) if code is None else code
+    return ended(message=f"dayfly-receipt 1 {outcome} 0\n{coded}", exitCode=code)
+
+
+@pytest.mark.parametrize("outcome", CODES)
+def test_step_that_sealed_no_start_never_ran(outcome):
+    assert isinstance(seen(main=sealed(outcome), phase="Failed"), NeverRan)
+
+
+@pytest.mark.parametrize("outcome", CODES)
+@pytest.mark.parametrize("code", [0, 3, 137])
+def test_script_that_forged_its_receipt_counts_as_run(outcome, code):
+    """The script wrote the message and had the kernel kill the runner, for example by using too much memory."""
+    fact = seen(main=sealed(outcome, code), phase="Failed")
+    assert isinstance(fact, Ended)
+    assert (fact.result.outcome, fact.result.reason) == ("failed", "Lost")
+
+
+BESIDE = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+
+
+@pytest.mark.parametrize("field", BESIDE)
+@pytest.mark.parametrize("state", [ended(), {"running": {}}, {"waiting": {}}])
+@pytest.mark.parametrize(
+    "main", [sealed("not-executable"), ended(reason="StartError"), {"waiting": {"reason": "PodInitializing"}}]
+)
+def test_step_beside_other_containers_counts_as_run(field, state, main):
+    beside = {BESIDE[field]: [{"name": "other", "state": state}]}
+    fact = seen(main=main, phase="Failed", beside=beside, unit=overlaid(field))
+    assert isinstance(fact, (Ended, Sealed))
+    assert fact.result.outcome == "failed"
+    assert "other containers of its pod may have run" in fact.result.message
+    assert isinstance(fact, Ended) == ("terminated" in state and "terminated" in main)
+
+
+def test_sidecar_of_the_cluster_leaves_the_proof_alone():
+    side = {"containerStatuses": [{"name": "istio-proxy", "state": {"running": {}}}]}
+    assert isinstance(seen(main=sealed("not-executable"), phase="Running", beside=side), NeverRan)
 
 
 @pytest.mark.parametrize(("message", "said"), [("no such file", "no such file"), ("", "its container never started")])
@@ -82,7 +150,10 @@ def test_a_message_into_which_somebody_wrote_is_no_receipt(altered, kept):
     assert isinstance(seen(main=state), NeverRan) is kept
 
 
-@pytest.mark.parametrize("reason", sorted(reason_words.NO_IMAGE))
+NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+
+@pytest.mark.parametrize("reason", sorted(reason_words.NO_IMAGE | NOT_CREATED))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable
@@ -90,38 +161,82 @@ def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reaso
     assert seen(main=waiting, phase="Pending", recalled=5_000).recalled == 5_000
 
 
-@pytest.mark.parametrize("reason", ["ContainerCreating", "CreateContainerConfigError", "CrashLoopBackOff"])
+@pytest.mark.parametrize("field", BESIDE)
+def test_step_beside_other_containers_cannot_be_recalled(field):
+    assert not seen(main=WAITS, phase="Pending", unit=overlaid(field)).recallable
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff"])
 def test_a_step_that_waits_for_something_else_cannot_be_recalled(reason):
     assert not seen(main={"waiting": {"reason": reason}}, phase="Pending").recallable
+
+
+def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
+    """The fact of a recalled pod whose added container has sealed `outcome`."""
+    told = [{"name": f"dayfly-recall-{since}", "state": sealed(outcome, code)}]
+    beside = {"ephemeralContainerStatuses": told, **more.pop("beside", {})}
+    return seen(main=main, phase="Pending", recalled=since, beside=beside, **more)
 
 
 @pytest.mark.parametrize(
     ("since", "reason"), [(600_999, "Void"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
 )
-def test_what_a_recalled_step_seals_is_proof_and_says_why_it_was_asked(since, reason):
-    fact = seen(main=sealed("void"), phase="Failed", recalled=since)
+def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
+    fact = asked(since=since)
     assert isinstance(fact, NeverRan)
     assert fact.reason == reason
     assert ("did not start within 10 min" in fact.message) == (reason == "StartDeadlineExceeded")
 
 
-def test_a_recalled_step_that_could_not_look_for_its_marker_proves_nothing():
-    """In the new image its runner may have another user, whom the first one's files are closed to."""
-    assert isinstance(seen(main=sealed("refused"), phase="Failed"), NeverRan)
-    assert isinstance(seen(main=sealed("refused"), phase="Failed", recalled=5_000), Ended)
+@pytest.mark.parametrize(
+    "main",
+    [
+        WAITS,
+        ended(reason="ContainerStatusUnknown"),
+        ended(exitCode=3, reason="Error", startedAt=NOW),  # it came while the recall held the lock
+        sealed("void"),
+        sealed("refused"),
+    ],
+)
+def test_recall_is_proof_if_the_container_did_not_run(main):
+    assert isinstance(asked(main=main), NeverRan)
 
 
-@pytest.mark.parametrize("outcome", ["cancelled", "lost", "exited"])
-def test_a_recalled_step_that_was_quicker_says_so_and_counts_as_run(outcome):
-    assert isinstance(seen(main=sealed(outcome), phase="Failed", recalled=5_000), Ended)
+@pytest.mark.parametrize(
+    "main",
+    [{"running": {"startedAt": NOW}}, sealed("exited"), ended(reason="OOMKilled", startedAt=NOW), sealed("void", 137)],
+)
+def test_recall_is_no_proof_against_a_container_that_ran(main):
+    """A script of the same user can remove the marker that the recall looks for."""
+    assert not isinstance(asked(main=main), NeverRan)
 
 
-@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun", "ContainerStatusUnknown"])
-def test_of_a_recalled_step_no_word_of_the_kubelet_is_proof(reason):
-    """It may be about the container in the new image; the one in the old image may have been quicker."""
-    assert isinstance(seen(main=ended(reason=reason), phase="Failed", recalled=5_000), Ended)
-    assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Failed", recalled=5_000), Unclear)
-    assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Failed"), NeverRan)
+@pytest.mark.parametrize("outcome", ["refused", "lost", "cancelled", "exited"])
+def test_recall_without_a_sealed_void_proves_nothing(outcome):
+    """The runner of the recall may have another user, whom the files of the first one are closed to."""
+    fact = asked(outcome)
+    assert isinstance(fact, Waiting)
+    assert fact.recalled == 5_000
+
+
+def test_recall_of_another_attempt_proves_nothing():
+    state = sealed("void")
+    records = [("nonce", b"other"), ("attempt", b"1"), ("outcome", b"void"), ("code", b"0")]
+    coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
+    state["terminated"]["message"] = f"dayfly-receipt 1 void 0\n{coded}"
+    told = [{"name": "dayfly-recall-5000", "state": state}]
+    assert isinstance(seen(main=WAITS, recalled=5_000, beside={"ephemeralContainerStatuses": told}), Waiting)
+
+
+def test_recall_is_no_proof_where_other_containers_may_have_run():
+    assert isinstance(asked(unit=overlaid("initContainers")), Waiting)
+
+
+@pytest.mark.parametrize("state", [{"waiting": {"reason": "ErrImagePull"}}, {"running": {"startedAt": NOW}}])
+def test_end_of_a_step_does_not_wait_for_its_recall(state):
+    told = [{"name": "dayfly-recall-5000", "state": state}]
+    fact = seen(main=sealed("exited"), phase="Succeeded", recalled=5_000, beside={"ephemeralContainerStatuses": told})
+    assert isinstance(fact, Ended)
 
 
 def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_said():
@@ -268,11 +383,6 @@ def test_a_result_is_no_end_while_another_container_of_its_pod_lives(kind):
         assert read.over(told(status | {"phase": "Failed"})) is over
 
 
-def test_that_it_never_began_is_told_whatever_lives_beside_it():
-    containers = [{"name": "main", "state": sealed("void")}, {"name": "side", "state": RUNS}]
-    assert isinstance(fact_of(told({"phase": "Running", "containerStatuses": containers})), NeverRan)
-
-
 def test_one_that_may_run_for_ever_is_never_late():
     endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
     running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
@@ -366,3 +476,28 @@ def test_a_message_that_no_runner_writes_is_an_end_all_the_same(record):
     fact = seen(main=ended(message=message))
     assert isinstance(fact, Ended)
     assert fact.result.reason == "ExitCode"
+
+
+class TestEviction:
+    DISK = 'Container main exceeded its local ephemeral storage limit "2Gi". '
+    RAISE = "raise resources.limits.ephemeral-storage of container main"
+
+    @pytest.mark.parametrize("main", [sealed("cancelled"), ended(), ended(reason="Error")])
+    def test_evicted_step_fails_with_the_kubelets_reason(self, main):
+        fact = seen(main=main, phase="Failed", reason="Evicted", said=self.DISK)
+        assert isinstance(fact, Ended)
+        assert (fact.result.outcome, fact.result.reason) == ("failed", "Evicted")
+        assert "its local ephemeral storage limit" in fact.result.message
+        assert self.RAISE in fact.result.message
+
+    def test_eviction_from_a_full_node_has_no_advice_on_the_limit(self):
+        low = "The node was low on resource: ephemeral-storage."
+        fact = seen(main=ended(), phase="Failed", reason="Evicted", said=low)
+        assert fact.result.message == (
+            "its node evicted its pod: The node was low on resource: ephemeral-storage "
+            "(its container ended with exit code 137, without a receipt)"
+        )
+
+    def test_step_that_ended_before_the_eviction_keeps_its_result(self):
+        fact = seen(main=sealed("exited"), phase="Failed", reason="Evicted", said=self.DISK)
+        assert (fact.result.outcome, fact.result.reason) == ("succeeded", "")

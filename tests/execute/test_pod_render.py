@@ -6,6 +6,7 @@ from msgspec import structs
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.read import is_traced
 from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
+from dayfly.execute.state import access
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit
@@ -76,14 +77,6 @@ def test_its_spec():
                 "name": "main",
                 "image": "x:1",
                 "command": ["/dayfly/runner", "pod"],
-                "env": [
-                    {
-                        "name": "DAYFLY_RECALLED",
-                        "valueFrom": {
-                            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['dayfly.dev/recalled']"}
-                        },
-                    }
-                ],
                 "terminationMessagePolicy": "File",
                 "volumeMounts": [
                     {"name": "dayfly", "mountPath": "/dayfly", "readOnly": True},
@@ -274,3 +267,49 @@ def test_what_its_spans_hang_below_is_in_its_order_unless_the_plugin_says_it():
 def test_what_is_no_order_is_not_traced(said):
     assert not is_traced({"metadata": {"annotations": {"dayfly.dev/order": said}}})
     assert not is_traced({"metadata": {}})
+
+
+def test_ephemeral_storage_limit_is_set_without_a_request():
+    resources = made(ephemeral_storage="2Gi")["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"ephemeral-storage": "2Gi"}, "requests": {"ephemeral-storage": "0"}}
+
+
+def test_overlay_can_replace_the_ephemeral_storage_limit():
+    overlay = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"ephemeral-storage": "9Gi"}}}]}}
+    exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
+    pod = made(Unit(name="seed", kind="exec", exec=exec_), inputs={}, ephemeral_storage="2Gi")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"ephemeral-storage": "9Gi"}
+
+
+@pytest.mark.parametrize(
+    ("env", "excepted"),
+    [
+        ([], {}),
+        ([{"name": "NO_PROXY", "value": "other"}], {}),
+        (
+            [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+            {"NO_PROXY": "states.example", "no_proxy": "states.example"},
+        ),
+        (
+            [{"name": "https_proxy", "valueFrom": {}}, {"name": "no_proxy", "value": "a,b"}],
+            {"NO_PROXY": "states.example", "no_proxy": "a,b,states.example"},
+        ),
+        (
+            [{"name": "HTTPS_PROXY", "value": "http://proxy"}, {"name": "NO_PROXY", "valueFrom": {}}],
+            {"no_proxy": "states.example"},
+        ),
+    ],
+)
+def test_state_server_is_excepted_from_proxies_of_overlay(env, excepted):
+    overlay = {"spec": {"containers": [{"name": "main", "env": env}]}}
+    unit = structs.replace(UNIT, exec=structs.replace(UNIT.exec, pod_template=overlay))
+    state = access.variables(access.Door("https://states.example:8443"), access.caller("u", "db", "db/seed", 2))
+    found = dict(value.decode().split("=", 1) for kind, value in order(made(unit, state=state)) if kind == "env")
+    assert {name: value for name, value in found.items() if name.lower() == "no_proxy"} == excepted
+    assert state.items() <= found.items()
+
+
+def test_step_without_state_keeps_its_proxies():
+    overlay = {"spec": {"containers": [{"name": "main", "env": [{"name": "HTTPS_PROXY", "value": "x"}]}]}}
+    unit = structs.replace(UNIT, exec=structs.replace(UNIT.exec, pod_template=overlay))
+    assert not any(value.startswith(b"NO_PROXY") for _, value in order(made(unit)))

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.render import RECALLED
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -112,39 +111,38 @@ def test_a_pod_that_took_its_place_is_not_read_for_it():
 
 
 class TestRecall:
-    """A pod that lacks its image is given another one, and our runner in it the word that nothing may start."""
+    """A pod whose container cannot start gets another one, in which the runner excludes that start."""
 
-    MAIN = {"name": "main", "image": "missing", "env": [RECALLED]}
+    OURS = {"name": f"{names.RECALL}5"}
 
-    def recalled(self, *, stored="the pod", fault=None, image="spare", main=MAIN, labels=()):
+    def recalled(self, *, stored="the pod", fault=None, image="spare", added=()):
         """Whether there is such a way, and what was sent for it."""
         sent = []
 
         async def find(*_):
             if stored is None:
                 return None
-            meta = {"uid": "u", "labels": dict(labels)}
-            side = {"name": "side", "image": "y"}
-            return {"metadata": meta, "spec": {"containers": [side, main] if main else [side]}}
+            containers = [{"name": "side", "image": "spare"}, {"name": "main", "image": "missing"}]
+            spec = {"containers": containers, **({"ephemeralContainers": list(added)} if added else {})}
+            return {"metadata": {"uid": "u", "resourceVersion": "9"}, "spec": spec}
 
-        async def patch(_kind, operations, *_, **__):
-            sent.extend(operations)
+        async def patch(_kind, body, *_, **how):
+            sent.append((how, body))
             if fault:
                 raise fault
 
         pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
         return run(Pods(SimpleNamespace(find=find, patch=patch)).recall(pod, image, 7)), sent
 
-    def test_it_is_that_very_pod_and_container(self):
-        way, sent = self.recalled()
-        assert way is True
-        assert [each["op"] for each in sent] == ["test", "test", "replace", "add"]
-        assert (sent[0]["value"], sent[1]["path"], sent[2]["value"], sent[3]["value"]) == (
-            "u",
-            "/spec/containers/1/name",
-            "spare",
-            "7",
-        )
+    @pytest.mark.parametrize("added", [(), ({"name": "debugger"},)])
+    def test_recall_adds_a_container_to_that_version_of_the_pod(self, added):
+        way, [(how, body)] = self.recalled(added=added)
+        assert (way, how) == (True, {"subresource": "ephemeralcontainers"})
+        assert body["metadata"] == {"uid": "u", "resourceVersion": "9"}
+        *before, ours = body["spec"]["ephemeralContainers"]
+        assert before == list(added)
+        assert (ours["name"], ours["image"], ours["imagePullPolicy"]) == ("dayfly-recall-7", "spare", "IfNotPresent")
+        assert ours["command"] == ["/dayfly/runner", "void"]
 
     @pytest.mark.parametrize(
         ("fault", "way"),
@@ -152,20 +150,18 @@ class TestRecall:
             (errors.NotFound("PATCH", "gone", status=404), True),
             (errors.Conflict("PATCH", "moved", status=409), True),
             (errors.Forbidden("PATCH", "a policy", status=403), False),
+            (errors.Invalid("PATCH", "a field", status=422), False),
         ],
     )
     def test_one_that_has_moved_is_seen_in_the_next_turn_and_where_it_is_refused_there_is_no_way(self, fault, way):
         assert self.recalled(fault=fault)[0] is way
 
-    @pytest.mark.parametrize("how", [{"stored": None}, {"labels": {names.RECALLED_LABEL: "5"}}])
+    @pytest.mark.parametrize("how", [{"stored": None}, {"added": (OURS,)}])
     def test_what_is_gone_or_was_asked_before_needs_nothing(self, how):
         assert self.recalled(**how) == (True, [])
 
-    @pytest.mark.parametrize(
-        "how", [{"image": "missing"}, {"main": None}, {"main": {"name": "main", "image": "missing", "env": []}}]
-    )
-    def test_where_its_runner_would_not_hear_of_it_there_is_no_way(self, how):
-        assert self.recalled(**how) == (False, [])
+    def test_pod_without_the_fallback_image_cannot_be_recalled(self):
+        assert self.recalled(image="missing") == (False, [])
 
 
 def test_a_log_without_an_end_is_read_again_later():

@@ -27,15 +27,15 @@ from dayfly.spec.run import State, UnitRecord
 
 
 @pytest.fixture
-def folder(tmp_path):
+def place(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir(mode=0o700)
-    return Folder(
-        Place(str(tmp_path / "work"), str(tmp_path / "home" / "logs"), "boot", "boot 1", str(tmp_path / "steps")),
-        "run",
-        "a",
-        1,
-    )
+    return Place(str(tmp_path / "work"), str(tmp_path / "home" / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+
+
+@pytest.fixture
+def folder(place):
+    return Folder(place, "run", "a", 1)
 
 
 def test_what_is_fenced_stays_so(folder):
@@ -280,10 +280,9 @@ def test_folders_that_a_step_has_made_in_it_are_cleared_by_themselves(folder, tm
 
 
 @pytest.mark.parametrize("name", ["make", "db/make", "fork:shop/app", "db/make.it"])
-def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
-    place = folder._place
+def test_folders_and_logs_name_their_units(folder, place, name):
     one = Folder(place, "run", name, 12)
-    one._make()
+    one.write_order(b"order")
     one.say("nothing")
     Path(place.steps).mkdir()
     Path(place.logs, "run", "notes.txt").touch()
@@ -297,11 +296,10 @@ def test_a_unit_is_told_from_its_folder_and_its_logs(folder, name):
     assert logged(place, "run") == []
 
 
-def test_what_a_step_reads_and_says_is_nobody_elses(folder):
+def test_files_of_a_step_are_private(folder, place):
     folder.write_order(b"secret")
     folder.say("nothing")
     folder.fence()
-    place = folder._place
     assert {Path(each).stat().st_mode & 0o777 for each in (folder.path, place.logs, folder.logs)} == {0o700}
     files = (f"{folder.path}/order", f"{folder.path}/marker", folder.log)
     assert {Path(each).stat().st_mode & 0o777 for each in files} == {0o600}
@@ -310,8 +308,7 @@ def test_what_a_step_reads_and_says_is_nobody_elses(folder):
 
 
 @pytest.mark.parametrize(("number", "kept"), [(20, [1, 2, 20]), (21, [2, 21])])
-def test_of_a_unit_that_is_tried_again_and_again_the_newest_logs_are_kept(folder, number, kept):
-    place = folder._place
+def test_newest_logs_of_a_unit_are_kept(place, number, kept):
     for unit, each in (("a", 1), ("a", 2), ("other", 1)):
         Folder(place, "run", unit, each).say("nothing")
     newest = Folder(place, "run", "a", number)

@@ -25,7 +25,6 @@ class Machine:
         self.stubborn: set[int] = set()
         self.later: dict[int, list] = {}  # by how often was looked
         (self.proc / "self").mkdir()
-        monkeypatch.setattr(monitors, "_PROC", self.proc)
         monkeypatch.setattr(monitors, "os", SimpleNamespace(kill=self._kill))
         monkeypatch.setattr(monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
 
@@ -59,7 +58,7 @@ class Machine:
         self.process(pid, program, "--full", "-n", container, "-b", str(bundle))
 
     def end(self):
-        monitors.end("dayfly-a", PATH)
+        monitors.end("dayfly-a", PATH, self.proc)
 
 
 @pytest.fixture

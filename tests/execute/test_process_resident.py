@@ -1,283 +1,203 @@
-"""The resident runner's life: nothing is left of it, and nobody waits for its answer for ever."""
+"""The resident runner: it leaves no process, and no request waits for its answer forever."""
 
 import asyncio
 import errno
 import os
 import signal
-import sys
-from collections import deque
+import socket
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from dayfly.execute.process.resident import Resident, UnansweredError
 from embedded.machine import until
+from execute.residents import resident
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+def children():
+    """Return our child processes, zombies included."""
+    return {int(each) for each in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+def leads_to(process, number):
+    """Return the target of a file descriptor."""
+    return str(Path(f"/proc/{process}/fd/{number}").readlink())
+
+
+@pytest.fixture
+def idle():
+    """A child process that waits for a folder."""
+    return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+
+
+def lives(process):
+    """Return whether the process has not ended."""
+    return os.waitpid(process, os.WNOHANG) == (0, 0)
+
+
+@pytest.fixture
+def begun():
+    """Return the processes that the test has started and that still exist."""
+    before = children()
+    return lambda: children() - before
 
 
 @pytest.fixture
 def mute(tmp_path):
     """A runner that never answers."""
-    path = tmp_path / "runner"
-    path.write_text("#!/bin/sh\nexec cat\n")
-    path.chmod(0o700)
-    return Resident(str(path), {"PATH": "/usr/bin:/bin"})
+    return Resident(resident(tmp_path), ENVIRONMENT)
 
 
-@pytest.fixture
-def child():
-    """A process of ours that waits."""
-    return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-
-
-def reap(process, how=0):
-    """What is said of its end."""
-    return os.waitpid(process, how)
-
-
-def lives(process):
-    """Whether it is there, dead or alive."""
-    return Path(f"/proc/{process}").exists()
-
-
-def leads_to(process, number):
-    """Where what it writes there goes."""
-    return str(Path(f"/proc/{process}/fd/{number}").readlink())
-
-
-async def asked(resident, count=1):
-    """Questions that have been sent."""
-    questions = [asyncio.ensure_future(resident.fork(f"/folder/{number}", "none")) for number in range(count)]
+async def asked(runner, count=1):
+    """Send requests."""
+    questions = [asyncio.ensure_future(runner.fork(f"/folder/{number}", "none")) for number in range(count)]
     await asyncio.sleep(0)
     return questions
 
 
-async def test_once_it_is_closed_it_is_gone_and_all_who_wait_are_told(mute):
-    questions = await asked(mute, 2)
-    process = mute._child
-    assert lives(process)
-    questions[0].cancel()
-    await asyncio.sleep(0)
-    mute.close()
-    assert not lives(process), "no dead process is left to be waited for"
-    with pytest.raises(UnansweredError):
-        await questions[1]
+async def test_closed_runner_is_gone_and_leaves_no_question_open(mute, begun):
+    for _ in range(2):
+        questions = await asked(mute, 2)
+        assert len(begun()) == 1
+        questions[0].cancel()
+        await asyncio.sleep(0)
+        mute.close()
+        assert not begun(), "no zombie is left"
+        with pytest.raises(UnansweredError):
+            await questions[1]
     mute.close()
 
 
-async def test_what_it_prints_is_nobodys(mute):
-    """Not our terminal's either: it and whoever it forks may outlive us."""
+@pytest.fixture
+def ignoring_children():
+    """Ignore SIGCHLD, as a program that embeds us may: the kernel reaps our children."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+async def test_runner_closes_if_the_kernel_reaps_its_children(ignoring_children, mute, begun):
     [question] = await asked(mute)
-    printed = [leads_to(mute._child, number) for number in (1, 2)]
+    mute.close()
+    assert not begun()
+    with pytest.raises(UnansweredError):
+        await question
+
+
+async def test_runner_does_not_write_to_our_terminal(mute, begun):
+    """The runner and its launchers may outlive the server."""
+    [question] = await asked(mute)
+    [process] = begun()
+    printed = [leads_to(process, number) for number in (1, 2)]
     mute.close()
     with pytest.raises(UnansweredError):
         await question
     assert printed == [os.devnull, os.devnull]
 
 
-async def test_no_more_are_asked_for_at_once_than_surely_fit(mute):
-    questions = await asked(mute, 66)
-    assert len(mute._answers) == 64
-    for question in questions:
-        question.cancel()
-    await asyncio.gather(*questions, return_exceptions=True)
-    mute.close()
+async def test_runner_that_ends_before_it_reads_raises_an_os_error(monkeypatch):
+    """The caller can start the step in another way."""
+    runner, spawn = Resident("/bin/false", {}), os.posix_spawn
 
-
-async def test_it_begins_anew_when_it_is_needed_again(mute):
-    for _ in range(2):
-        [question] = await asked(mute)
-        assert lives(mute._child)
-        mute.close()
-        with pytest.raises(UnansweredError):
-            await question
-
-
-async def test_one_that_cannot_begin_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        await Resident(str(tmp_path / "none"), {}).fork("/folder", "none")
-
-
-async def test_of_one_that_ends_as_soon_as_it_has_begun_nobody_wonders_whether_it_has_forked(tmp_path, monkeypatch):
-    """It has read nothing, so nothing was begun: whoever asked may be told so, and try it otherwise."""
-    resident = Resident("/bin/false", {})
-    begin = resident._begin
-
-    def begun(*channels):
-        child = begin(*channels)
+    def ended(*how, **options):
+        child = spawn(*how, **options)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         return child
 
-    monkeypatch.setattr(resident, "_begin", begun)
+    monkeypatch.setattr(os, "posix_spawn", ended)
     with pytest.raises(OSError, match="/bin/false") as told:
-        resident.hold("/folder", "user")
+        runner.hold("/folder", "user")
     assert told.value.errno == errno.EPIPE
     with pytest.raises(OSError, match="/bin/false"):
-        await resident.fork("/folder", "none")
-    assert resident.is_idle()
+        await runner.fork("/folder", "none")
+    assert runner.is_idle()
 
 
-async def test_one_that_is_stopped_ends_as_well(tmp_path):
-    """It has nothing that it could lose, and nobody waits for it to go on."""
+async def test_stopped_runner_ends_when_it_is_closed(tmp_path, begun):
+    """It has no state to lose."""
     path = tmp_path / "runner"
     path.write_text("#!/bin/sh\nkill -STOP $$\n")
     path.chmod(0o700)
-    resident = Resident(str(path), {"PATH": "/usr/bin:/bin"})
-    [question] = await asked(resident)
-    process = resident._child
+    runner = Resident(str(path), ENVIRONMENT)
+    [question] = await asked(runner)
+    [process] = begun()
     await asyncio.to_thread(os.waitid, os.P_PID, process, os.WSTOPPED | os.WNOWAIT)
-    resident.close()
-    assert not lives(process)
+    runner.close()
+    assert not begun()
     with pytest.raises(UnansweredError):
         await question
+
+
+class Full(socket.socket):
+    """A socket that fails with ENOBUFS for the next packets of these kinds."""
+
+    refused: tuple[bytes, ...] = ()
+    left = 0
+
+    def send(self, packet, *flags):
+        if self.left and packet.startswith(self.refused):
+            type(self).left -= 1
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        return super().send(packet, *flags)
 
 
 @pytest.fixture
-def scarce(mute, monkeypatch):
-    """The kernel has no memory for what is sent last: that one more is to be forked ahead."""
-    send = mute._send
+def full(monkeypatch):
+    """Make the next packets of a kind fail."""
+    pair = socket.socketpair
 
-    def refuse(packet, *along):
-        if packet.startswith(b"ahead"):
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-        send(packet, *along)
+    def filled(*kind):
+        ours, theirs = pair(*kind)
+        return Full(fileno=ours.detach()), theirs
 
-    monkeypatch.setattr(mute, "_send", refuse)
-    return mute
+    monkeypatch.setattr(socket, "socketpair", filled)
+
+    def refuse(packet, times):
+        monkeypatch.setattr(Full, "refused", packet)
+        monkeypatch.setattr(Full, "left", times)
+
+    return refuse
 
 
-async def test_one_that_was_asked_for_may_come_though_none_can_be_forked_ahead(scarce):
-    """Whoever heard that it could not be forked would have its step run once more."""
-    question = asyncio.ensure_future(scarce.fork("/folder", "user"))
+async def test_failure_to_fork_ahead_is_none_of_the_fork_itself(mute, full):
+    """Otherwise the step would run twice."""
+    full(b"ahead", 2)
+    question = asyncio.ensure_future(mute.fork("/folder", "user"))
     await asyncio.sleep(0)
     assert not question.done()
-    scarce.close()
+    mute.close()
     with pytest.raises(UnansweredError):
         await question
-
-
-async def test_one_that_was_told_to_go_goes_though_none_can_be_forked_ahead(scarce):
-    held = scarce.hold("/folder", "user")
+    held = mute.hold("/folder", "user")
     held.go()
-    scarce.close()
+    mute.close()
     with pytest.raises(UnansweredError):
         await held.child
+    assert Full.left == 0
 
 
-@pytest.mark.parametrize(("age", "due", "after"), [(0.25, 0, 0.75), (0.95, 0, 0.1), (0.25, 1, 0.75), (5.0, 1, 0.1)])
-async def test_who_waits_ahead_is_looked_at_again_when_it_is_old(mute, monkeypatch, age, due, after):
-    """Not at once: somebody may be asked for another one meanwhile, or an answer be due for long."""
-    looks, loop = [], asyncio.get_running_loop()
-    mute._asked_at, mute._answers = 100.0 - age, deque([None] * due)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "time", lambda: 100.0)
-        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds))
-        mute._grow_old()
-    assert looks == [pytest.approx(after)]
-    mute._answers.clear()
+@pytest.mark.parametrize("refused", [0, 1])
+async def test_idle_launcher_is_killed_after_its_release(tmp_path, full, begun, idle, refused):
+    """Before that it may become the launcher of a step. Until it ends, it holds a copy of all mounts."""
+    gate = tmp_path / "gate"
+    full(b"let go", refused)
+    runner = Resident(resident(tmp_path, {"user": 1, "ahead": idle, "let go": 0}, gate=gate), ENVIRONMENT)
+    await runner.fork("/folder", "user")
+    await asyncio.sleep(1.3)  # longer than one may wait for its folder
+    assert Full.left == 0
+    assert lives(idle)
+    gate.touch()
+    await until(lambda: idle not in begun(), "it to end")
+    runner.close()
+    assert not begun()
 
 
-async def test_its_time_begins_when_it_is_asked_for(mute, monkeypatch):
-    looks, loop = [], asyncio.get_running_loop()
-    mute._socket, mute._folders = SimpleNamespace(send=len), lambda: ("/tmp",)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds))
-        for now in (100.0, 100.25):
-            patched.setattr(loop, "time", lambda now=now: now)
-            mute._answers.clear()
-            mute._fork_ahead("root")
-        mute._grow_old()
-    assert looks[-1] == 1.0, "the newer one's"
-    mute._answers.clear()
-    mute._socket = None
-
-
-async def test_whoever_was_let_go_is_looked_after_by_one_clock(mute, child, monkeypatch):
-    looks, loop = [], asyncio.get_running_loop()
-    mute._dismissed.add(child)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds) or len(looks))
-        mute._reap()
-        mute._reap()
-    assert len(looks) == 1
-    mute._dismissed.clear()
-    mute._reaper = None
-    os.kill(child, signal.SIGKILL)
-    reap(child)
-
-
-async def test_who_has_waited_too_long_is_ended_once_it_cannot_become_a_launcher(mute, child):
-    """A launcher that is killed has carried out nothing, and its step would have to be begun anew."""
-    mute._ahead, mute._asked_at, sent = child, float("-inf"), []
-    mute._socket = SimpleNamespace(send=sent.append, recv=lambda _most: bytes(4))
-    mute._grow_old()
-    mute._reap()
-    assert sent == [b"let go"]
-    assert reap(child, os.WNOHANG) == (0, 0), "it may become one still"
-    assert mute._hear()
-    assert (mute._ahead, mute._pause) == (0, 0)
-    await until(lambda: not mute._dismissed)
-    assert not lives(child)
-
-
-async def test_who_waits_ahead_is_let_go_a_little_later_if_the_kernel_refuses_to_say_so(mute, child, monkeypatch):
-    """It holds a copy of this machine's mounts, and the next step may come in a week."""
-    looks, loop = [], asyncio.get_running_loop()
-    mute._ahead, mute._asked_at, sent = child, float("-inf"), []
-    mute._socket = SimpleNamespace(send=sent.append)
-
-    def refuse(_packet):
-        raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(mute, "_send", refuse)
-        patched.setattr(loop, "call_later", lambda seconds, _call: looks.append(seconds) or len(looks))
-        mute._grow_old()
-    assert (looks, list(mute._answers)) == ([pytest.approx(0.1)], [])
-    mute._grow_old()
-    assert (sent, list(mute._answers)) == ([b"let go"], [None])
-    mute._answers.clear()
-    mute._socket = mute._timer = None
-    mute._ahead = 0
-    os.kill(child, signal.SIGKILL)
-    reap(child)
-
-
-async def test_one_that_the_kernel_has_reaped_is_waited_for_no_more(mute, child):
-    """As where whoever began us has children's ends ignored."""
-    os.kill(child, signal.SIGKILL)
-    reap(child)
-    mute._dismissed.add(child)
-    mute._reap()
-    assert mute._dismissed == set()
-
-
-async def test_that_a_launcher_has_sealed_is_told_and_that_word_may_be_lost(mute):
-    [question] = await asked(mute)
-    told, ears = [], mute._ears
-    mute.sealed = told.append
-    mute._ears = SimpleNamespace(recv=lambda _most: (4711).to_bytes(4, sys.byteorder))
-    mute._told()
-
-    def lost(_most):
-        raise ConnectionResetError
-
-    mute._ears = SimpleNamespace(recv=lost)
-    mute._told()
-    assert told == [4711]
-    mute._ears = ears
-    mute.close()
-    with pytest.raises(UnansweredError):
-        await question
-
-
-async def test_why_none_could_be_forked_is_told_to_whoever_asked(mute):
-    [question] = await asked(mute)
-    socket = mute._socket
-    mute._socket = SimpleNamespace(recv=lambda _most: (-errno.ENOMEM).to_bytes(4, sys.byteorder, signed=True))
-    assert mute._hear()
-    mute._socket = socket
+async def test_failure_to_fork_is_reported_with_its_reason(tmp_path):
+    program = resident(tmp_path, {"/folder": -errno.ENOMEM})
+    runner = Resident(program, ENVIRONMENT)
     with pytest.raises(OSError, match="Cannot allocate memory") as told:
-        await question
-    assert (told.value.errno, told.value.filename) == (errno.ENOMEM, mute._runner)
-    mute.close()
+        await runner.fork("/folder", "none")
+    assert (told.value.errno, told.value.filename) == (errno.ENOMEM, program)
+    runner.close()

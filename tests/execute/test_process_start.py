@@ -10,8 +10,10 @@ from dayfly.execute.process import monitors
 from dayfly.execute.process.place import Place
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Containers, Processes, _bound
+from dayfly.execute.process.start import Containers, Processes
 from dayfly.spec.lifecycle import Exec, Unit
+from embedded.machine import until
+from execute.residents import resident
 
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1"))
 
@@ -26,7 +28,7 @@ def folder(tmp_path):
     return folder
 
 
-def engine(tmp_path, name):
+def engine(tmp_path, name, runner="/runner"):
     """A program that writes down what it was called with, and says something."""
     path = tmp_path / name
     path.write_text(
@@ -34,17 +36,14 @@ def engine(tmp_path, name):
         "echo out; echo err >&2\n"
     )
     path.chmod(0o700)
-    return Containers(str(path), "/runner", Processes("/runner", "full", {}))
+    return Containers(str(path), runner, Processes("/runner", "full", {}))
 
 
-async def test_nobody_is_held_beside_one_that_is_being_forked(tmp_path):
+async def test_no_launcher_is_held_during_a_fork(tmp_path, folder):
     """No processor is free to prepare anything."""
-    path = tmp_path / "mute"
-    path.write_text("#!/bin/sh\nexec /bin/cat\n")
-    path.chmod(0o700)
-    processes = Processes(str(path), "user", {})
+    processes = Processes(resident(tmp_path), "user", {})
     assert processes.can_hold(STEP)
-    question = asyncio.ensure_future(processes._resident.fork("/folder", "user"))
+    question = asyncio.ensure_future(processes.start(folder, STEP))
     await asyncio.sleep(0)
     assert not processes.can_hold(STEP)
     processes.close()
@@ -78,23 +77,26 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
 @pytest.mark.parametrize(
     ("path", "written"),
     [
-        ("/a:b c", "type=bind,src=/a:b c,dst=/a:b c"),
-        ("/a,b", 'type=bind,"src=/a,b","dst=/a,b"'),
-        ('/a"b', 'type=bind,"src=/a""b","dst=/a""b"'),
+        ("/a:b c", "type=bind,src=/a:b c,dst=/dayfly/runner,readonly=true"),
+        ("/a,b", 'type=bind,"src=/a,b",dst=/dayfly/runner,readonly=true'),
+        ('/a"b', 'type=bind,"src=/a""b",dst=/dayfly/runner,readonly=true'),
     ],
 )
-def test_a_path_is_mounted_whatever_is_in_it(path, written):
-    assert _bound(path) == written
+async def test_path_is_mounted_whatever_is_in_it(tmp_path, folder, path, written):
+    child = await engine(tmp_path, "docker", path).start(folder, STEP)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    assert written in (tmp_path / "called").read_text().splitlines()
 
 
-async def test_of_receipts_that_come_before_an_end_either_way_tells(tmp_path):
-    """By an engine only forks and webhooks run as processes, and of those it tells."""
-    told = []
-    for starter in (Processes("/runner", "full", {}), engine(tmp_path, "podman")):
-        starter.tell(told.append)
-        resident = getattr(starter, "_processes", starter)._resident
-        resident.sealed(7)
-    assert told == [7, 7]
+@pytest.mark.parametrize("engine", ["", "podman"])
+async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
+    """By an engine only forks and webhooks run as processes, and theirs are reported."""
+    told, processes = [], Processes(resident(tmp_path, {folder.path: 8}, sealed={folder.path: 7}), "none", {})
+    starter = Containers(engine, "/runner", processes) if engine else processes
+    starter.tell(told.append)
+    assert await starter.start(folder, Unit(name="make", kind="webhook")) == 8
+    await until(lambda: told == [7], "the report")
+    starter.close()
 
 
 async def test_what_has_no_image_runs_as_a_process(tmp_path, folder, monkeypatch):
@@ -160,12 +162,13 @@ def test_an_engine_that_does_not_end_is_not_waited_for_for_ever(tmp_path, folder
         engine(tmp_path, "docker").clear(folder)
 
 
-def test_what_sends_webhooks_ends_with_it(tmp_path, monkeypatch):
-    closed = []
-    containers = engine(tmp_path, "podman")
-    monkeypatch.setattr(containers._processes, "close", lambda: closed.append("processes"))
+async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
+    containers = Containers("podman", "/runner", Processes(resident(tmp_path), "none", {}))
+    question = asyncio.ensure_future(containers.start(folder, Unit(name="make", kind="webhook")))
+    await asyncio.sleep(0)
     containers.close()
-    assert closed == ["processes"]
+    with pytest.raises(UnansweredError):
+        await question
 
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])

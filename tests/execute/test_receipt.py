@@ -54,7 +54,6 @@ def test_a_success_brings_what_was_written_and_when():
         ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
         ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its limit of 20 s"),
         ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
-        ({"outcome": "not-executable", "detail": "The script cannot."}, "NotExecutable", "The script cannot"),
         ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.LOST, "Nobody saw it"),
         ({"outcome": "new word"}, Reason.LOST, "its receipt says 'new word'"),
     ],
@@ -63,6 +62,13 @@ def test_each_failure_has_a_reason_and_words_that_fit_into_a_sentence(
     fields: dict[str, str], reason: str, message: str
 ):
     assert failure(**fields) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [("void", "Void"), ("refused", "CannotPrepare"), ("not-executable", "NotExecutable")]
+)
+def test_outcome_without_a_start_proves_that_nothing_ran(outcome, reason):
+    assert told(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
 
 
 LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"

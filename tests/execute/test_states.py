@@ -1,6 +1,7 @@
 """States: who may lock, read and write, whatever is lost and whoever comes between."""
 
 import asyncio
+import contextlib
 import random
 import threading
 
@@ -32,9 +33,9 @@ class TestOneAttempt:
         store.run = running(apply=(1, State.DONE), destroy=(1, State.UNKNOWN))
         assert await Client(store, "destroy").read() == b'{"serial":1}'
 
-    async def test_nothing_is_written_without_the_lock(self, store):
+    async def test_write_with_another_lock_is_refused(self, store):
         mine = Client(store)
-        assert await mine.write(b"{}", "") == 409
+        assert await mine.write(b"{}", "a") == 409
         await mine.lock("a")
         assert [await mine.write(b"{}", name) for name in ("", "b")] == [409, 409]
         assert await mine.read() is None
@@ -174,6 +175,201 @@ class TestOneAttempt:
         assert len(store.blobs) == stays
 
 
+def written(serial, lineage="one", resources=0, **more):
+    """A state as Terraform writes it."""
+    entry = {"mode": "managed", "type": "t", "name": "n", "instances": [{}]}
+    return msgspec.json.encode(
+        {"version": 4, "serial": serial, "lineage": lineage, "resources": [entry] * resources} | more
+    )
+
+
+class TestWithoutLock:
+    """Terraform with -lock=false sends writes without an ID."""
+
+    async def test_write_without_lock_is_stored_and_locks(self, store):
+        mine = Client(store)
+        assert await mine.write(written(1), "") == 200
+        assert await mine.write(written(2), "") == 200
+        store.run = running(apply=(1, State.CLAIMED), other=(1, State.CLAIMED))
+        assert (await Client(store, "other").lock("b"))[0] == 423
+        store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
+        later = Client(store, "destroy")
+        assert await later.read() == written(2)
+        assert await later.write(written(3), "") == 200
+
+    async def test_own_lock_replaces_lock_of_unlocked_write(self, store):
+        mine = Client(store)
+        await mine.write(written(1), "")
+        assert (await mine.lock("a"))[0] == 200
+        assert await mine.write(written(2), "a") == 200
+        assert (await mine.unlock("a"))[0] == 200
+        assert await mine.write(written(3), "") == 200
+        assert store.heads[PLACE].head.refused == ()
+
+    async def test_unlocked_write_over_a_held_lock_is_recorded(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(written(1), "a")
+        assert await mine.write(written(9), "") == 409
+        await mine.write(written(2), "a")
+        (refusal,) = store.heads[PLACE].head.refused
+        assert refusal.message == "held by stack/apply, attempt 1, which has not ended"
+
+    @pytest.mark.parametrize("second", [written(1, "two"), written(1, x=1), written(7, "two")])
+    async def test_second_of_two_unlocked_writers_is_refused(self, store, second):
+        mine = Client(store)
+        assert await mine.write(written(1), "") == 200
+        assert await mine.write(second, "") == 409
+        # Its next write has a higher serial. Both writers look the same, so neither may write again.
+        assert await mine.write(written(8, "two"), "") == 409
+        assert await mine.write(written(8), "") == 409
+        assert await mine.read() == written(1)
+        assert len(store.heads[PLACE].head.refused) == 1
+
+    async def test_unlocked_write_repeated_is_stored_once(self, store):
+        mine = Client(store)
+        assert [await mine.write(written(1), "") for _ in range(2)] == [200, 200]
+        assert len(store.heads[PLACE].head.versions) == 1
+
+    async def test_unlocked_write_of_unknown_content_is_stored(self, store):
+        mine = Client(store)
+        assert [await mine.write(body, "") for body in (b"1", b"2", b'{"serial":"x"}')] == [200] * 3
+
+    async def test_unlocked_delete_is_refused(self, store):
+        mine = Client(store)
+        await mine.write(written(1), "")
+        assert (await mine.ask("DELETE"))[0] == 409, "the attempt holds the lock without a name"
+        store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
+        assert (await Client(store, "destroy").ask("DELETE"))[0] == 409
+
+    async def test_lock_sent_as_a_state_is_refused(self, store):
+        """As by a module with `lock_method = "POST"` and a lock address of its own."""
+        mine = Client(store)
+        info = b'{"ID":"a","Operation":"OperationTypeApply","Who":"me"}'
+        assert (await mine.ask("POST", info))[0] == 400
+        assert PLACE not in store.heads
+
+    async def test_lock_address_takes_other_methods(self, store):
+        mine = Client(store)
+        told = access.variables(access.Door("http://x"), mine.who)
+        path = told["TF_HTTP_LOCK_ADDRESS"].removeprefix("http://x")
+        assert mine.service.identify(path, mine.authorization) == mine.who
+        asked = [access.method_of(path, method) for method in ("LOCK", "POST", "PUT", "UNLOCK", "DELETE", "GET")]
+        assert asked == ["LOCK", "LOCK", "LOCK", "UNLOCK", "UNLOCK", "GET"]
+        assert [access.method_of(mine.path, method) for method in ("POST", "DELETE")] == ["POST", "DELETE"]
+
+
+class TestRefusals:
+    async def test_too_large_state_is_recorded_until_stored(self, store, monkeypatch):
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        mine = Client(store)
+        await mine.lock("a")
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
+        (refusal,) = store.heads[PLACE].head.refused
+        assert "at most" in refusal.message
+        assert await mine.write(b"{}", "a") == 200
+        assert store.heads[PLACE].head.refused == ()
+
+    async def test_empty_body_is_refused_and_recorded(self, store):
+        mine = Client(store)
+        await mine.lock("a")
+        await mine.write(b"{}", "a")
+        assert await mine.write(b"", "a") == 400
+        assert await mine.read() == b"{}"
+        assert [each.message for each in store.heads[PLACE].head.refused] == ["an empty body is no state"]
+
+    async def test_late_write_is_recorded_once(self, store):
+        late = Client(store)
+        store.run = running(apply=(1, State.DONE))
+        assert [await late.write(b"{}", "a") for _ in range(2)] == [403, 403]
+        (refusal,) = store.heads[PLACE].head.refused
+        assert refusal.message.startswith("stack/apply, attempt 1 has ended")
+
+    @pytest.mark.parametrize("error", [OSError("no disk"), service.UncertainError()])
+    async def test_write_that_was_never_stored_is_recorded_later(self, store, monkeypatch, error):
+        mine = Client(store)
+        await mine.lock("a")
+
+        async def refused(*_):
+            raise error
+
+        with monkeypatch.context() as broken:
+            broken.setattr(store, "swap", refused)
+            with contextlib.suppress(OSError):
+                assert await mine.write(b"{}", "a") == 503
+        assert (await mine.unlock("a"))[0] == 200
+        assert [each.message for each in store.heads[PLACE].head.refused] == ["it could not be stored"]
+        await mine.lock("a")
+        assert await mine.write(b"{}", "a") == 200
+        await mine.service.record_unsaved()
+        assert store.heads[PLACE].head.refused == ()
+
+    @pytest.mark.parametrize("step", ["keep", "swap"])
+    @pytest.mark.parametrize("failed_before", [False, True])
+    @pytest.mark.parametrize("ends_first", [False, True])
+    async def test_write_under_way_is_not_recorded(self, store, monkeypatch, step, failed_before, ends_first):
+        """Other runs record what is unsaved at any moment of it: before the state is stored, and before the answer."""
+        mine = Client(store)
+        await mine.lock("a")
+        if failed_before:
+
+            async def full(*_):
+                raise OSError("no disk")
+
+            with monkeypatch.context() as broken, contextlib.suppress(OSError):
+                broken.setattr(store, "keep", full)
+                await mine.write(b"{}", "a")
+        usual = getattr(store, step)
+        recording = []
+
+        async def meanwhile(*given):
+            if recording:
+                return await usual(*given)
+            recording.append(asyncio.create_task(mine.service.record_unsaved()))
+            if ends_first:
+                await asyncio.gather(*recording)
+            done = await usual(*given)
+            await asyncio.gather(*recording)
+            return done
+
+        monkeypatch.setattr(store, step, meanwhile)
+        assert await mine.write(b"{}", "a") == 200
+        await mine.service.record_unsaved()
+        assert recording
+        assert store.heads[PLACE].head.refused == ()
+
+    async def test_write_sent_while_its_failure_is_recorded_counts(self, store, monkeypatch):
+        mine = Client(store)
+        await mine.lock("a")
+        usual, writing = store.swap, []
+
+        async def full(*_):
+            raise OSError("no disk")
+
+        async def late(*given):
+            if writing:
+                return await usual(*given)
+            writing.append(asyncio.create_task(mine.write(b"{}", "a")))
+            assert await asyncio.gather(*writing) == [200]
+            return await usual(*given)
+
+        with monkeypatch.context() as broken, contextlib.suppress(OSError):
+            broken.setattr(store, "keep", full)
+            await mine.write(b"{}", "a")
+        with monkeypatch.context() as broken:
+            broken.setattr(store, "swap", late)
+            await mine.service.record_unsaved()
+        await mine.service.record_unsaved()
+        assert store.heads[PLACE].head.refused == ()
+
+    async def test_number_of_recorded_refusals_is_bounded(self, store):
+        for number in range(1, 40):
+            store.run = running(apply=(number, State.CLAIMED))
+            assert await Client(store, attempt=number).write(b"{}", "a") == 409
+        attempts = [each.holder.attempt for each in store.heads[PLACE].head.refused]
+        assert attempts == [*range(1, 11), *range(30, 40)]
+
+
 class TestStrangers:
     @pytest.mark.parametrize(
         "changed",
@@ -266,8 +462,11 @@ class TestTwoAttempts:
         before = dict(store.heads)
         assert await mine.service.admit(mine.who, method) is None
         store.run = then
-        assert (await mine.service.handle(mine.who, method, "a", b'{"ID":"b"}')).status in (403, 423)
-        assert store.heads == before
+        body = b'{"serial":2}' if method == "POST" else b'{"ID":"b"}'
+        assert (await mine.service.handle(mine.who, method, "a", body)).status in (403, 423)
+        after, found = store.heads[PLACE].head, before[PLACE].head
+        assert (after.lock, after.versions) == (found.lock, found.versions)
+        assert len(after.refused) == (method == "POST" and then is not None)
 
     async def test_what_was_written_for_a_version_that_does_not_come_to_be_goes_again(self, store):
         mine, kept = Client(store), store.keep
@@ -375,7 +574,7 @@ def test_as_many_are_kept_as_there_is_room_for(size, kept):
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for stored in (head.KEEP_BYTES - 3, size):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
-        found = head.write(found, who, "a", version).head
+        found = head.write(found, ALIVE, who, "a", version).head
     assert len(found.versions) == kept
 
 
@@ -384,7 +583,7 @@ def test_of_a_state_that_is_deleted_the_versions_before_stay_but_those_without_r
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number in range(head.KEEP):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number))
-        found = head.write(found, who, "a", version).head
+        found = head.write(found, ALIVE, who, "a", version).head
     step = head.delete(found, who, "a", 1)
     assert [version.number for version in step.dropped] == [1]
     assert [version.number for version in step.head.versions] == [*range(2, head.KEEP + 2)]
@@ -397,7 +596,7 @@ def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number, size in enumerate(sizes):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number), stored=size)
-        step = head.write(found, who, "a", version)
+        step = head.write(found, ALIVE, who, "a", version)
         assert {*found.versions, step.head.versions[-1]} == {*step.head.versions, *step.dropped}
         found = step.head
         assert found.newest.digest == str(number)
@@ -461,16 +660,29 @@ async def test_who_holds_the_lock_is_told_as_json(store):
     assert (found.status, found.json) == (409, True)
 
 
-async def test_only_what_is_large_is_done_beside_others():
-    here = threading.current_thread()
-    for size, beside in ((service._QUICK, False), (service._QUICK + 1, True)):
-        assert (await service._aside(size, threading.current_thread) is not here) is beside
+@pytest.mark.parametrize(("size", "beside"), [(2, False), (seal.CHUNK * 4, True)])
+async def test_only_large_states_are_sealed_in_another_thread(store, monkeypatch, size, beside):
+    """Other requests do not wait for a large state."""
+    mine, threads, sealed = Client(store), [], seal.seal
+
+    def sealing(*what):
+        threads.append(threading.current_thread())
+        return sealed(*what)
+
+    monkeypatch.setattr(seal, "seal", sealing)
+    await mine.lock("a")
+    assert await mine.write(msgspec.json.encode({"x": random.Random(1).randbytes(size)}), "a") == 200
+    assert [thread is not threading.current_thread() for thread in threads] == [beside]
 
 
-def test_of_what_is_said_of_a_lock_long_names_are_left_out():
+async def test_lock_description_is_shortened(store):
+    store.run = running(apply=(1, State.CLAIMED), other=(1, State.CLAIMED))
+    mine, other = Client(store), Client(store, name="other")
     told = {"ID": "a", "k" * 40: "kept", "k" * 41: "not", "Operation": "o" * 300, "Count": 3}
-    name, info = service._lock_of(msgspec.json.encode(told))
-    assert (name, msgspec.json.decode(info)) == ("a", {"ID": "a", "k" * 40: "kept", "Operation": "o" * 200})
+    assert (await mine.ask("LOCK", msgspec.json.encode(told)))[0] == 200
+    status, held = await other.lock("b")
+    said = {key: value for key, value in msgspec.json.decode(held).items() if key not in ("ID", "Info")}
+    assert (status, said) == (423, {"k" * 40: "kept", "Operation": "o" * 200})
 
 
 def test_chunks_are_of_a_size_that_a_secret_takes_and_stand_in_their_order():

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,13 @@ class Told:
     def names(self):
         self.tracer.close()
         return [(spans[0].name, spans[0].attributes["dayfly.outcome"]) for spans in self.traces]
+
+
+def early(url):
+    """A tracer of a process that began before all runs."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 0)
+        return tracing.from_environment({AT: url})
 
 
 def ended(run=RUN, at=2000):
@@ -96,7 +104,7 @@ def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
     told.tracer.ended(ended())
     told.tracer.look(ended(), report(phase=Phase.CLEANED))
     assert told.names() == [("create sandbox", "ready"), ("delete sandbox", "cleaned")]
-    assert told.tracer._told == {}, "of what is gone nothing is kept"
+    assert told.tracer.expects(RUN.uid), "ended runs are forgotten"
 
 
 def test_one_that_failed_is_told_and_again_when_somebody_has_helped_it():
@@ -162,9 +170,10 @@ def test_of_one_that_has_ended_what_was_before_this_process_was_told_then(since,
 def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkeypatch):
     monkeypatch.setattr(tracing, "MOST_WAITING", 2)
     monkeypatch.setattr(tracing, "CLOSE_S", 0.01)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, sent = threading.Event(), threading.Event(), []
 
-    def send(_spans):
+    def send(spans):
+        sent.append(spans)
         begun.set()
         go_on.wait(20)
         return False
@@ -176,10 +185,11 @@ def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkey
     assert [each.getMessage() for each in caplog.records] == [
         "2 traces wait for the collector: further ones are dropped"
     ]
-    go_on.set()
-    until(tracer._waiting.empty)
     tracer.close()
-    tracer._thread.join(20)
+    go_on.set()
+    until(lambda: len(sent) == 3)
+    monkeypatch.setattr(tracing, "CLOSE_S", 20)
+    tracer.close()
     assert sum("takes no traces" in each.getMessage() for each in caplog.records) == 1, "once for all that fail"
 
 
@@ -188,8 +198,7 @@ def test_a_real_collector_reads_what_was_meant(monkeypatch):
         for name in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(AT, collector.url)
-        tracer = tracing.from_environment({AT: collector.url})
-        tracer._since = 0
+        tracer = early(collector.url)
         tracer.look(RUN, FAILED, lambda: HISTORY)
         tracer.ended(ended(), lambda: HISTORY)
         tracer.close()
@@ -225,8 +234,7 @@ def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
         try:
             outside.awaited(lambda: outside.answers(port), process)
             monkeypatch.setenv(AT, f"http://127.0.0.1:{port}")
-            tracer = tracing.from_environment({AT: f"http://127.0.0.1:{port}"})
-            tracer._since = 0
+            tracer = early(f"http://127.0.0.1:{port}")
             tracer.look(RUN, FAILED, lambda: HISTORY)
             tracer.ended(ended(), lambda: HISTORY)
             tracer.close()
@@ -250,8 +258,7 @@ def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     with collecting() as collector:
         monkeypatch.setenv(AT, collector.url)
-        tracer = tracing.from_environment({AT: collector.url})
-        tracer._since = 0
+        tracer = early(collector.url)
         tracer.look(RUN, READY)
         tracer.close()
     assert collector.requests == []
@@ -262,8 +269,7 @@ def test_a_collector_that_answers_no_costs_nobody_anything(monkeypatch, caplog):
     with collecting() as collector, caplog.at_level(logging.WARNING):
         collector.status = 400
         monkeypatch.setenv(AT, collector.url)
-        tracer = tracing.from_environment({AT: collector.url})
-        tracer._since = 0
+        tracer = early(collector.url)
         for number in range(3):
             tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
         tracer.close()

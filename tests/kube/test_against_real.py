@@ -18,7 +18,7 @@ from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.forms import Propagation, Style
-from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod
+from dayfly.kube.objects import NAMESPACES, PODS, SECRETS, Pod, Resource
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
 from kube.against_real import (
@@ -33,7 +33,7 @@ from kube.against_real import (
 )
 from kube.fake import FakeCluster
 from kube.fake.deployments import Deployments
-from share import SHARE
+from selection import SELECTION
 
 PARTS = 10
 Played = Callable[[str, int], None]
@@ -41,7 +41,7 @@ Played = Callable[[str, int], None]
 
 def chosen(seeds: range, about: str, played: Played) -> list[int]:
     """The seeds of those to tell."""
-    share = SHARE.of(seeds, PARTS, about)
+    share = SELECTION.sample(seeds, PARTS, about)
     played("stories told alike by the fake API server and a real one", len(share))
     return share
 
@@ -322,3 +322,67 @@ class TestRealWatch:
                 assert reflector.age < 60
             finally:
                 task.cancel()
+
+
+class TestPermanentRefusals:
+    """Refusals of a pod by a real API server: some of them no change of the cluster can lift."""
+
+    @staticmethod
+    def pod(**container) -> dict:
+        main = {"name": "main", "image": "x:1", **container}
+        return {"metadata": {"generateName": "p-"}, "spec": {"containers": [main]}}
+
+    @pytest.mark.parametrize(
+        "container",
+        [
+            {"resources": {"limits": {"memory": "-64Mi"}}},
+            {"resources": {"limits": {"memory": "lots"}}},
+            {"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
+            {"securityContext": {"runAsUser": -1}},
+            {"imagePullPolicy": "Sometimes"},
+            {"ports": [{"containerPort": "http"}]},
+        ],
+    )
+    async def test_invalid_field_of_a_pod_is_permanent(self, kubeconfig: Path, container: dict):
+        async with real(kubeconfig) as (client, namespace):
+            with pytest.raises(errors.Refused) as refused:
+                await client.create(PODS.read_as(dict), self.pod(**container), namespace)
+        assert refused.value.is_permanent
+
+    async def test_quota_and_admission_policy_are_not_permanent(self, kubeconfig: Path):
+        group = "admissionregistration.k8s.io"
+        quotas = Resource("", "v1", "resourcequotas", "ResourceQuota", dict)
+        kind = "ValidatingAdmissionPolicy"
+        policies = Resource(group, "v1", "validatingadmissionpolicies", kind, dict, namespaced=False)
+        bindings = Resource(group, "v1", "validatingadmissionpolicybindings", f"{kind}Binding", dict, namespaced=False)
+        async with real(kubeconfig) as (client, namespace):
+            await client.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace)
+            by_quota = await self.refusal(client, namespace)
+            await client.delete(quotas, "none", namespace)
+            rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            of_namespace = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+            spec = {
+                "matchConstraints": {"resourceRules": [rule], "namespaceSelector": of_namespace},
+                "validations": [{"expression": "false", "message": "no pods today"}],
+            }
+            await client.create(policies, {"metadata": {"name": namespace}, "spec": spec})
+            binding = {"policyName": namespace, "validationActions": ["Deny"]}
+            await client.create(bindings, {"metadata": {"name": namespace}, "spec": binding})
+            try:
+                by_policy = await self.refusal(client, namespace)
+            finally:
+                await client.delete(bindings, namespace)
+                await client.delete(policies, namespace)
+        assert "exceeded quota" in by_quota.message
+        assert not by_quota.is_permanent
+        assert "no pods today" in by_policy.message
+        assert not by_policy.is_permanent
+
+    async def refusal(self, client: Client, namespace: str) -> errors.Refused:
+        """Create pods until one is refused. The API server enforces a new quota or policy only after a while."""
+        while True:
+            try:
+                await client.create(PODS.read_as(dict), self.pod(), namespace)
+            except errors.Refused as refused:
+                return refused
+            await asyncio.sleep(0.1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -13,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import certifi
+import aiohttp
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from dayfly.kube import auth, errors, kubeconfig
+from dayfly.kube import auth, errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, PODS
 from dayfly.kube.transport import HttpTransport
@@ -81,17 +85,15 @@ class TestLoad:
         assert found.tls is None
 
     async def test_keys_in_the_file_are_written_nowhere(self, tmp_path: Path, monkeypatch):
-        """Whoever is killed would leave them."""
+        """A killed process would leave them."""
         key, certificate = certified(tmp_path)
         cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": certificate}
         user = {"client-certificate-data": certificate, "client-key-data": key}
         config = write(tmp_path / "config", user, cluster)
-        (nowhere := tmp_path / "tmp").mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
         found = await auth.load(config)
         held = descriptors()
         again = await auth.load(config)
-        assert list(nowhere.iterdir()) == []
         assert descriptors() == held, "they are held once"
         for each in (found, again):
             assert each.tls is not None
@@ -142,16 +144,13 @@ class TestLoad:
 
     async def test_in_a_pod(self, tmp_path: Path, monkeypatch):
         """Without any file, the pod's own service account."""
-        incluster_config = kubeconfig.library().incluster_config
         (tmp_path / "token").write_text("mine")
-        shutil.copy(certifi.where(), tmp_path / "ca.crt")
-        monkeypatch.setattr(auth, "_SERVICE_ACCOUNT", tmp_path)
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-        monkeypatch.setitem(incluster_config.os.environ, "KUBERNETES_SERVICE_HOST", "fd00::1")
-        monkeypatch.setitem(incluster_config.os.environ, "KUBERNETES_SERVICE_PORT", "443")
+        list(certified(tmp_path))
+        shutil.copy(tmp_path / "certificate", tmp_path / "ca.crt")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
         monkeypatch.delenv("KUBECONFIG", raising=False)
-        found = await auth.load()
+        found = await auth.load(service_account=tmp_path)
         assert found.server == "https://[fd00::1]:443"
         assert (await found.header()).lower() == "bearer mine"
         assert found.tls is not None
@@ -187,6 +186,131 @@ class TestLoad:
         assert await found.header() == "Bearer one"
         write(config, {"token": "two"})
         assert await found.header() == "Bearer two"
+
+    async def test_fields_without_a_value_count_as_absent(self, tmp_path: Path):
+        """Programs such as kubectl write `args: null` and the like."""
+        user = plugin(tmp_path)
+        user["exec"] |= {"env": None, "provideClusterInfo": None}
+        user |= {"token": None, "username": None}
+        found = await auth.load(write(tmp_path / "config", user))
+        assert await found.header() == "Bearer token-1"
+
+    async def test_relative_paths_count_from_their_own_file(self, tmp_path: Path, monkeypatch):
+        (folder := tmp_path / "a").mkdir()
+        (folder / "token").write_text("here\n")
+        config = write(folder / "config", {"tokenFile": "token"})
+        monkeypatch.chdir(tmp_path)
+        assert await (await auth.load(config)).header() == "Bearer here"
+        assert await (await auth.load(Path("a/config"))).header() == "Bearer here"
+
+    async def test_first_of_several_files_decides(self, tmp_path: Path, monkeypatch):
+        first, second = tmp_path / "1", tmp_path / "2"
+        write(first, {"token": "first"}, {"server": "http://first"})
+        write(second, {"token": "second"}, {"server": "http://second"})
+        monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
+        found = await auth.load()
+        assert (found.server, await found.header()) == ("http://first", "Bearer first")
+
+    async def test_context_without_its_user_is_anonymous(self, tmp_path: Path):
+        config = write(tmp_path / "config", {})
+        config.write_text(config.read_text().replace("user: u", "user: nobody"))
+        assert await (await auth.load(config)).header() is None
+
+    async def test_cluster_settings_reach_the_connection(self, tmp_path: Path):
+        cluster = {
+            "server": "https://127.0.0.1:6443/",
+            "tls-server-name": "api.internal",
+            "proxy-url": "http://proxy:3128",
+            "insecure-skip-tls-verify": True,
+        }
+        found = await auth.load(write(tmp_path / "config", {}, cluster))
+        assert (found.server, found.server_name) == ("https://127.0.0.1:6443", "api.internal")
+        assert found.proxy == "http://proxy:3128"
+        assert found.tls is not None
+        assert found.tls.verify_mode == ssl.CERT_NONE
+
+    async def test_plugin_gets_the_cluster_it_is_for(self, tmp_path: Path):
+        told = tmp_path / "info"
+        user = plugin(tmp_path)
+        keep = f'printf %s "$KUBERNETES_EXEC_INFO" >{told}; echo "$EXTRA" >>{tmp_path}/extra; exec "$@"'
+        user["exec"] |= {
+            "command": "sh",
+            "args": ["-c", keep, "sh", sys.executable, *user["exec"]["args"]],
+            "env": [{"name": "EXTRA", "value": "1"}],
+            "provideClusterInfo": True,
+            "interactiveMode": "Never",
+        }
+        await auth.load(write(tmp_path / "config", user, {"server": "http://x", "proxy-url": "http://p"}))
+        info = json.loads(told.read_text())
+        cluster = {"server": "http://x", "insecure-skip-tls-verify": False, "proxy-url": "http://p"}
+        assert info["kind"] == "ExecCredential"
+        assert info["spec"] == {"interactive": False, "cluster": cluster}
+        assert (tmp_path / "extra").read_text() == "1\n"
+
+    async def test_plugin_can_give_a_certificate(self, tmp_path: Path):
+        list(certified(tmp_path))
+        script = tmp_path / "give.py"
+        script.write_text(
+            "import json\n"
+            f"key, certificate = (open({str(tmp_path)!r} + each).read() for each in ('/key', '/certificate'))\n"
+            "status = {'clientCertificateData': certificate, 'clientKeyData': key}\n"
+            "api = 'client.authentication.k8s.io/v1'\n"
+            "print(json.dumps({'apiVersion': api, 'kind': 'ExecCredential', 'status': status}))\n"
+        )
+        user = plugin(tmp_path)
+        user["exec"]["args"] = [str(script)]
+        found = await auth.load(write(tmp_path / "config", user, {"server": "https://127.0.0.1:1"}))
+        assert await found.header() is None
+        assert found.tls is not None
+
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            ({"command": "/no/such", "installHint": "install it"}, "cannot be run: No such file.*install it"),
+            ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1 is not supported"),
+            ({"command": "true", "args": []}, "printed no ExecCredential"),
+            ({"command": "sh", "args": ["-c", "echo denied >&2; exit 3"]}, "exit code 3: denied"),
+            ({"interactiveMode": "Always"}, "needs a terminal"),
+        ],
+    )
+    async def test_failing_plugin_is_named_with_the_cause(self, tmp_path: Path, monkeypatch, changed, said):
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        user = plugin(tmp_path)
+        user["exec"] |= changed
+        with pytest.raises(auth.CredentialsError, match=said):
+            await auth.load(write(tmp_path / "config", user))
+
+    async def test_removed_auth_provider_is_named(self, tmp_path: Path):
+        user = {"auth-provider": {"name": "gcp", "config": {}}}
+        with pytest.raises(auth.CredentialsError, match="no longer has the auth-provider 'gcp'"):
+            await auth.load(write(tmp_path / "config", user))
+
+    async def test_expired_id_token_is_refreshed(self, tmp_path: Path):
+        async def discovery(request: web.Request) -> web.Response:
+            return web.json_response({"token_endpoint": str(request.url.with_path("/token"))})
+
+        async def token(request: web.Request) -> web.Response:
+            form = await request.post()
+            assert (form["grant_type"], form["refresh_token"]) == ("refresh_token", "r1")
+            assert request.headers["Authorization"] == aiohttp.encode_basic_auth("me", "pw")
+            return web.json_response({"id_token": "new", "refresh_token": "r2"})
+
+        app = web.Application()
+        app.add_routes([web.get("/.well-known/openid-configuration", discovery), web.post("/token", token)])
+        claims = base64.urlsafe_b64encode(json.dumps({"exp": 1}).encode()).decode().rstrip("=")
+        async with TestServer(app) as issuer:
+            config = {
+                "id-token": f"a.{claims}.c",
+                "refresh-token": "r1",
+                "client-id": "me",
+                "client-secret": "pw",
+                "idp-issuer-url": str(issuer.make_url("")),
+            }
+            user = {"auth-provider": {"name": "oidc", "config": config}}
+            found = await auth.load(write(tmp_path / "config", user))
+            assert await found.header() == "Bearer new"
+        with pytest.raises(auth.CredentialsError, match="log in again"):
+            await auth.load(tmp_path / "config")
 
 
 @pytest.mark.cluster

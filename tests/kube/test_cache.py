@@ -158,17 +158,14 @@ class TestReflector:
         """Its versions begin again behind those known: after some tries the cache is made from a list."""
 
         async def main():
-            cluster = FakeCluster()
-            client = Client(cluster.transport())
-            async with reflecting(cluster) as reflector:
-                await client.create(SECRETS, secret("lost"), "default")
+            cluster, backup = FakeCluster(), FakeCluster()
+            transport = cluster.transport("reflector")
+            async with reflecting(cluster, transport=transport) as reflector:
+                await Client(cluster.transport()).create(SECRETS, secret("lost"), "default")
                 await asyncio.sleep(1)
-                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "reflector" else None
-                await asyncio.sleep(700)  # the watch has ended, and no other one begins
-                await client.delete(SECRETS, "lost", "default")
-                reflector._version = "1000"
-                cluster.faults = lambda call: None
-                await asyncio.sleep(300)
+                assert len(reflector.cache) == 1
+                transport.cluster = backup
+                await asyncio.sleep(700)  # the watch has ended, and others are refused
                 assert len(reflector.cache) == 0
                 assert reflector.trouble is None
 
@@ -180,20 +177,21 @@ class TestReflector:
 
         async def main():
             cluster = FakeCluster()
-            async with reflecting(cluster) as reflector:
-                watching = reflector._client.stream
+            transport = cluster.transport("reflector")
+            async with reflecting(cluster, transport=transport) as reflector:
+                watching = transport.stream
 
                 @contextlib.asynccontextmanager
                 async def garbled(_request):
                     async def chunks():
                         yield line + b"\n"
 
-                    reflector._client.stream = watching
+                    transport.stream = watching
                     yield Stream(200, chunks())
 
-                reflector._client.stream = garbled
+                transport.stream = garbled
                 await asyncio.sleep(700)  # the watch has ended, and another one begun
-                assert reflector._client.stream == watching
+                assert transport.stream == watching
                 await Client(cluster.transport()).create(SECRETS, secret("s"), "default")
                 await asyncio.sleep(60)
                 assert len(reflector.cache) == 1

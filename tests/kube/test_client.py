@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -91,8 +92,10 @@ class TestChanges:
     def test_a_deadline_makes_a_change_unknown(self):
         """No answer in time is no failure."""
 
-        async def main(cluster, client):
-            client._transport.latency = 60.0
+        async def main(cluster, _client):
+            transport = cluster.transport()
+            transport.latency = 60.0
+            client = Client(transport)
             with pytest.raises(errors.OutcomeUnknown):
                 await client.create(SECRETS, secret(), "default")
             assert asyncio.get_running_loop().time() == 30.0
@@ -273,6 +276,75 @@ class TestChanges:
             assert cluster.writes == 1
 
         run(main())
+
+
+NAMES = ["a b", "a?watch=1", "a#b", "a\nb", "\u00e9", "*", "a&b", "a;b", "a\\b", "a+b", "a" * 5_000]
+NO_SEGMENTS = ["..", ".", "a/b", "../b", "/", "a%2fb", "%2e%2e", "a/secrets/b"]
+KNOWN = {"", "api", "apis", "x", "v1", "namespaces", "default", "things", "s"}
+VERBS = {
+    "get": lambda client, name, namespace: client.get(SECRETS, name, namespace),
+    "update": lambda client, name, namespace: client.update(SECRETS, secret(), name, namespace),
+    "patch": lambda client, name, namespace: client.patch(SECRETS, {}, name, namespace),
+    "delete": lambda client, name, namespace: client.delete(SECRETS, name, namespace),
+    "evict": lambda client, name, namespace: client.evict(name, namespace),
+    "log": lambda client, name, namespace: anext(client.log(name, namespace, container="main")),
+}
+
+
+class TestPaths:
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_names_are_single_encoded_segments(self, verb, name):
+        async def main(cluster, client):
+            with pytest.raises(errors.NotFound):
+                await VERBS[verb](client, name, name)
+            [path] = {call.request.path for call in cluster.calls}
+            assert path.split("/")[4] == path.split("/")[6] == quote(name)
+
+        played(main)
+
+    @pytest.mark.parametrize("name", NO_SEGMENTS)
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_text_that_cannot_be_a_name_is_never_sent(self, verb, name):
+        """The API server decodes a path before it splits it, so encoding does not help."""
+
+        async def main(cluster, client):
+            for place in ((name, "default"), ("s", name)):
+                with pytest.raises(errors.NotFound, match="cannot be a name"):
+                    await VERBS[verb](client, *place)
+            assert cluster.calls == []
+
+        played(main)
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_an_empty_name_is_never_sent(self, verb):
+        """The path without a name is that of all objects of the kind."""
+
+        async def main(cluster, client):
+            for place in (("", "default"), ("s", "")):
+                with pytest.raises(errors.Invalid):
+                    await VERBS[verb](client, *place)
+            assert cluster.calls == []
+
+        played(main)
+
+    @pytest.mark.parametrize("text", ["", *NO_SEGMENTS, "*"])
+    def test_kinds_with_hostile_names_are_not_served(self, text):
+        kinds = [anything(f"{text or '.'}/v1", "Thing", "things"), anything(f"x/{text}", "Thing", "things")]
+        kinds += [anything("x/v1", "Thing", text)]
+
+        async def main(cluster, client):
+            for kind in kinds:
+                with pytest.raises(errors.NotServed):
+                    await client.get(kind, "s", "default")
+                with pytest.raises(errors.NotServed):
+                    await client.list_all(kind, "default")
+            for api_version in (f"{text}/v1", f"x/{text}"):
+                with pytest.raises(errors.NotServed):
+                    await client.kinds(api_version)
+            assert {"*"} >= {part for call in cluster.calls for part in unquote(call.request.path).split("/")} - KNOWN
+
+        played(main)
 
 
 class TestReads:

@@ -10,12 +10,30 @@ import pytest
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector, Terms, standing
 from dayfly.kube.objects import LEASES
-from kube.fake import FakeCluster, Fault, Harm, run
+from dayfly.kube.transport import Answer, Request
+from kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
 
 
-def elector(cluster: FakeCluster, identity: str, terms: Terms | None = None) -> Elector:
-    client = Client(cluster.transport(identity), seed=1)
+def elector(
+    cluster: FakeCluster, identity: str, terms: Terms | None = None, transport: FakeTransport | None = None
+) -> Elector:
+    client = Client(transport or cluster.transport(identity), seed=1)
     return Elector(client, "lead", "default", identity, terms, seed=sum(identity.encode()))
+
+
+class Pausing(FakeTransport):
+    """The connection of a process that can be paused: until it goes on, nothing ends a request."""
+
+    paused = False
+
+    async def send(self, request: Request) -> Answer:
+        while self.paused:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                if not self.paused:
+                    raise
+        return await super().send(request)
 
 
 def now() -> float:
@@ -112,16 +130,19 @@ class TestElection:
 
         async def main():
             cluster = FakeCluster()
-            first = elector(cluster, "a")
-            async with standing(first):
-                await first.led()
-                cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
-                async with standing(elector(cluster, "b")) as second:
-                    await second.led()
-                    first._leading = True  # as it believed when it was paused
-                    cluster.faults = lambda call: None
-                    await first._release()
-                    assert cluster.objects("leases")[0]["spec"]["holderIdentity"] == "b"
+            transport = Pausing(cluster, "a")
+            first = elector(cluster, "a", transport=transport)
+            task = asyncio.create_task(first.run())
+            await first.led()
+            transport.paused = True
+            async with standing(elector(cluster, "b")) as second:
+                await second.led()
+                transport.paused = False
+                task.cancel()
+                writes = len(cluster.calls)
+                await asyncio.wait([task])
+                assert any(call.client == "a" for call in cluster.calls[writes:]), "it looks at the Lease"
+                assert cluster.objects("leases")[0]["spec"]["holderIdentity"] == "b"
 
         run(main())
 
@@ -132,9 +153,11 @@ class TestElection:
             cluster = FakeCluster()
             dead = {"spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15}}
             await Client(cluster.transport()).create(LEASES, {"metadata": {"name": "lead"}} | dead, "default")
-            one, two = elector(cluster, "ab"), elector(cluster, "ba")  # with the same jitter
-            for each in (one, two):
-                each._client._transport.latency = 0.05
+            transports = {name: cluster.transport(name) for name in ("ab", "ba")}
+            for transport in transports.values():
+                transport.latency = 0.05
+            # With the same jitter.
+            one, two = (elector(cluster, name, transport=transport) for name, transport in transports.items())
             async with standing(one), standing(two):
                 led = 0
                 for _ in range(600):

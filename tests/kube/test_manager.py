@@ -175,6 +175,42 @@ class TestProcess:
 
         run(main())
 
+    def test_standby_reports_objects_gone_while_another_works(self):
+        """The memory of its controllers must not grow until it leads."""
+
+        async def main():
+            server = cluster()
+            both, leases = [], []
+            for name in ("a", "b"):
+                elector = Elector(
+                    Client(server.transport(f"{name}-lease"), seed=1),
+                    "sites",
+                    "default",
+                    name,
+                    Terms.lasting(5),
+                    seed=1,
+                )
+                both.append(Sites(manager(server, name, elector=elector)))
+                leases.append(elector)
+            tasks = [asyncio.create_task(each.manager.run()) for each in both]
+            await asyncio.sleep(10)
+            first = next(number for number, each in enumerate(leases) if each.leading)
+            site(server, "before")
+            await asyncio.sleep(1)
+            server.faults = lambda call: (
+                Fault(Harm.UNREACHABLE) if call.client == f"{leases[first].identity}-lease" else None
+            )
+            await asyncio.sleep(20)
+            assert leases[1 - first].leading
+            ask(server, "DELETE", f"{SITES}/before")
+            await asyncio.sleep(1)
+            assert both[first].gone == both[1 - first].gone == [Key("default", "before")]
+            for each in both:
+                each.manager.stop()
+            await asyncio.gather(*tasks)
+
+        run(main())
+
     def test_what_is_under_way_at_its_end_is_finished_and_nothing_more_is_begun(self):
         async def main():
             server = cluster()

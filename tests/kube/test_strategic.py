@@ -15,7 +15,7 @@ from dayfly.kube.forms import Style
 from dayfly.kube.objects import anything
 from dayfly.kube.strategic import POD_TEMPLATE, MergeError, merge, type_of
 from dayfly.kube.transport import HttpTransport
-from share import SHARE
+from selection import SELECTION
 
 TEMPLATES = anything("v1", "PodTemplate", "podtemplates")
 
@@ -212,7 +212,7 @@ class TestAgainstRealServer:
         client = Client(HttpTransport(await auth.load(kubeconfig)), Limits(rate=5000, burst=5000))
         agreed = 0
         try:
-            seeds = SHARE.of(range(400), 2, "templates")
+            seeds = SELECTION.sample(range(400), 2, "templates")
             for seed in seeds:
                 dice = random.Random(seed)
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)

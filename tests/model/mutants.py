@@ -1,14 +1,15 @@
 """The protocol with one guard taken away at a time. The search must find each, or the guard, or the model, is idle.
 
-A guard of the operator is a bit of the search (`Mutation` in search.h); one of the core is an edit of the product's own
-function, whose old text must occur exactly once, else this list is stale.
+A guard of the operator is a bit of the search (`Mutation` in search.h); one of the core is an edit of a module of the
+product, whose old text must occur exactly once, else this list is stale.
 """
 
+import ast
 import contextlib
 import inspect
 import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from dayfly.plan import closing, decide, opening, retry
@@ -36,15 +37,15 @@ class Mutant(NamedTuple):
     name: str
     case: Case
     found: frozenset[str]
-    edit: tuple[Callable[..., Any], str, str] | None = None
+    edit: tuple[ModuleType, str, str] | None = None
 
 
 def _operator(name: str, mutation: str, case: Case, *found: str) -> Mutant:
     return Mutant(name, case._replace(mutations=(mutation,)), frozenset(found))
 
 
-def _core(name: str, function: Callable[..., Any], old: str, new: str, case: Case, *found: str) -> Mutant:
-    return Mutant(name, case, frozenset(found), (function, old, new))
+def _core(name: str, module: ModuleType, old: str, new: str, case: Case, *found: str) -> Mutant:
+    return Mutant(name, case, frozenset(found), (module, old, new))
 
 
 MUTANTS = (
@@ -69,9 +70,9 @@ MUTANTS = (
     _operator("a receipt in the log is the end", "SEALED_IS_ENDED", PLAIN, "ORDER"),
     _operator("a target outlives its run", "TARGET_LEFT", REBORN._replace(faults=("EXPIRE",)), "TWICE"),
     _operator("what is recalled never ran", "RECALL_IS_VOID", LACKING, "LEAK"),
-    _operator("a recalled container that cannot be started is proof", "REFUSED_IS_VOID", LACKING, "LEAK"),
-    _operator("a recalled container does not look at the marker", "MARKER_UNREAD", LACKING, "LEAK"),
-    _operator("a recall does not reach the runner", "RECALL_UNTOLD", LACKING, "WRONG_IMAGE"),
+    _operator("a recall that could not look for the marker is proof", "REFUSED_IS_VOID", LACKING, "LEAK"),
+    _operator("a recall does not look at the marker", "MARKER_UNREAD", LACKING, "LEAK"),
+    _operator("a recall starts the step in its own image", "RECALL_UNTOLD", LACKING, "WRONG_IMAGE"),
     _operator("an object is made without a look at the ledger", "MAKE_BLINDLY", CLAIM, "AFTER_END", "TWICE"),
     _operator("what was made too late stays", "LOOK_ONCE", Case("claim", 2, ("STILL",)), "STUCK"),
     _operator("what a peer has seen is taken back", "SEEN_IS_ANOTHERS", JOB, "ORDER"),
@@ -82,7 +83,7 @@ MUTANTS = (
     _operator("our finalizer stays on what is left of an object", "OBJECT_HELD", CLAIM, "STUCK"),
     _core(
         "a recall is waited for without end",
-        opening.recall,
+        opening,
         "return desk.now < due",
         "return due > 0",
         SPARELESS,
@@ -90,7 +91,7 @@ MUTANTS = (
     ),
     _core(
         "the deadline of what is unclear is not waited for",
-        decide._doubt,
+        decide,
         "if desk.now >= fact.dead_by:",
         "if desk.now >= fact.since:",
         STRIPPED,
@@ -98,7 +99,7 @@ MUTANTS = (
     ),
     _core(
         "cleanup does not wait for the end of create units",
-        closing.proceed,
+        closing,
         "if not _rest(desk, creating):",
         "if _rest(desk, creating) is None:",
         PLAIN,
@@ -106,7 +107,7 @@ MUTANTS = (
     ),
     _core(
         "cleanup takes a receipt for the end",
-        closing._rest,
+        closing,
         "elif desk.lingers(name):",
         "elif False:",
         PLAIN,
@@ -114,18 +115,16 @@ MUTANTS = (
     ),
     _core(
         "forks go before preStop has run",
-        closing.proceed,
+        closing,
         "if desk.run.has_started and not _pre_stop(desk):",
         "if False:",
         DRAINED,
         "ORDER",
     ),
-    _core(
-        "a fork begins before the one it comes after", opening._start_fork, "if missing:", "if False:", PAIR, "ORDER"
-    ),
+    _core("a fork begins before the one it comes after", opening, "    if missing:", "    if False:", PAIR, "ORDER"),
     _core(
         "a fork goes before the one that came after it",
-        closing._kept_rest,
+        closing,
         "if not waits_for_later(desk, name, every)",
         "if desk.now >= 0",
         PAIR,
@@ -133,7 +132,7 @@ MUTANTS = (
     ),
     _core(
         "postStop does not wait for the target to stop",
-        closing._target_rests,
+        closing,
         "if target.stopped:",
         "if True:",
         WATCHED,
@@ -141,7 +140,7 @@ MUTANTS = (
     ),
     _core(
         "a target that started by itself is owed no preStop",
-        closing.proceed,
+        closing,
         "if desk.run.has_started and",
         "if desk.run.kept and",
         WATCHED,
@@ -149,18 +148,16 @@ MUTANTS = (
     ),
     _core(
         "a target that started by itself is owed no postStop",
-        closing.owed,
+        closing,
         "return desk.run.started_at > 0 or any(",
         "return any(",
         Case("tidied", 2, ("LIVES",)),
         "LEAK",
     ),
-    _core(
-        "cleanup is forgotten", closing.owed, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"
-    ),
+    _core("cleanup is forgotten", closing, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"),
     _core(
         "the ledger ends on the last receipt",
-        closing._unfinished,
+        closing,
         "is not Standing.SUCCEEDED or desk.lingers(step.id)",
         "is not Standing.SUCCEEDED",
         PLAIN,
@@ -168,7 +165,7 @@ MUTANTS = (
     ),
     _core(
         "a create unit is tried again whatever it is",
-        retry.tries,
+        retry,
         "return 1\n",
         "return 2\n",
         Case("one", 2, ("FAIL_CREATE",)),
@@ -176,16 +173,16 @@ MUTANTS = (
     ),
     _core(
         "a retry takes a receipt for the end",
-        opening.ready_again,
+        opening,
         "if desk.lingers(step.id):",
         "if False:",
         RETRIED,
         "TWO_ALIVE",
     ),
-    _core("inputs are not waited for", opening._try, "elif missing:", "elif False:", RETRIED, "ORDER"),
+    _core("inputs are not waited for", opening, "elif missing:", "elif False:", RETRIED, "ORDER"),
     _core(
         "what has just closed is still taken for open",
-        decide.decide,
+        decide,
         "if desk.phase is Phase.OPEN:\n        opening",
         "if world.run.phase is Phase.OPEN:\n        opening",
         PLAIN,
@@ -194,18 +191,27 @@ MUTANTS = (
 )
 
 
+def _functions(source: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of the functions of a module."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, ast.get_source_segment(source, node) or ""
+
+
 @contextlib.contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
     """The product with the mutant's edit, in every module of `plan` that knows the function."""
     if mutant.edit is None:
         yield
         return
-    function, old, new = mutant.edit
-    source = textwrap.dedent(inspect.getsource(function))
+    module, old, new = mutant.edit
+    source = inspect.getsource(module)
     assert source.count(old) == 1, f"{mutant.name}: {old!r} occurs {source.count(old)} times"
+    name, text = next(each for each in _functions(source) if old in each[1])
+    function = getattr(module, name)
     scope: dict[str, Any] = {}
-    exec(source.replace(old, new), vars(sys.modules[function.__module__]), scope)
-    edited = scope[function.__name__]
+    exec(text.replace(old, new), vars(module), scope)
+    edited = scope[name]
     places = [
         (module, name)
         for key, module in sys.modules.items()

@@ -48,10 +48,10 @@ enum Mutation {
     TARGET_LEFT = 1 << 16,         /* a run that ended by its time to live leaves its target there */
     UNKNOWN_IS_VOID = 1 << 17,     /* an end that the kubelet knows nothing of, not even a start, is no start */
     UNBORN_BLINDLY = 1 << 18,      /* an empty Run that goes is not looked at again */
-    RECALL_IS_VOID = 1 << 19,      /* a recalled pod of which no start is reported never ran, whatever it seals */
-    REFUSED_IS_VOID = 1 << 20,     /* that a recalled pod's container could not be started is proof, as of any other */
-    MARKER_UNREAD = 1 << 21,       /* a container that hears of a recall does not look whether one before it started */
-    RECALL_UNTOLD = 1 << 22,       /* a recall changes the image and does not reach the runner in it */
+    RECALL_IS_VOID = 1 << 19,      /* a recalled pod of which no start is reported never ran, whatever is sealed */
+    REFUSED_IS_VOID = 1 << 20,     /* that the container of a recall could not look for the marker is proof, as of any other */
+    MARKER_UNREAD = 1 << 21,       /* the container of a recall does not look whether the step has started */
+    RECALL_UNTOLD = 1 << 22,       /* the container of a recall starts the step in its own image */
     MAKE_BLINDLY = 1 << 23,        /* an object is made without a look at the ledger as it is now */
     LOOK_ONCE = 1 << 24,           /* once it is made nobody looks whether that was still permitted */
     SEEN_IS_ANOTHERS = 1 << 25,    /* what a peer has seen before its maker heard of it is taken back */
@@ -74,7 +74,7 @@ enum Fault {
     CRASH = 1 << 7,         /* operators crash and lose answers */
     LOSE_STATUS = 1 << 8,   /* a kubelet finds no trace of a container any more, and says ContainerStatusUnknown */
     LACK_IMAGES = 1 << 9,   /* images are missing, and may come; deleted meanwhile, an end tells nothing of a start */
-    LACK_SPARE = 1 << 10,   /* so is the one that a recalled pod is given, for ever */
+    LACK_SPARE = 1 << 10,   /* so is the image of a recall, for ever */
     LIVES = 1 << 11,        /* no fault: the target starts and stops by itself, and its adapter tells */
     STILL = 1 << 12         /* an operator may stand still between its look at the ledger and the POST of an object */
 };

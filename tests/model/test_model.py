@@ -10,7 +10,7 @@ from model.engine import CONST, MUTATIONS
 from model.mutants import MUTANTS, applied
 from model.prose import EFFECTS, VIOLATIONS, WHAT
 from model.searches import search
-from share import SHARE
+from selection import SELECTION
 
 PARTS = 16
 SEARCHES = "searches of the model to its fixpoint"
@@ -32,7 +32,7 @@ def test_nothing_goes_wrong(engine, case, played):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", SHARE.of(LONG, PARTS, "long searches"))
+@pytest.mark.parametrize("name", SELECTION.sample(LONG, PARTS, "long searches"))
 def test_nothing_goes_wrong_at_length(engine, name, played):
     played(SEARCHES, 1)
     assert holds(engine, LONG[name]).states > 250_000

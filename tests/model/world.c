@@ -167,8 +167,8 @@ void pod_step(const State *s, int pod, uint16_t it, int kind, int wrong, int fau
     emit(&next, kind, 0, pod, 0, wrong ? wrong : settled, fault);
 }
 
-/* A recalled pod's new container, in an image that can be had. Was one started in the old image, the kubelet has ended it,
- * since the image is not the same, and its marker tells the new one. */
+/* The container that a recall adds to a pod, in an image that can be had. If the step's own was started before, the
+ * marker in their state volume tells; while that one is alive it holds the lock, and the new one says nothing. */
 static void recalled(const State *s, int pod)
 {
     uint16_t it = s->pod[pod], next = it;
@@ -181,7 +181,8 @@ static void recalled(const State *s, int pod)
     } else if (truth == TRUTH_NONE) {
         set_truth(&next, TRUTH_NEVER);
         pod_step(s, pod, next, STEP_VOID, FINE, 0);
-    } else if (truth == TRUTH_KILLED && (has(MARKER_UNREAD) || has(REFUSED_IS_VOID))) {
+    } else if ((truth == TRUTH_KILLED || truth == TRUTH_OK || truth == TRUTH_FAIL) &&
+               (has(MARKER_UNREAD) || has(REFUSED_IS_VOID))) {
         set_status(&next, STATUS_NEVER);
         pod_step(s, pod, next, has(MARKER_UNREAD) ? STEP_AGAIN_VOID : STEP_AGAIN_REFUSED, FINE, 0);
     }
@@ -199,7 +200,7 @@ static void kubelet(const State *s, int pod)
     if (!(it & POD_BOUND))
         return;
     if (truth == TRUTH_NONE && status != STATUS_NEVER && status != STATUS_UNKNOWN && !(it & POD_EXPIRED)) {
-        /* Of a recalled pod too: a kubelet that has not heard of it yet may find the old image. Nobody may count on it. */
+        /* Of a recalled pod too, until its recall has voided it: the image may come. Nobody may count on it. */
         State after = *s;
         set_truth(&next, TRUTH_ALIVE);
         after.pod[pod] = next;
@@ -242,7 +243,7 @@ static void kubelet(const State *s, int pod)
         set_truth(&next, truth + (TRUTH_OK - TRUTH_SEALED_OK));
         pod_step(s, pod, next, STEP_END, FINE, 0);
     }
-    if (truth == TRUTH_ALIVE && (!there || it & (POD_GOING | POD_RECALLED) || status == STATUS_LOST)) {
+    if (truth == TRUTH_ALIVE && (!there || it & POD_GOING || status == STATUS_LOST)) {
         next = it;
         set_truth(&next, TRUTH_KILLED);
         pod_step(s, pod, next, STEP_KILL, FINE, 0);

@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.spec import object_kinds
-from dayfly.spec.errors import SpecError
+from dayfly.spec.errors import SpecError, with_article
 from dayfly.spec.kube_object import KubeObject, check, refusal
 
 VERSIONS = {
@@ -35,15 +35,27 @@ def test_each_is_refused_in_every_version_and_by_both_readers(group, kind):
     named = "Anything" if kind == object_kinds.ANY else kind
     for written in (version(group), version(group).replace("v1alpha2", "v1").replace("v1", "v2beta3")):
         manifest = {"apiVersion": written, "kind": named}
-        assert refusal(manifest)[0] == "kind"
-        with pytest.raises(SpecError, match=f"no step may make a {named}: "):
+        assert refusal(manifest)[0] == ("kind",)
+        with pytest.raises(SpecError, match=f"no step may make {with_article(named)}: "):
             check(KubeObject(manifest=manifest), (), ())
+
+
+@pytest.mark.parametrize(
+    ("noun", "said"),
+    [
+        ("Endpoints", "an"), ("Event", "an"), ("Ingress", "an"), ("APIService", "an"), ("HTTPRoute", "an"),
+        ("S3Bucket", "an"), ("Job", "a"), ("UserPool", "a"), ("Unicorn", "a"), ("UDPRoute", "a"), ("DNSZone", "a"),
+        ("CSIDriver", "a"), ("Update", "an"), ("event", "an"), ("", "a"),
+    ],
+)  # fmt: skip
+def test_kind_has_the_article_with_which_it_is_spoken(noun, said):
+    assert with_article(noun) == f"{said} {noun}"
 
 
 @pytest.mark.parametrize("kind", object_kinds.TOKEN_SECRETS)
 def test_a_secret_that_somebody_trusts_is_refused(kind):
-    assert refusal({"apiVersion": "v1", "kind": "Secret", "type": kind})[0] == "type"
-    assert refusal({"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}) == ("", "")
+    assert refusal({"apiVersion": "v1", "kind": "Secret", "type": kind})[0] == ("type",)
+    assert refusal({"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}) == ((), "")
 
 
 @pytest.mark.parametrize(
@@ -51,4 +63,4 @@ def test_a_secret_that_somebody_trusts_is_refused(kind):
     [("", "ConfigMap"), ("", "PersistentVolumeClaim"), ("batch", "Job"), ("apps", "StatefulSet"), ("x.org", "Node")],
 )
 def test_what_is_harmless_or_somebody_elses_is_not(group, kind):
-    assert refusal({"apiVersion": version(group), "kind": kind}) == ("", "")
+    assert refusal({"apiVersion": version(group), "kind": kind}) == ((), "")

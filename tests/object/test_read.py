@@ -137,6 +137,7 @@ ANY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(status=ANY, verdict=st.sampled_from([COMPLETE, CONTRACT, BOUND]))
 def test_whatever_somebody_writes_into_a_status_is_judged_in_few_words(status, verdict):
     said = judged({"kind": "Thing", "metadata": META, "status": status}, verdict, verdict)

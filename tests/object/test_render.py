@@ -114,6 +114,7 @@ def test_what_is_meant_to_rest_is_never_let_go(version, kind, spec):
     assert release(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
 
 
+@pytest.mark.slow
 @example(note="[" * 99_999)
 @example(note='{"replicas": 2147483648}')
 @given(

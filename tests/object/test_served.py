@@ -46,9 +46,16 @@ async def test_what_can_be_asked_in_earnest_alone_is_not_refused_beforehand(mess
         assert dry_run
         raise errors.Refused("POST jobs", message, status=400)
 
-    objects = Objects(SimpleNamespace(acting_as=lambda *_: SimpleNamespace(create=create)))
+    async def none(*_, **_how):
+        raise errors.NotFound("PATCH jobs", "not found", status=404)
+
+    client = SimpleNamespace(create=create, patch=none, delete=none)
+    objects = Objects(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
-        await objects.try_out(anything("batch/v1", "Job", "jobs"), {"metadata": {"name": "x", "namespace": "shop"}})
+        await objects.try_out(
+            anything("batch/v1", "Job", "jobs"),
+            {"metadata": {"name": "x", "namespace": "shop", "ownerReferences": [{"uid": "r"}]}},
+        )
 
 
 async def test_a_namespace_is_ending_from_its_deletion_until_it_is_gone():

@@ -1,6 +1,7 @@
 """The rig lies beside these tests: a package called `operator` would stand in the way of the standard library's."""
 
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,13 +15,12 @@ def story(tmp_path, monkeypatch):
     from rig import plane as planes
     from rig.world import live
 
-    from dayfly.control import crowd, host_sync, route_groups, sandboxes
+    from dayfly.control import host_sync, route_groups
     from dayfly.control.agents import agents
 
     def play(tell, *, dialling: bool = True, born=planes.world):
         async def told(world):
-            for module in (crowd, host_sync, route_groups, sandboxes):
-                monkeypatch.setattr(module, "_now", world.now)
+            monkeypatch.setattr(time, "time_ns", lambda: world.now() * 1_000_000)
             # Work takes no time here; a share of a real processor's would be chance. So rounds that find nothing to do,
             # which are most of what a story takes, come less often.
             for module in (host_sync, route_groups):

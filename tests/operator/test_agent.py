@@ -13,12 +13,12 @@ from rig.served import begin, box, gone, left, lost_there, ready, true, until
 from rig.world import World
 
 from dayfly.control import host_sync
-from share import SHARE
+from selection import SELECTION
 
 HOUR = 3600.0
 
 
-def test_a_sandbox_of_the_control_plane_lives_and_ends_in_the_cluster(story):
+def test_served_sandbox_lives_and_ends_in_the_cluster(story):
     async def tell(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         assert not world.cluster.objects("resourceplugins")
@@ -52,8 +52,8 @@ REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
-@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 60, "fates of agents' requests"))
-def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(story, number, fate, played):
+@pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 60, "fates of agents' requests"))
+def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         await begin(world, plane)
@@ -69,14 +69,14 @@ def test_whatever_becomes_of_one_request_nothing_is_lost_and_nothing_done_twice(
     story(tell)
 
 
-def test_a_day_without_the_control_plane_carries_out_what_was_received(story, monkeypatch):
+def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch):
     monkeypatch.setattr(host_sync, "SWEEP_S", 60.0)
 
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
         await begin(world, plane, "cart")
         plane.off = True
-        await world.rest((24 if SHARE.everything else 2.2) * HOUR)
+        await world.rest((24 if SELECTION.is_complete else 2.2) * HOUR)
         # Its time was over long ago. It is kept, ended, until that was noted; the other one lives on.
         assert world.cloud.starts("db/drop") == 1
         assert len(world.cluster.objects("runs")) == 1
@@ -90,7 +90,7 @@ def test_a_day_without_the_control_plane_carries_out_what_was_received(story, mo
     story(tell)
 
 
-def test_after_a_long_absence_of_the_control_plane_it_is_heard_within_seconds(story):
+def test_agent_reconnects_within_seconds_after_long_absence(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         for minutes in (10, 11, 12, 13):
@@ -110,7 +110,7 @@ async def says(plane: Plane, words: str) -> bool:
 
 
 @pytest.mark.parametrize("dated", [True, False])
-def test_an_operators_clock_that_is_a_day_ahead_stops_nothing_or_it_is_said_here_too(story, dated):
+def test_operator_clock_a_day_ahead_is_harmless_or_reported(story, dated):
     async def tell(world: World, plane: Plane) -> None:
         world.dated, world.behind = dated, -24 * HOUR
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -129,7 +129,7 @@ def test_an_operators_clock_that_is_a_day_ahead_stops_nothing_or_it_is_said_here
     story(tell)
 
 
-def test_what_is_offered_does_not_begin_before_the_control_plane_has_confirmed_it(story):
+def test_offered_sandbox_begins_only_after_confirmation(story):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda _now, what: Fate.LOST if what == "POST births" else None
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
@@ -143,7 +143,8 @@ def test_what_is_offered_does_not_begin_before_the_control_plane_has_confirmed_i
     story(tell)
 
 
-def test_an_operator_that_stood_still_with_an_offer_begins_nothing_that_was_over_since(story):
+@pytest.mark.long_story
+def test_stalled_operator_does_not_begin_an_ended_sandbox(story):
     async def tell(world: World, plane: Plane) -> None:
         [old] = world.processes
         held = []
@@ -172,7 +173,7 @@ def test_an_operator_that_stood_still_with_an_offer_begins_nothing_that_was_over
     story(tell)
 
 
-def test_a_restored_database_freezes_until_somebody_has_chosen(story, tmp_path, monkeypatch):
+def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monkeypatch):
     monkeypatch.setattr(host_sync, "SWEEP_S", 10.0)
 
     async def tell(world: World, plane: Plane) -> None:
@@ -242,7 +243,7 @@ def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeyp
         story(tell)
 
 
-def test_whoever_deletes_its_object_stops_it_and_whoever_edits_it_changes_nothing(story):
+def test_deleting_the_object_stops_it_and_editing_is_ignored(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         seen = box(world)
@@ -260,7 +261,7 @@ def test_whoever_deletes_its_object_stops_it_and_whoever_edits_it_changes_nothin
     story(tell)
 
 
-def test_sandboxes_of_the_control_plane_and_those_applied_here_live_side_by_side(story):
+def test_served_and_local_sandboxes_live_side_by_side(story):
     async def tell(world: World, plane: Plane) -> None:
         world.plugin("pg", CHAIN)
         world.sandbox(applied())
@@ -276,7 +277,7 @@ def test_sandboxes_of_the_control_plane_and_those_applied_here_live_side_by_side
     story(tell)
 
 
-def test_an_object_without_a_run_of_the_control_plane_begins_nothing(story):
+def test_marked_object_without_run_begins_nothing(story):
     """Somebody applies the copy of one, from a backup say."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -296,7 +297,7 @@ def test_an_object_without_a_run_of_the_control_plane_begins_nothing(story):
     story(tell)
 
 
-def test_a_cluster_refuses_what_nobody_has_bound_and_plugins_of_others(story):
+def test_unbound_org_and_foreign_plugins_are_refused(story):
     async def tell(world: World, plane: Plane) -> None:
         joined(world, plane, bound={"other": "acme-sandboxes"})
         world.start()

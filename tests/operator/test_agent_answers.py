@@ -60,7 +60,7 @@ class Cluster:
 
 class TestValues:
     @pytest.mark.parametrize("cached", [True, False])
-    async def test_what_is_sensitive_is_told_to_be_there_and_not_read(self, cached):
+    async def test_sensitive_outputs_are_listed_but_not_read(self, cached):
         found = a_run(url=record("url"), key=record("key"), region=record("region", sensitive=True))
         cluster = Cluster(cached=cached, a1={"url": b"db://1", "key": b"secret", "region": b"eu"})
         assert await answers.values(cluster, found) == (
@@ -69,12 +69,12 @@ class TestValues:
             Value(unit="db/make", output="url", value=b"db://1"),
         )
 
-    async def test_what_dayfly_keeps_of_an_answer_for_itself_is_nobodys_output(self):
+    async def test_internal_outputs_are_not_listed(self):
         found = a_run(url=record("url"), **{"definite-answer": record("", data=b"key")})
         cluster = Cluster(a1={"url": b"db://1", "definite-answer": b"key"})
         assert [value.output for value in await answers.values(cluster, found)] == ["url"]
 
-    async def test_each_is_read_where_the_attempt_that_told_it_has_kept_it(self):
+    async def test_outputs_are_read_from_the_attempt_that_wrote_them(self):
         """One that fails tells of a part, and what was told before stays."""
         found = a_run(url=record("url"), region=record("region", 2))
         cluster = Cluster(a1={"url": b"db://1", "region": b"us"}, a2={"region": b"eu"})
@@ -83,12 +83,12 @@ class TestValues:
         assert len(cluster.asked) == 2
 
     @pytest.mark.parametrize("kept", [{}, {"a1": None}, {"a1": {"url": b"other"}}])
-    async def test_what_is_not_there_as_it_was_is_not_told(self, kept):
+    async def test_outputs_with_another_digest_are_omitted(self, kept):
         assert await answers.values(Cluster(**kept), a_run(url=record("url"))) == ()
 
 
 class TestHistory:
-    def test_it_is_told_in_the_order_of_time(self):
+    def test_history_is_ordered_by_time(self):
         found = a_run()
         asked = Request(at=7, reason="Deleted", message="in words")
         ledger = msgspec.structs.replace(found.ledger, closed=asked, abandon=Request(at=8, reason="Abandoned"))
@@ -103,7 +103,7 @@ class TestHistory:
             (4, 9, "Record", "db/make", 2, "ExitCode", "m"),
         ]
 
-    def test_what_succeeded_says_that(self):
+    def test_history_contains_the_outcome_of_success(self):
         found = a_run()
         unit = msgspec.structs.replace(found.ledger.units["db/make"], reason="", outcome="succeeded")
         ledger = msgspec.structs.replace(found.ledger, units={"db/make": unit})
@@ -111,7 +111,7 @@ class TestHistory:
 
 
 class TestLogs:
-    async def test_those_of_the_very_sandbox_are_told(self):
+    async def test_logs_of_another_uid_are_omitted(self):
         def bundle(uid: str, *logs: StepLog) -> StepLogsObject:
             sandbox = SandboxRef(namespace="shop", name="box", uid=uid)
             return StepLogsObject(metadata=AnnotatedMeta(name="l"), spec=StepLogsSpec(sandbox=sandbox, logs=logs))
@@ -140,6 +140,6 @@ class TestLogs:
         assert kept["b", 2].read(1, 1) == b"w"
         assert kept["b", 2].read(1, 9) == b"wo"
 
-    def test_no_more_is_told_at_once_than_a_message_holds(self):
+    def test_log_pieces_are_limited_to_the_size_of_a_message(self):
         log = answers.KeptLog(b"x" * (answers.MOST_LOG_BYTES + 5), ())
         assert len(log.read(0, 1 << 30)) == answers.MOST_LOG_BYTES

@@ -7,7 +7,7 @@ import itertools
 
 import msgspec
 import pytest
-from rig.dialling import SAID, Bench, letters, played, refusal, session
+from rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
 
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.agent import dial
@@ -23,7 +23,7 @@ TOO_DEEP = "means nothing: maximum recursion depth exceeded while deserializing 
 
 
 class TestSession:
-    def test_it_begins_is_noted_and_met(self, caplog):
+    def test_session_is_recorded_when_it_begins(self, caplog):
         async def story(bench: Bench):
             bench.says("POST session", session(1))
             await rest(1)
@@ -66,9 +66,7 @@ class TestSession:
             (session(2), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
         ],
     )
-    def test_where_there_is_none_it_is_said_why_and_tried_again_ever_later(
-        self, caplog, answer, refused, frozen, why, most
-    ):
+    def test_failed_session_is_reported_once_and_retried_slowly(self, caplog, answer, refused, frozen, why, most):
         async def story(bench: Bench):
             bench.says("POST session", *[answer] * 12)
             await rest(1_000)
@@ -86,77 +84,57 @@ class TestSession:
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert told == [f"the control plane: {why}. What was received goes on; it is tried again"], "once"
 
-    def test_when_it_is_there_again_that_is_said(self, caplog):
-        async def story(bench: Bench):
-            bench.says("POST session", refusal(FROZEN_STATUS), session(1))
-            await rest(60)
-            assert (bench.dial.trouble, bench.dial.is_frozen) == ("", False)
+    @with_bench
+    async def test_session_follows_one_with_a_lost_response(self, bench: Bench):
+        bench.says("POST session", refusal(409, there="4"), session(5))
+        await rest(1)
+        assert [each["previous"] for each in bench.of("POST session")] == [0, 4]
+        assert bench.dial.session == session(5)
 
-        caplog.set_level("INFO", "dayfly.operator.agent.dial")
-        played(story)
-        assert caplog.records[-1].getMessage() == "the control plane is reached again"
+    @with_bench(seen=Seen(4, 3, "d"))
+    async def test_known_session_is_followed_at_once(self, bench: Bench):
+        bench.says("POST session", refusal(409, there="4"), session(5))
+        await rest(1)
+        assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
+        first, second = bench.times("POST session")
+        assert first == second, "there is nothing to wait for"
+        assert bench.dial.session == session(5)
 
-    def test_one_of_which_the_beginning_was_not_heard_is_followed_by_another(self):
-        async def story(bench: Bench):
-            bench.says("POST session", refusal(409, there="4"), session(5))
-            await rest(1)
-            assert [each["previous"] for each in bench.of("POST session")] == [0, 4]
-            assert bench.dial.session == session(5)
-
-        played(story)
-
-    def test_of_one_that_both_know_another_is_begun(self):
-        async def story(bench: Bench):
-            bench.says("POST session", refusal(409, there="4"), session(5))
-            await rest(1)
-            assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
-            first, second = bench.times("POST session")
-            assert first == second, "there is nothing to wait for"
-            assert bench.dial.session == session(5)
-
-        played(story, seen=Seen(4, 3, "d"))
-
-    def test_one_that_is_over_is_followed_soon_by_another_in_which_nothing_of_it_is_said(self):
-        async def story(bench: Bench):
-            bench.says("POST session", *[WayError("away")] * 5, session(1))
-            await rest(60)
-            assert bench.dial.session == session(1)
-            bench.says("POST messages", refusal(409, there="x"))
-            bench.hear(SAID)
-            bench.hear(SAID)
-            await rest(0.1)
-            assert (bench.dial.session, bench.dial.trouble) == (None, "")
-            bench.says("POST session", session(2))
-            await rest(1)
-            assert bench.dial.session == session(2), "a second later at most"
-            bench.says("POST messages", {"heard": 1})
-            bench.hear(SAID)
-            await rest(1)
-            told = bench.of("POST messages")[-1]
-            assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
-
-        played(story)
+    @with_bench
+    async def test_next_session_does_not_repeat_old_messages(self, bench: Bench):
+        bench.says("POST session", *[WayError("away")] * 5, session(1))
+        await rest(60)
+        assert bench.dial.session == session(1)
+        bench.says("POST messages", refusal(409, there="x"))
+        bench.hear(SAID)
+        bench.hear(SAID)
+        await rest(0.1)
+        assert (bench.dial.session, bench.dial.trouble) == (None, "")
+        bench.says("POST session", session(2))
+        await rest(1)
+        assert bench.dial.session == session(2), "a second later at most"
+        bench.says("POST messages", {"heard": 1})
+        bench.hear(SAID)
+        await rest(1)
+        told = bench.of("POST messages")[-1]
+        assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
 
     @pytest.mark.parametrize("there", ["9" * 19, "9" * 5_000], ids=len)
-    def test_one_whose_number_can_be_none_is_not_followed(self, there):
-        async def story(bench: Bench):
-            bench.says("POST session", refusal(409, there=there), session(5))
-            await rest(5)
-            assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
-            assert bench.dial.session == session(5)
+    @with_bench(seen=Seen(4, 3, "d"))
+    async def test_invalid_session_number_is_ignored(self, bench: Bench, there):
+        bench.says("POST session", refusal(409, there=there), session(5))
+        await rest(5)
+        assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
+        assert bench.dial.session == session(5)
 
-        played(story, seen=Seen(4, 3, "d"))
+    @with_bench(seen=Seen(9, 3, "d"))
+    async def test_session_number_that_went_back_is_not_followed(self, bench: Bench):
+        bench.says("POST session", refusal(409, there="4"))
+        await rest(30)
+        assert [each["previous"] for each in bench.of("POST session")] == [9, 9]
+        assert bench.dial.trouble == "", "another session is no trouble"
 
-    def test_one_that_was_put_back_is_not_followed(self):
-        async def story(bench: Bench):
-            bench.says("POST session", refusal(409, there="4"))
-            await rest(30)
-            assert [each["previous"] for each in bench.of("POST session")] == [9, 9]
-            assert bench.dial.trouble == "", "another session is no trouble"
-
-        played(story, seen=Seen(9, 3, "d"))
-
-    def test_who_takes_nothing_for_known_begins_another_if_there_is_one(self, caplog):
+    def test_begin_anew_opens_another_session(self, caplog):
         async def story(bench: Bench):
             bench.dial.begin_anew()
             bench.says("POST session", session(1))
@@ -171,27 +149,25 @@ class TestSession:
 
 
 class TestHearing:
-    def test_what_comes_is_noted_and_carried_out_in_turn(self):
-        async def story(bench: Bench):
-            stop = wire.encode(
-                wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
-            ).decode()
-            first, seen = letters(Seen(1), stop, stop)
-            second, after = letters(seen, stop)
-            bench.says("POST session", session(1))
-            bench.says("GET messages", first, second)
-            await rest(1)
-            assert len(bench.came) == 3
-            assert bench.cursor.seen == after
-            assert [each["after"] for each in bench.of("GET messages")] == ["0", "2", "3"]
-            other = Cursor(bench.client, "dayfly-system")
-            await other.load()
-            assert other.seen == after
-
-        played(story)
+    @with_bench
+    async def test_messages_are_recorded_and_carried_out_in_order(self, bench: Bench):
+        stop = wire.encode(
+            wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
+        ).decode()
+        first, seen = letters(Seen(1), stop, stop)
+        second, after = letters(seen, stop)
+        bench.says("POST session", session(1))
+        bench.says("GET messages", first, second)
+        await rest(1)
+        assert len(bench.came) == 3
+        assert bench.cursor.seen == after
+        assert [each["after"] for each in bench.of("GET messages")] == ["0", "2", "3"]
+        other = Cursor(bench.client, "dayfly-system")
+        await other.load()
+        assert other.seen == after
 
     @pytest.mark.parametrize("noted", ["seven", "\u00b2", "9" * 30, b"\xff"], ids=repr)
-    def test_a_note_of_it_that_is_no_number_counts_as_none(self, noted):
+    def test_unreadable_cursor_counts_as_empty(self, noted):
         """Whoever may write Secrets there can have spoiled it: that is no reason to end the operator."""
         raw = noted if isinstance(noted, bytes) else noted.encode()
 
@@ -206,67 +182,59 @@ class TestHearing:
         played(story)
 
     @pytest.mark.parametrize("body", ["{}", '{"type": "Stop", "x": ' + DEEP.decode() + "}"], ids=["empty", "too deep"])
-    def test_what_says_nothing_is_passed_over(self, caplog, body):
-        async def story(bench: Bench):
-            found, _ = letters(Seen(1), body)
-            bench.says("POST session", session(1))
-            bench.says("GET messages", found)
-            await rest(1)
-            assert len(bench.of("GET messages")) == 2
-
-        played(story)
+    @with_bench
+    async def test_meaningless_messages_are_skipped(self, bench: Bench, caplog, body):
+        found, _ = letters(Seen(1), body)
+        bench.says("POST session", session(1))
+        bench.says("GET messages", found)
+        await rest(1)
+        assert len(bench.of("GET messages")) == 2
 
     @pytest.mark.parametrize(
         "change", [{"number": 2}, {"body": "b"}, {"number": 2, "digest": chained("", 2, 5, "a")}], ids=str
     )
-    def test_what_was_altered_or_left_out_on_its_way_is_not_carried_out(self, change):
-        async def story(bench: Bench):
-            found, _ = letters(Seen(1), "a")
-            [message] = found.messages
-            wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
-            bench.says("POST session", session(1))
-            bench.says("GET messages", wrong)
-            await rest(5)
-            assert bench.came == []
-            assert bench.cursor.seen.number == 0
-            assert len(bench.of("GET messages")) == 2, "it is asked for again"
-            assert len(bench.of("POST session")) == 1
+    @with_bench
+    async def test_altered_messages_are_requested_again(self, bench: Bench, change):
+        found, _ = letters(Seen(1), "a")
+        [message] = found.messages
+        wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
+        bench.says("POST session", session(1))
+        bench.says("GET messages", wrong)
+        await rest(5)
+        assert bench.came == []
+        assert bench.cursor.seen.number == 0
+        assert len(bench.of("GET messages")) == 2, "it is asked for again"
+        assert len(bench.of("POST session")) == 1
 
-        played(story)
+    @with_bench
+    async def test_session_ends_if_another_operator_moved_the_cursor(self, bench: Bench):
+        async def late():
+            other = Cursor(bench.client, "dayfly-system")
+            await other.load()
+            await other.save(Seen(1, 7, "d"))
+            return letters(Seen(1), "{}")[0]
 
-    def test_where_another_operator_has_noted_something_the_session_is_over(self):
-        async def story(bench: Bench):
-            async def late():
-                other = Cursor(bench.client, "dayfly-system")
-                await other.load()
-                await other.save(Seen(1, 7, "d"))
-                return letters(Seen(1), "{}")[0]
+        bench.says("POST session", session(1), session(2))
+        bench.says("GET messages", late)
+        await rest(5)
+        assert [each["number"] for each in bench.of("POST session")] == [0, 7]
+        assert bench.dial.session == session(2)
+        assert (bench.came, bench.dial.trouble) == ([], ""), "messages are recorded before they are carried out"
 
-            bench.says("POST session", session(1), session(2))
-            bench.says("GET messages", late)
-            await rest(5)
-            assert [each["number"] for each in bench.of("POST session")] == [0, 7]
-            assert bench.dial.session == session(2)
-            assert (bench.came, bench.dial.trouble) == ([], ""), "what nobody has noted is not carried out"
-
-        played(story)
-
-    def test_where_somebody_has_deleted_the_note_the_session_is_over(self):
+    @with_bench
+    async def test_session_ends_if_the_cursor_is_deleted(self, bench: Bench):
         """It can be written in no try that is to come: whoever went on would hear nothing any more, and say nothing."""
 
-        async def story(bench: Bench):
-            async def late():
-                await bench.client.delete(SECRETS, NAME, "dayfly-system")
-                return letters(Seen(1), "{}")[0]
+        async def late():
+            await bench.client.delete(SECRETS, NAME, "dayfly-system")
+            return letters(Seen(1), "{}")[0]
 
-            bench.says("POST session", session(1), refusal(409, there="1"), session(2))
-            bench.says("GET messages", late)
-            await rest(5)
-            assert [(each["previous"], each["number"]) for each in bench.of("POST session")] == [(0, 0), (0, 0), (1, 0)]
-            assert bench.dial.session == session(2)
-            assert bench.came == [], "what nobody has noted is not carried out"
-
-        played(story)
+        bench.says("POST session", session(1), refusal(409, there="1"), session(2))
+        bench.says("GET messages", late)
+        await rest(5)
+        assert [(each["previous"], each["number"]) for each in bench.of("POST session")] == [(0, 0), (0, 0), (1, 0)]
+        assert bench.dial.session == session(2)
+        assert bench.came == [], "messages are recorded before they are carried out"
 
     @pytest.mark.parametrize(
         ("answer", "why"),
@@ -276,7 +244,7 @@ class TestHearing:
             (Answer(200, {}, b"<html>"), "it cannot be reached: its answer means nothing: "),
         ],
     )
-    def test_a_server_that_is_away_in_the_midst_of_a_session_is_said_to_be_so_once(self, caplog, answer, why):
+    def test_unreachable_server_is_reported_once_per_outage(self, caplog, answer, why):
         """Else all would seem to be well, however long nothing gets through."""
 
         async def story(bench: Bench):
@@ -302,34 +270,30 @@ class TestHearing:
         assert told[0].startswith(f"the control plane: {why}")
         assert told[1] == "the control plane is reached again"
 
-    def test_what_cannot_be_noted_is_said_to_be_this_clusters_fault(self):
-        async def story(bench: Bench):
-            found, _ = letters(Seen(1), "{}")
+    @with_bench
+    async def test_unwritable_cursor_is_reported_as_own_fault(self, bench: Bench):
+        found, _ = letters(Seen(1), "{}")
 
-            async def hindered():
-                bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
-                return found
+        async def hindered():
+            bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
+            return found
 
-            bench.says("POST session", session(1))
-            bench.says("GET messages", hindered, *[found] * 9)
-            await rest(60)
-            assert bench.dial.trouble.startswith("what it says cannot be noted in this cluster: PATCH ")
-            assert (bench.came, bench.dial.is_connected) == ([], False)
+        bench.says("POST session", session(1))
+        bench.says("GET messages", hindered, *[found] * 9)
+        await rest(60)
+        assert bench.dial.trouble.startswith("what it says cannot be noted in this cluster: PATCH ")
+        assert (bench.came, bench.dial.is_connected) == ([], False)
 
-        played(story)
-
-    def test_a_silent_server_is_asked_ever_later_and_at_once_when_it_has_spoken(self):
-        async def story(bench: Bench):
-            found, _ = letters(Seen(1), "{}")
-            bench.says("POST session", session(1))
-            bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
-            await rest(300)
-            times = bench.times("GET messages")
-            pauses = [after - before for before, after in itertools.pairwise(times)]
-            for number, pause in enumerate(pauses[:8]):
-                longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
-                assert longest / 2 <= pause <= longest
-            assert pauses[8] == 0
-            assert pauses[9] <= 1
-
-        played(story)
+    @with_bench
+    async def test_polling_backs_off_until_the_server_responds(self, bench: Bench):
+        found, _ = letters(Seen(1), "{}")
+        bench.says("POST session", session(1))
+        bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
+        await rest(300)
+        times = bench.times("GET messages")
+        pauses = [after - before for before, after in itertools.pairwise(times)]
+        for number, pause in enumerate(pauses[:8]):
+            longest = min(dial.AWAY_PAUSE_S, 2.0 ** min(number, 6))
+            assert longest / 2 <= pause <= longest
+        assert pauses[8] == 0
+        assert pauses[9] <= 1

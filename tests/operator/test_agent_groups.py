@@ -12,7 +12,7 @@ from rig.served import box, left, lost_there, ready, true, until
 from rig.world import World
 
 from dayfly.control.route_groups import RouteGroups
-from share import SHARE
+from selection import SELECTION
 
 AT = "routegroups/pay"
 MATCH = {"label": {"key": "team", "value": "pay*"}}
@@ -98,7 +98,7 @@ async def gone(plane: Plane) -> bool:
 
 
 @pytest.mark.parametrize("cluster", ["east", ""], ids=["its cluster", "all clusters"])
-def test_its_key_leads_to_the_forks_of_whom_it_has_now(story, cluster):
+def test_group_key_routes_to_forks_of_current_members(story, cluster):
     async def tell(world: World, plane: Plane) -> None:
         found = await begin(world, plane, cluster=cluster)
         assert world.gateways.leads(found) == "web"
@@ -142,7 +142,7 @@ def test_a_group_that_nothing_can_lead_for_says_so(story):
     play(story, tell, installed=False)
 
 
-def test_its_endpoints_address_leads_to_the_fork_that_its_key_leads_to(story):
+def test_endpoint_address_routes_as_the_group_key_does(story):
     async def tell(world: World, plane: Plane) -> None:
         targets = {
             "site": "http://web.shop.svc:80",
@@ -185,7 +185,7 @@ def test_its_endpoints_address_leads_to_the_fork_that_its_key_leads_to(story):
         ({"grants": False}, "may not be forked by sandboxes of acme-sandboxes"),
     ],
 )
-def test_what_of_its_addresses_cannot_be_is_said_by_a_group_that_is_ready(story, how, said):
+def test_ready_group_reports_impossible_addresses(story, how, said):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
 
@@ -199,7 +199,7 @@ def test_what_of_its_addresses_cannot_be_is_said_by_a_group_that_is_ready(story,
     play(story, tell, **how)
 
 
-def test_a_group_whose_last_sandbox_has_left_lives_as_long_as_its_ttl_says(story):
+def test_empty_group_lives_until_its_ttl(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "10m"}, **WITH_HOOKS)
         await member(world, plane, "one")
@@ -217,7 +217,7 @@ def test_a_group_whose_last_sandbox_has_left_lives_as_long_as_its_ttl_says(story
     play(story, tell)
 
 
-def test_its_time_to_live_ends_it_while_the_control_plane_is_away(story):
+def test_ttl_ends_a_group_while_the_server_is_away(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane, ttl={"duration": "10m", "offsetFrom": "createdAt"}, **WITH_HOOKS)
         plane.off = True
@@ -230,7 +230,7 @@ def test_its_time_to_live_ends_it_while_the_control_plane_is_away(story):
     play(story, tell)
 
 
-def test_its_key_leads_on_while_server_and_operator_begin_anew(story):
+def test_group_key_routes_on_through_restarts(story):
     async def tell(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = await member(world, plane, "one")
@@ -249,7 +249,7 @@ def test_its_key_leads_on_while_server_and_operator_begin_anew(story):
     play(story, tell)
 
 
-def test_a_server_that_begins_knows_whom_keys_lead_to_before_it_tells_any_cluster(story, monkeypatch):
+def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
     """Else all keys of groups would lead to baselines until it has looked at the groups."""
 
     async def never(_self) -> None:
@@ -271,7 +271,7 @@ def test_a_server_that_begins_knows_whom_keys_lead_to_before_it_tells_any_cluste
     play(story, tell)
 
 
-def test_a_restored_server_begins_no_group_anew(story, tmp_path):
+def test_restored_server_begins_no_group_again(story, tmp_path):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane, **WITH_HOOKS)
         await plane.back_up(tmp_path / "backup.db")
@@ -300,8 +300,8 @@ REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
-@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about route groups"))
-def test_whatever_becomes_of_one_request_each_hook_runs_once_and_the_key_leads_to_the_fork(story, number, fate, played):
+@pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about route groups"))
+def test_any_fate_of_one_request_runs_each_hook_once(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, **WITH_HOOKS)

@@ -10,17 +10,25 @@ from rig.plane import Plane, wish
 from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
+from dayfly.control.agents.host import AgentHost
 from dayfly.operator.agent.objects import name_of
 from dayfly.spec import wire
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, Input, Kind, Origin, Preview, Route, Target, Unit
 
 
-def evil(plane: Plane, change) -> None:
-    """Have every offer altered on its way out, as whoever has the server could."""
-    host = plane.agents._hosts[planes.ORG, "east"]
-    send = host.send
-    host.send = lambda message: send(change(message) if isinstance(message, wire.Offer) else message)
+@pytest.fixture
+def evil(monkeypatch):
+    """Alter every offer on its way out, as an attacker who controls the server could."""
+    send = AgentHost.send
+
+    def alter(change) -> None:
+        def altered(host, message):
+            send(host, change(message) if isinstance(message, wire.Offer) else message)
+
+        monkeypatch.setattr(AgentHost, "send", altered)
+
+    return alter
 
 
 def of(documents, **changes):
@@ -64,11 +72,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_an_offer_that_nobody_may_make_is_refused_and_makes_nothing(story, what):
+def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
     change, said = REFUSED[what]
 
     async def tell(world: World, plane: Plane) -> None:
-        evil(plane, change)
+        evil(change)
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
 
@@ -82,15 +90,12 @@ def test_an_offer_that_nobody_may_make_is_refused_and_makes_nothing(story, what)
     story(tell)
 
 
-def test_whatever_a_document_says_its_run_belongs_to_our_object_in_the_bound_namespace(story):
+def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
     async def tell(world: World, plane: Plane) -> None:
         target = Target(
             api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="kube-system", name="x", uid="another"
         )
-        evil(
-            plane,
-            lambda offer: msgspec.structs.replace(offer, target=target, documents=of(offer.documents, target=target)),
-        )
+        evil(lambda offer: msgspec.structs.replace(offer, target=target, documents=of(offer.documents, target=target)))
         await begin(world, plane)
         seen = box(world)
         documents = [each["spec"]["target"] for each in world.cluster.objects("objectlifecyclemethods")]
@@ -104,19 +109,18 @@ def test_whatever_a_document_says_its_run_belongs_to_our_object_in_the_bound_nam
     story(tell)
 
 
-def test_a_name_that_a_tenant_took_first_is_left_alone_and_said(story):
+def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
     async def tell(world: World, plane: Plane) -> None:
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
-        host = plane.agents._hosts[planes.ORG, "east"]
-        send, taken = host.send, []
+        taken = []
 
-        def squat(message):
-            if isinstance(message, wire.Offer) and not taken:
-                taken.append(message)
-                world.sandbox({}, name=name_of(message.uid), namespace="acme-sandboxes")
-            send(message)
+        def squat(offer):
+            if not taken:
+                taken.append(offer)
+                world.sandbox({}, name=name_of(offer.uid), namespace="acme-sandboxes")
+            return offer
 
-        host.send = squat
+        evil(squat)
         await plane.must("PUT", "sandboxes/shop", wish())
 
         async def said() -> bool:
@@ -172,7 +176,7 @@ LED = {
 
 @pytest.mark.parametrize("what", LED)
 @pytest.mark.parametrize("when", ["at its birth", "once it lives"])
-def test_requests_that_are_not_its_own_are_not_led_to_it(story, what, when):
+def test_offer_cannot_route_requests_of_others(story, evil, what, when):
     """Neither by a pattern that takes everybody's, nor by a key that somebody else has here."""
     change, said = LED[what]
 
@@ -182,7 +186,7 @@ def test_requests_that_are_not_its_own_are_not_led_to_it(story, what, when):
         if when == "once it lives":
             await plane.must("PUT", "sandboxes/shop", led.forking())
             await ready(world, plane)
-        evil(plane, change(theirs))
+        evil(change(theirs))
         await plane.must("PUT", "sandboxes/shop", led.forking(labels={"x": "y"}))
 
         async def refused() -> bool:
@@ -195,9 +199,9 @@ def test_requests_that_are_not_its_own_are_not_led_to_it(story, what, when):
     story(tell, born=led.world)
 
 
-def test_a_route_without_its_fork_stands_in_no_namespace_that_has_not_let_it(story):
+def test_route_without_fork_needs_a_grant_of_its_namespace(story, evil):
     async def tell(world: World, plane: Plane) -> None:
-        evil(plane, kept(route("mine")))
+        evil(kept(route("mine")))
         await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
         await world.rest(120)
         assert not world.gateways.ours()
@@ -206,7 +210,7 @@ def test_a_route_without_its_fork_stands_in_no_namespace_that_has_not_let_it(sto
     story(tell, born=lambda: led.world(grants=False))
 
 
-def test_an_address_that_no_browser_should_follow_is_not_shown(story):
+def test_unsafe_endpoint_address_is_not_shown(story):
     """Whoever has a cluster may say what he likes of where an endpoint answers."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -219,7 +223,7 @@ def test_an_address_that_no_browser_should_follow_is_not_shown(story):
 
         await until(world, addressed, "it has an address")
         uid = (await plane.must("GET", "sandboxes/shop/report"))["uid"]
-        picture = plane.app.state.sync._links.of(planes.ORG, "east").picture
+        picture = plane.link.picture
         last = picture.last(uid)
         for number, changes in enumerate(({"scheme": "javascript"}, {"host": 'x" onclick="y'}, {"port": 0}), 1):
             bad = tuple(msgspec.structs.replace(each, **changes) for each in last.endpoints)

@@ -1,4 +1,4 @@
-"""What a cluster does for a control plane, order by order, with nobody around it: what is made, and what is refused."""
+"""The orders of a control plane: what each creates in the cluster, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rig.serving import (
     Bench,
     offer,
     over,
-    played,
     report,
+    with_bench,
 )
 
 from dayfly.operator.agent.end import ServedEnd
@@ -38,304 +38,251 @@ from dayfly.spec import wire
 from dayfly.spec.lifecycle import Lifecycle, Route, Target
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
-from kube.fake import Harm
+from kube.fake import Harm, rest
 
 
 class TestOffer:
-    def test_it_becomes_an_object_and_a_run_of_that_very_object(self):
-        async def story(bench: Bench):
-            assert await bench.served.offer(offer(routing_key="k1")) is Verdict.TAKEN
-            [made], meta = bench.server.objects("runs"), bench.box["metadata"]
-            assert (meta["name"], meta["finalizers"]) == (NAME, [SERVED_FINALIZER])
-            target = made["ledger"]["target"]
-            assert (target["namespace"], target["name"], target["uid"]) == ("acme-boxes", NAME, meta["uid"])
-            assert all(each["spec"]["target"] == target for each in bench.server.objects("objectlifecyclemethods"))
-            told = {"uid": UID, "org": "acme", "name": "shop", "kind": "Sandbox"}
-            assert bench.offered == {**told, "generation": 7, "expiresAt": 9, "leaseUntil": 8}
-            assert bench.looked[-1] == bench.run_name
-            assert bench.served._keys == {UID: BOX}
-            assert bench.notes[SERVED_NAME_ANNOTATION] == "shop"
-            assert bench.notes[SERVED_KEY_ANNOTATION] == "k1"
-            bench.hears()
-            assert await bench.served.offer(offer()) is Verdict.TAKEN
-            assert bench.asked == [], "it is carried out"
+    @with_bench
+    async def test_offer_creates_an_object_and_its_run(self, bench: Bench):
+        assert await bench.served.offer(offer(routing_key="k1")) is Verdict.TAKEN
+        [made], meta = bench.server.objects("runs"), bench.box["metadata"]
+        assert (meta["name"], meta["finalizers"]) == (NAME, [SERVED_FINALIZER])
+        target = made["ledger"]["target"]
+        assert (target["namespace"], target["name"], target["uid"]) == ("acme-boxes", NAME, meta["uid"])
+        assert all(each["spec"]["target"] == target for each in bench.server.objects("objectlifecyclemethods"))
+        told = {"uid": UID, "org": "acme", "name": "shop", "kind": "Sandbox"}
+        assert bench.offered == {**told, "generation": 7, "expiresAt": 9, "leaseUntil": 8}
+        assert bench.looked[-1] == bench.run_name
+        assert bench.box["metadata"]["namespace"] == BOX.namespace
+        assert bench.notes[SERVED_NAME_ANNOTATION] == "shop"
+        assert bench.notes[SERVED_KEY_ANNOTATION] == "k1"
+        bench.hears()
+        assert await bench.served.offer(offer()) is Verdict.TAKEN
+        assert bench.asked == [], "it is carried out"
 
-        played(story)
+    @with_bench
+    async def test_route_group_is_marked_by_the_name_annotation(self, bench: Bench):
+        group = Lifecycle(target=Target(kind="RouteGroup", name="shop", uid=UID))
+        assert await bench.served.offer(offer(documents=(group,))) is Verdict.TAKEN
+        assert bench.notes[SERVED_NAME_ANNOTATION] == "routegroup/shop"
+        assert bench.offered["kind"] == "RouteGroup"
 
-    def test_a_route_group_is_such_an_object_and_its_name_says_which(self):
-        async def story(bench: Bench):
-            group = Lifecycle(target=Target(kind="RouteGroup", name="shop", uid=UID))
-            assert await bench.served.offer(offer(documents=(group,))) is Verdict.TAKEN
-            assert bench.notes[SERVED_NAME_ANNOTATION] == "routegroup/shop"
-            assert bench.offered["kind"] == "RouteGroup"
+    @with_bench
+    async def test_new_session_knows_no_routes_and_refuses_invalid_uids(self, bench: Bench):
+        assert (bench.served.routes, bench.served.begin_session()) == (False, 3)
+        with pytest.raises(RefusedError, match="is not a UID"):
+            await bench.served.stop("../x", STOP, known=True)
 
-        played(story)
+    @with_bench
+    async def test_offer_without_birth_does_not_begin_an_unknown_run(self, bench: Bench):
+        assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
+        assert bench.box is None
+        await bench.begun()
+        bench.forget_run()
+        bench.hears()
+        assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
+        assert bench.server.objects("runs") == []
+        assert await bench.served.offer(offer()) is Verdict.TAKEN
 
-    def test_what_a_session_begins_with(self):
-        async def story(bench: Bench):
-            assert (bench.served.routes, bench.served.begin_session()) == (False, 3)
-            pulses = [each.__name__ for each in bench.caches.gateway._listeners + bench.caches.istio._listeners]
-            assert pulses == ["pulse", "pulse"], "what can lead requests is news"
-            with pytest.raises(RefusedError, match="is not a UID"):
-                await bench.served.stop("../x", STOP, known=True)
+    @with_bench
+    async def test_object_is_found_after_a_lost_response(self, bench: Bench):
+        bench.harms["POST sandboxes"] = Harm.LOST_ANSWER
+        assert await bench.served.offer(offer()) is Verdict.TAKEN
 
-        played(story)
+    @with_bench
+    async def test_object_that_was_not_created_is_ordered_again(self, bench: Bench):
+        bench.harms["POST sandboxes"] = Harm.LOST_REQUEST
+        with pytest.raises(HostUnavailableError, match="its Sandbox is gone again"):
+            await bench.served.offer(offer())
 
-    def test_what_is_only_to_go_on_and_is_not_known_is_not_begun(self):
-        async def story(bench: Bench):
-            assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
-            assert bench.box is None
-            await bench.begun()
-            bench.forget_run()
-            bench.hears()
-            assert await bench.served.offer(offer(birth=False)) is Verdict.UNKNOWN
-            assert bench.server.objects("runs") == []
-            assert await bench.served.offer(offer()) is Verdict.TAKEN
+    @with_bench
+    async def test_a_newer_wish_is_taken_up_and_an_older_one_is_not(self, bench: Bench):
+        await bench.begun()
+        assert await bench.served.offer(offer(generation=8, expires_at=0, forks=(LED,))) is Verdict.TAKEN
+        [made] = bench.server.objects("runs")
+        assert [unit["route"]["keys"] for unit in made["spec"]["forks"]] == [["k"]]
+        assert (bench.offered["generation"], bench.offered["leaseUntil"]) == (8, 8)
+        assert not bench.offered.get("expiresAt")
+        assert bench.looked == [bench.run_name, bench.run_name]
+        assert "POST sandboxes" not in bench.asked
+        assert await bench.served.offer(offer(generation=7)) is Verdict.TAKEN
+        assert bench.offered["generation"] == 8
+        other = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("l",)))
+        assert await bench.served.offer(offer(generation=8, forks=(other,))) is Verdict.TAKEN
+        [made] = bench.server.objects("runs")
+        assert [unit["route"]["keys"] for unit in made["spec"]["forks"]] == [["l"]], "another key of the same spec"
 
-        played(story)
+    @with_bench
+    async def test_run_without_offer_is_not_changed(self, bench: Bench):
+        await bench.begun()
+        bench.ask("PATCH", f"{API}/runs/{bench.run_name}", {"spec": {"offered": None}}, MERGE)
+        bench.hears()
+        assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
+        assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
+        [made] = bench.server.objects("runs")
+        assert not made["spec"].get("offered")
 
-    def test_what_may_have_been_made_is_looked_for(self):
-        async def story(bench: Bench):
-            bench.harms["POST sandboxes"] = Harm.LOST_ANSWER
-            assert await bench.served.offer(offer()) is Verdict.TAKEN
+    @with_bench
+    async def test_invalid_routing_key_is_refused_in_a_revision(self, bench: Bench):
+        await bench.begun()
+        wrong = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("",)))
+        with pytest.raises(RefusedError):
+            await bench.served.offer(offer(generation=8, forks=(wrong,)))
+        assert bench.offered["generation"] == 7
 
-        played(story)
+    @with_bench
+    async def test_closed_run_is_not_revised(self, bench: Bench):
+        await bench.begun()
+        bench.ledger(closed={"at": 1, "reason": "Deleted"})
+        assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
+        assert bench.offered["generation"] == 7
 
-    def test_what_was_not_made_is_ordered_again(self):
-        async def story(bench: Bench):
-            bench.harms["POST sandboxes"] = Harm.LOST_REQUEST
-            with pytest.raises(HostUnavailableError, match="its Sandbox is gone again"):
-                await bench.served.offer(offer())
+    @with_bench
+    async def test_conflict_on_the_ledger_is_ordered_again(self, bench: Bench):
+        await bench.begun()
+        bench.harms[f"PUT {bench.run_name}"] = Harm.CONFLICT
+        with pytest.raises(HostUnavailableError, match="its ledger has changed meanwhile"):
+            await bench.served.offer(offer(generation=8))
 
-        played(story)
+    @with_bench
+    async def test_ended_run_is_reported_once(self, bench: Bench):
+        await bench.begun()
+        over(bench)
+        newer = offer(generation=8)
+        assert [await bench.served.offer(newer) for _ in range(2)] == [Verdict.OVER, Verdict.OVER]
+        assert (bench.end.over, bench.served.version(UID)) == ([UID], FIRST + 1)
 
-    def test_a_newer_wish_is_taken_up_and_an_older_one_is_not(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            assert await bench.served.offer(offer(generation=8, expires_at=0, forks=(LED,))) is Verdict.TAKEN
-            [made] = bench.server.objects("runs")
-            assert [unit["route"]["keys"] for unit in made["spec"]["forks"]] == [["k"]]
-            assert (bench.offered["generation"], bench.offered["leaseUntil"]) == (8, 8)
-            assert not bench.offered.get("expiresAt")
-            assert bench.looked == [bench.run_name, bench.run_name]
-            assert "POST sandboxes" not in bench.asked
-            assert await bench.served.offer(offer(generation=7)) is Verdict.TAKEN
-            assert bench.offered["generation"] == 8
-            other = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("l",)))
-            assert await bench.served.offer(offer(generation=8, forks=(other,))) is Verdict.TAKEN
-            [made] = bench.server.objects("runs")
-            assert [unit["route"]["keys"] for unit in made["spec"]["forks"]] == [["l"]], "of the same wish another key"
+    @with_bench
+    async def test_run_with_lost_ledger_does_not_begin_again(self, bench: Bench):
+        await bench.begun()
+        bench.finalizers(TARGET_FINALIZER)
+        bench.forget_run()
+        bench.hears()
+        assert await bench.served.offer(offer()) is Verdict.UNKNOWN
+        assert bench.server.objects("runs") == []
 
-        played(story)
+    @with_bench
+    async def test_foreign_object_of_the_name_is_left_alone(self, bench: Bench):
+        bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "c"}})
+        with pytest.raises(RefusedError, match="is not the control plane's"):
+            await bench.served.offer(offer())
+        assert bench.server.objects("runs") == []
 
-    def test_a_run_that_nobody_offered_is_left_as_it_is(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.ask("PATCH", f"{API}/runs/{bench.run_name}", {"spec": {"offered": None}}, MERGE)
-            bench.hears()
-            assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
-            assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
-            [made] = bench.server.objects("runs")
-            assert not made["spec"].get("offered")
+    @with_bench(bound=False)
+    async def test_without_a_namespace_nothing_can_be(self, bench: Bench):
+        with pytest.raises(RefusedError, match="--agent-namespace acme=NAMESPACE"):
+            bench.served.admit(DOCUMENTS, ())
+        with pytest.raises(HostUnavailableError, match="no namespace is bound to the organisation acme"):
+            await bench.served.offer(offer())
 
-        played(story)
-
-    def test_what_led_requests_of_somebody_else_is_refused_also_later(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            wrong = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("",)))
-            with pytest.raises(RefusedError):
-                await bench.served.offer(offer(generation=8, forks=(wrong,)))
-            assert bench.offered["generation"] == 7
-
-        played(story)
-
-    def test_one_that_closes_takes_up_nothing(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.ledger(closed={"at": 1, "reason": "Deleted"})
-            assert await bench.served.offer(offer(generation=8)) is Verdict.TAKEN
-            assert bench.offered["generation"] == 7
-
-        played(story)
-
-    def test_what_somebody_else_wrote_first_is_ordered_again(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.harms[f"PUT {bench.run_name}"] = Harm.CONFLICT
-            with pytest.raises(HostUnavailableError, match="its ledger has changed meanwhile"):
-                await bench.served.offer(offer(generation=8))
-
-        played(story)
-
-    def test_one_that_is_over_is_over_and_that_is_said_once(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            over(bench)
-            newer = offer(generation=8)
-            assert [await bench.served.offer(newer) for _ in range(2)] == [Verdict.OVER, Verdict.OVER]
-            assert (bench.end.over, bench.served.version(UID)) == ([UID], FIRST + 1)
-
-        played(story)
-
-    def test_one_whose_ledger_is_lost_is_not_begun_anew(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.finalizers(TARGET_FINALIZER)
-            bench.forget_run()
-            bench.hears()
-            assert await bench.served.offer(offer()) is Verdict.UNKNOWN
-            assert bench.server.objects("runs") == []
-
-        played(story)
-
-    def test_somebody_elses_object_in_its_place_is_left_alone(self):
-        async def story(bench: Bench):
-            bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "c"}})
-            with pytest.raises(RefusedError, match="is not the control plane's"):
-                await bench.served.offer(offer())
-            assert bench.server.objects("runs") == []
-
-        played(story)
-
-    def test_without_a_namespace_nothing_can_be(self):
-        async def story(bench: Bench):
-            with pytest.raises(RefusedError, match="--agent-namespace acme=NAMESPACE"):
-                bench.served.admit(DOCUMENTS, ())
-            with pytest.raises(HostUnavailableError, match="no namespace is bound to the organisation acme"):
-                await bench.served.offer(offer())
-
-        played(story, bound=False)
-
-    def test_what_is_admitted_is_held_against_this_cluster_as_well(self):
-        async def story(bench: Bench):
-            bench.served.admit(DOCUMENTS, (LED,))
-            assert bench.admitted == [(DOCUMENTS, (LED,))]
-            other = msgspec.structs.replace(DOCUMENTS[0].origin, publisher="umbrella")
-            with pytest.raises(RefusedError, match="is not one of acme"):
-                bench.served.admit((msgspec.structs.replace(DOCUMENTS[0], origin=other),), ())
-            group = Lifecycle(target=Target(kind="RouteGroup", name="g", uid=UID))
-            with pytest.raises(RefusedError, match="a route group has no forks"):
-                bench.served.admit((group,), (LED,))
-
-        played(story)
+    @with_bench
+    async def test_admission_checks_publisher_and_forks(self, bench: Bench):
+        bench.served.admit(DOCUMENTS, (LED,))
+        assert bench.admitted == [(DOCUMENTS, (LED,))]
+        other = msgspec.structs.replace(DOCUMENTS[0].origin, publisher="umbrella")
+        with pytest.raises(RefusedError, match="is not one of acme"):
+            bench.served.admit((msgspec.structs.replace(DOCUMENTS[0], origin=other),), ())
+        group = Lifecycle(target=Target(kind="RouteGroup", name="g", uid=UID))
+        with pytest.raises(RefusedError, match="a route group has no forks"):
+            bench.served.admit((group,), (LED,))
 
 
 class TestStop:
     @pytest.mark.parametrize("known", [True, False])
-    def test_what_is_not_there_is_unknown_or_never_begins(self, known):
-        async def story(bench: Bench):
-            verdict = await bench.served.stop(UID, STOP, known=known)
-            if known:
-                assert (verdict, bench.box) == (Verdict.UNKNOWN, None)
-                return
-            assert verdict is Verdict.OVER
-            assert bench.box["metadata"]["deletionTimestamp"]
-            assert bench.end.over == [UID]
-            assert bench.served._keys == {UID: BOX}
-            assert await bench.served.offer(offer()) is Verdict.OVER
+    @with_bench
+    async def test_stop_of_a_missing_object_bars_its_birth(self, bench: Bench, known):
+        verdict = await bench.served.stop(UID, STOP, known=known)
+        if known:
+            assert (verdict, bench.box) == (Verdict.UNKNOWN, None)
+            return
+        assert verdict is Verdict.OVER
+        assert bench.box["metadata"]["deletionTimestamp"]
+        assert bench.end.over == [UID]
+        assert await bench.served.offer(offer()) is Verdict.OVER
 
-        played(story)
+    @with_bench
+    async def test_barred_object_is_found_after_a_lost_response(self, bench: Bench):
+        bench.harms["POST sandboxes"] = Harm.LOST_ANSWER
+        assert await bench.served.stop(UID, STOP, known=False) is Verdict.OVER
+        assert bench.box["metadata"]["deletionTimestamp"]
 
-    def test_what_may_have_been_made_to_bar_it_is_looked_for(self):
-        async def story(bench: Bench):
-            bench.harms["POST sandboxes"] = Harm.LOST_ANSWER
-            assert await bench.served.stop(UID, STOP, known=False) is Verdict.OVER
-            assert bench.box["metadata"]["deletionTimestamp"]
+    @with_bench
+    async def test_first_stop_request_is_kept(self, bench: Bench):
+        await bench.begun()
+        assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
+        assert bench.looked == [bench.run_name]
+        await bench.served.stop(UID, Request(at=9, reason="Again"), known=True)
+        assert bench.offered["stop"]["at"] == 5
+        assert bench.asked.count(f"PUT {bench.run_name}") == 1
 
-        played(story)
-
-    def test_it_is_noted_and_the_first_stays(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
-            assert bench.looked == [bench.run_name]
-            await bench.served.stop(UID, Request(at=9, reason="Again"), known=True)
-            assert bench.offered["stop"]["at"] == 5
-            assert bench.asked.count(f"PUT {bench.run_name}") == 1
-
-        played(story)
-
-    def test_what_is_deleted_and_has_a_run_is_not_over(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.ask("DELETE", f"{BOXES}/{NAME}")
-            bench.hears()
-            assert bench.served.standing(UID).report.phase == "open"
-            assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
-            assert await bench.served.lease(UID, 50) is Verdict.TAKEN
-            bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
-            assert await bench.served.retry(UID, {"db/make": 0}, "ann") is Verdict.TAKEN
-            assert await bench.served.retry(UID, {"db/x": 1}, "ann") is Verdict.TAKEN
-            assert bench.notes[RETRY_ANNOTATION] == "db/make=0 db/x=1"
-            bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
-            assert await bench.served.abandon(UID, STOP) is Verdict.TAKEN
-
-        played(story)
+    @with_bench
+    async def test_deleted_object_with_run_has_not_ended(self, bench: Bench):
+        await bench.begun()
+        bench.ask("DELETE", f"{BOXES}/{NAME}")
+        bench.hears()
+        assert bench.served.standing(UID).report.phase == "open"
+        assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
+        assert await bench.served.lease(UID, 50) is Verdict.TAKEN
+        bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
+        assert await bench.served.retry(UID, {"db/make": 0}, "ann") is Verdict.TAKEN
+        assert await bench.served.retry(UID, {"db/x": 1}, "ann") is Verdict.TAKEN
+        assert bench.notes[RETRY_ANNOTATION] == "db/make=0 db/x=1"
+        bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": None}}, MERGE)
+        assert await bench.served.abandon(UID, STOP) is Verdict.TAKEN
 
     @pytest.mark.parametrize("lost", [True, False])
-    def test_what_has_no_run_goes_unless_its_ledger_is_lost(self, lost):
-        async def story(bench: Bench):
-            await bench.begun()
-            bench.finalizers(*([TARGET_FINALIZER] if lost else [SERVED_FINALIZER]))
-            bench.forget_run()
-            assert await bench.served.stop(UID, STOP, known=True) is (Verdict.UNKNOWN if lost else Verdict.OVER)
-            assert ("deletionTimestamp" in bench.box["metadata"]) is not lost
+    @with_bench
+    async def test_stop_without_run_ends_unless_the_ledger_is_lost(self, bench: Bench, lost):
+        await bench.begun()
+        bench.finalizers(*([TARGET_FINALIZER] if lost else [SERVED_FINALIZER]))
+        bench.forget_run()
+        assert await bench.served.stop(UID, STOP, known=True) is (Verdict.UNKNOWN if lost else Verdict.OVER)
+        assert ("deletionTimestamp" in bench.box["metadata"]) is not lost
 
-        played(story)
-
-    def test_one_that_is_over_is_over(self):
-        async def story(bench: Bench):
-            await bench.begun()
-            over(bench)
-            assert await bench.served.stop(UID, STOP, known=True) is Verdict.OVER
-            assert await bench.served.abandon(UID, STOP) is Verdict.OVER
-            assert await bench.served.lease(UID, 50) is Verdict.OVER
-            assert "stop" not in bench.offered
-            assert ABANDON_ANNOTATION not in bench.notes
-            assert bench.offered["leaseUntil"] == 8
-
-        played(story)
+    @with_bench
+    async def test_orders_to_an_ended_run_answer_over(self, bench: Bench):
+        await bench.begun()
+        over(bench)
+        assert await bench.served.stop(UID, STOP, known=True) is Verdict.OVER
+        assert await bench.served.abandon(UID, STOP) is Verdict.OVER
+        assert await bench.served.lease(UID, 50) is Verdict.OVER
+        assert "stop" not in bench.offered
+        assert ABANDON_ANNOTATION not in bench.notes
+        assert bench.offered["leaseUntil"] == 8
 
 
 class TestAhead:
     """The caches hear of what we read and write a moment later."""
 
     @pytest.mark.parametrize("how", ["never there", "without a run", "has said its end"])
-    def test_what_is_over_is_told_at_once_and_to_whoever_ordered_something(self, how):
+    @with_bench
+    async def test_end_is_reported_before_caches_show_it(self, bench: Bench, how):
         """Else the order would wait for an answer in vain, and the end for half a minute."""
-
-        async def story(bench: Bench):
-            heard: list[wire.AnyToControl] = []
-            end = bench.served.end = ServedEnd(bench.served, bench.caches, bench.served.seen_run)
-            end.attach(heard.append)
-            end.send(wire.Hello(process="p", number=1))
-            if how != "never there":
-                await bench.begun()
-                bench.served.heard(
-                    msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report()
-                )
-                await asyncio.sleep(0)
-            if how == "without a run":
-                bench.finalizers(SERVED_FINALIZER)
-                bench.forget_run()
-            if how == "has said its end":
-                over(bench)
-            heard.clear()
-            end.send(wire.Stop(session=3, number=2, uid=UID, request=STOP))
-            await asyncio.gather(*end._tasks)
-            for _ in range(2):
-                assert [(type(each), each.number) for each in heard] == [(wire.Ended, 0), (wire.Ended, 2)]
-                assert {each.run.report.phase for each in heard} == {Phase.CLEANED}
-                bench.hears()
-                await asyncio.sleep(0)
-            stands = bench.served.standing(UID)
-            assert (stands.report.phase, stands.endpoints) == (Phase.CLEANED, ())
-            assert bench.served._over == {UID: None}, "the caches have it"
-            bench.finalizers()
-            if how == "has said its end":
-                bench.ask("DELETE", f"{BOXES}/{NAME}")
+        heard: list[wire.AnyToControl] = []
+        end = bench.served.end = ServedEnd(bench.served, bench.caches, bench.served.seen_run)
+        end.attach(heard.append)
+        end.send(wire.Hello(process="p", number=1))
+        if how != "never there":
+            await bench.begun()
+            bench.served.heard(msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report())
+            await asyncio.sleep(0)
+        if how == "without a run":
+            bench.finalizers(SERVED_FINALIZER)
+            bench.forget_run()
+        if how == "has said its end":
+            over(bench)
+        heard.clear()
+        end.send(wire.Stop(session=3, number=2, uid=UID, request=STOP))
+        await rest(1)
+        for _ in range(2):
+            assert [(type(each), each.number) for each in heard] == [(wire.Ended, 0), (wire.Ended, 2)]
+            assert {each.run.report.phase for each in heard} == {Phase.CLEANED}
             bench.hears()
-            assert (bench.served.standing(UID), bench.served._over) == (None, {})
-
-        played(story)
+            await asyncio.sleep(0)
+        stands = bench.served.standing(UID)
+        assert (stands.report.phase, stands.endpoints) == (Phase.CLEANED, ())
+        bench.finalizers()
+        if how == "has said its end":
+            bench.ask("DELETE", f"{BOXES}/{NAME}")
+        bench.hears()
+        assert bench.served.standing(UID) is None

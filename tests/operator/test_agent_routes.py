@@ -16,7 +16,7 @@ from dayfly.operator.agent.end import ServedEnd
 from dayfly.spec import wire
 from dayfly.spec.wire import Verdict
 from kube.fake import Call, Fault, Harm
-from share import SHARE
+from selection import SELECTION
 
 SITE = "http://web.shop.svc:80"
 
@@ -38,7 +38,7 @@ async def leads(world: World, key: str) -> bool:
     return world.gateways.leads(key).startswith("f-")
 
 
-def test_its_key_leads_to_its_fork_and_its_endpoint_has_an_address_that_gives_it(story):
+def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     async def tell(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE, page="http://page.shop.svc:80"))
         assert world.gateways.leads() == "web"
@@ -69,7 +69,7 @@ def test_its_key_leads_to_its_fork_and_its_endpoint_has_an_address_that_gives_it
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )
-def test_what_is_not_led_is_said_by_a_sandbox_that_is_ready(story, how, said):
+def test_ready_sandbox_reports_missing_routes(story, how, said):
     async def tell(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
         await ready(world, plane)
@@ -86,7 +86,7 @@ def test_what_is_not_led_is_said_by_a_sandbox_that_is_ready(story, how, said):
     play(story, tell, **how)
 
 
-def test_a_namespace_that_does_not_let_it_is_neither_forked_nor_led(story):
+def test_namespace_without_grant_is_neither_forked_nor_routed(story):
     async def tell(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
 
@@ -103,7 +103,7 @@ def test_a_namespace_that_does_not_let_it_is_neither_forked_nor_led(story):
     play(story, tell, grants=False)
 
 
-async def test_orders_of_one_run_are_carried_out_in_their_turns():
+async def test_orders_of_one_run_are_carried_out_in_order():
     """Each takes several requests to the cluster, and the newer one could be done with them first."""
     told: list[str] = []
 
@@ -143,7 +143,7 @@ async def test_a_wish_for_a_baseline_is_of_no_run_and_waits_for_none():
     waits.cancel()
 
 
-def test_of_two_offers_that_come_together_the_newer_is_left(story):
+def test_newer_of_two_concurrent_offers_wins(story):
     async def tell(world: World, plane: Plane) -> None:
         await world.rest(5)
         plane.hook = lambda _number, what: Fate.LOST if what == "GET messages" else None
@@ -160,7 +160,7 @@ def test_of_two_offers_that_come_together_the_newer_is_left(story):
     play(story, tell)
 
 
-def test_what_leads_requests_may_come_later_and_go_again(story):
+def test_gateways_may_appear_later_and_disappear(story):
     async def tell(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking())
         await ready(world, plane)
@@ -187,7 +187,7 @@ def test_what_leads_requests_may_come_later_and_go_again(story):
     play(story, tell, installed=False)
 
 
-def test_no_request_is_led_elsewhere_while_server_and_operator_begin_anew(story):
+def test_requests_are_not_rerouted_during_restarts(story):
     async def tell(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
         fork = world.gateways.leads(found)
@@ -210,7 +210,7 @@ def test_no_request_is_led_elsewhere_while_server_and_operator_begin_anew(story)
     play(story, tell)
 
 
-def test_an_operator_that_cannot_see_what_leads_requests_does_not_say_that_nothing_does(story):
+def test_operator_that_cannot_list_routes_keeps_them(story):
     async def tell(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = world.gateways.leads(found)
@@ -241,8 +241,8 @@ REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 
-@pytest.mark.parametrize(("number", "fate"), SHARE.of(CELLS, 119, "fates of requests about routes"))
-def test_whatever_becomes_of_one_request_its_key_leads_to_its_fork_and_then_nowhere(story, number, fate, played):
+@pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about routes"))
+def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played):
     async def tell(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))

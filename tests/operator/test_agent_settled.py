@@ -68,18 +68,18 @@ async def cluster(there: RunObject | None) -> SimpleNamespace:
         (msgspec.structs.replace(run(), spec=RunSpec(forks=(route("a"),))), {}, False),
     ],
 )
-async def test_an_offer_is_settled_by_a_run_that_has_all_of_it(there, changes, is_settled):
+async def test_offer_is_settled_if_the_run_has_all_of_it(there, changes, is_settled):
     assert settled.is_carried_out(await cluster(there), SANDBOX, offer(**changes)) is is_settled
 
 
-async def test_without_its_sandbox_or_after_its_end_it_is_asked_for():
+async def test_offer_without_living_object_is_not_settled():
     there = await cluster(run())
     over = msgspec.structs.replace(META, annotations={SERVED_END_ANNOTATION: "{}"})
     assert not settled.is_carried_out(there, None, offer())
     assert not settled.is_carried_out(there, SandboxObject(metadata=over), offer())
 
 
-async def test_what_the_watch_has_not_brought_is_asked_for():
+async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     """An offer with another key was carried out a moment ago, and now the one before is offered again."""
     there = await cluster(run())
     before = there.ledger.get(run().metadata.name)
@@ -105,5 +105,5 @@ async def test_what_the_watch_has_not_brought_is_asked_for():
         (msgspec.structs.replace(run(), spec=RunSpec()), None, False),
     ],
 )
-def test_what_has_less_than_before_went_back(old, new, is_back):
+def test_run_with_less_than_before_went_back(old, new, is_back):
     assert settled.went_back(Change(Key("", "r"), old, new)) is is_back

@@ -71,7 +71,7 @@ def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
         world.take_away(f"{SANDBOXES}/{name}")
 
 
-def test_a_server_that_begins_tells_no_cluster_what_it_has_confirmed(story):
+def test_restarted_server_does_not_resend_confirmed_offers(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await begin(world, plane, "cart")
@@ -88,7 +88,7 @@ def test_a_server_that_begins_tells_no_cluster_what_it_has_confirmed(story):
     story(tell)
 
 
-def test_what_a_server_has_stored_and_told_nobody_the_next_one_tells(story, monkeypatch):
+def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
@@ -113,7 +113,7 @@ def test_what_a_server_has_stored_and_told_nobody_the_next_one_tells(story, monk
     story(tell)
 
 
-def test_another_release_of_the_server_tells_once_again(story, monkeypatch):
+def test_another_server_version_resends_each_offer_once(story, monkeypatch):
     """It may compile what is kept there otherwise."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -129,7 +129,7 @@ def test_another_release_of_the_server_tells_once_again(story, monkeypatch):
     story(tell)
 
 
-def test_which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same(story, monkeypatch):
+def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
     """Nobody was there when it left its group."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -155,9 +155,10 @@ def test_which_keys_lead_to_a_fork_is_told_though_the_wish_is_the_same(story, mo
     story(tell, born=led.world)
 
 
+@pytest.mark.long_story
 @pytest.mark.parametrize("what", [{"run": False}, {"sandbox": False}, {}], ids=["sandbox", "run", "both"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["server goes on", "server begins anew"])
-def test_a_cluster_that_has_less_than_it_confirmed_says_so_and_begins_nothing(story, what, replaced):
+def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced):
     """Put back to before, under an operator that goes on: nobody may take what it once confirmed for what is there."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -175,7 +176,7 @@ def test_a_cluster_that_has_less_than_it_confirmed_says_so_and_begins_nothing(st
 
 
 @pytest.mark.parametrize("what", ["generation", "stop"])
-def test_a_cluster_that_knows_an_older_wish_than_it_confirmed_is_told_again(story, what):
+def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         path = f"{RUNS}/{world.cluster.objects('runs')[0]['metadata']['name']}"
@@ -199,7 +200,7 @@ def test_a_cluster_that_knows_an_older_wish_than_it_confirmed_is_told_again(stor
     story(tell)
 
 
-def test_an_offer_that_is_carried_out_already_asks_the_api_server_nothing(story):
+def test_settled_offer_needs_no_api_request(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(60)
@@ -230,7 +231,7 @@ class Asked:
         return None if self.silent else frozenset(uid for uid in uids if uid.startswith("l"))
 
 
-async def test_of_many_that_begin_at_once_it_is_asked_together_and_of_each_after_it_came():
+async def test_births_are_requested_in_batches():
     asked = Asked()
     births = Births(asked.ask)
     first = asyncio.create_task(births.may_begin("l0"))
@@ -248,7 +249,7 @@ async def test_of_many_that_begin_at_once_it_is_asked_together_and_of_each_after
 
 
 @pytest.mark.parametrize("how", ["silent", "cancelled"])
-async def test_of_whom_nobody_says_so_nothing_begins(how):
+async def test_birth_without_answer_is_not_permitted(how):
     asked = Asked()
     births = Births(asked.ask)
     before, *both = (asyncio.create_task(births.may_begin(uid)) for uid in ("l0", "l1", "l2"))
@@ -270,7 +271,7 @@ async def test_of_whom_nobody_says_so_nothing_begins(how):
     assert await births.may_begin("l2") is True
 
 
-def test_an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_noted_again(story):
+def test_repeated_acknowledgement_needs_no_api_request(story):
     """Each server notes it, and each that begins hears of it anew."""
 
     async def tell(world: World, plane: Plane) -> None:
@@ -279,20 +280,21 @@ def test_an_end_that_was_noted_before_asks_the_api_server_nothing_when_it_is_not
         await gone(world, plane)
         await world.rest(60)
         asked = noted(world)
-        plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
+        plane.link.acknowledge([uid])
         await world.rest(5)
         assert {each for each in asked if "watch" not in each} == {CURSOR}
 
     story(tell)
 
 
-def test_ends_that_several_servers_note_at_the_same_time_are_let_go_once(story, monkeypatch):
+@pytest.mark.long_story
+def test_concurrent_acknowledgements_release_once(story, monkeypatch):
     """After a day away that is hundreds of them: asking for each anew kept an API server busy with nothing else."""
     names = ["shop", *(f"shop-{number}" for number in range(5))]
 
     async def tell(world: World, plane: Plane) -> None:
         uids = [await begin(world, plane, name) for name in names]
-        link = plane.app.state.sync._links.of(ORG, "east")
+        link = plane.link
         with monkeypatch.context() as nobody:
             nobody.setattr(Link, "acknowledge", lambda _link, _uids: None)
             for name in names:
@@ -310,7 +312,7 @@ def test_ends_that_several_servers_note_at_the_same_time_are_let_go_once(story, 
     story(tell)
 
 
-def test_an_end_that_is_not_let_go_at_the_first_try_is_at_the_next(story, monkeypatch):
+def test_failed_release_is_retried(story, monkeypatch):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         drop, tries = Cluster.drop_finalizer, []
@@ -330,10 +332,10 @@ def test_an_end_that_is_not_let_go_at_the_first_try_is_at_the_next(story, monkey
     story(tell)
 
 
-def test_what_has_not_ended_is_not_let_go_whatever_a_server_has_noted(story):
+def test_acknowledged_object_that_lives_is_not_released(story):
     async def tell(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
-        plane.app.state.sync._links.of(ORG, "east").acknowledge([uid])
+        plane.link.acknowledge([uid])
         await world.rest(30)
         assert "deletionTimestamp" not in box(world)["metadata"]
         await ready(world, plane)
@@ -344,7 +346,7 @@ def test_what_has_not_ended_is_not_let_go_whatever_a_server_has_noted(story):
 
 
 @pytest.mark.parametrize("shown", [{"annotations": {SERVED_END_ANNOTATION: "{}"}}, {}], ids=["it said so", "deleted"])
-def test_one_that_was_put_back_to_before_its_end_is_not_let_go_because_a_cache_has_it(story, shown):
+def test_object_restored_to_before_its_end_is_not_released(story, shown):
     """The watch of a server that was restored may bring that later than the control plane's word."""
 
     async def tell(world: World, plane: Plane) -> None:

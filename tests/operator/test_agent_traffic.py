@@ -28,7 +28,7 @@ def counted(plane: Plane) -> Counter[str]:
     return found
 
 
-def test_publishing_a_plugin_sends_no_byte_to_a_cluster_that_does_not_use_it(story):
+def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
     async def tell(world: World, plane: Plane) -> None:
         plane.tokens["t-west"] = ClusterCaller(ORG, "west", "2")
         await plane.must("PUT", "clusters/west", {})
@@ -50,7 +50,7 @@ def test_publishing_a_plugin_sends_no_byte_to_a_cluster_that_does_not_use_it(sto
     story(tell)
 
 
-def test_whoever_reads_how_a_sandbox_stands_asks_no_cluster(story):
+def test_reading_a_status_sends_no_request_to_the_cluster(story):
     """A question would go there and back; what has changed there was said with its report."""
 
     async def tell(world: World, plane: Plane) -> None:

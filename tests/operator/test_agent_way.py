@@ -41,11 +41,12 @@ async def server():
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}", asked
+    host, port = runner.addresses[0][:2]
+    yield f"http://{host}:{port}", asked
     await runner.cleanup()
 
 
-async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
+async def test_redirects_and_huge_responses_are_refused(server):
     url, asked = server
     way = HttpWay(url, "t")
     try:
@@ -58,7 +59,7 @@ async def test_it_follows_nobody_and_reads_no_more_than_it_can_hold(server):
     assert asked == [f"/api/v2/agent/{name} t" for name in ("births", "messages", "huge")]
 
 
-async def test_what_is_said_arrives_and_so_much_comes_back_and_no_more(server, monkeypatch):
+async def test_response_at_the_size_limit_is_read(server, monkeypatch):
     url, _ = server
     way = HttpWay(url, "t")
     monkeypatch.setattr("dayfly.operator.agent.way.MOST_ANSWER", 3)
@@ -70,7 +71,7 @@ async def test_what_is_said_arrives_and_so_much_comes_back_and_no_more(server, m
         await way.close()
 
 
-async def test_it_goes_by_the_proxy_that_the_environment_names(server, monkeypatch):
+async def test_proxy_of_the_environment_is_used(server, monkeypatch):
     url, asked = server
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, url)
@@ -84,34 +85,14 @@ async def test_it_goes_by_the_proxy_that_the_environment_names(server, monkeypat
     assert asked == ["/api/v2/agent/messages t"]
 
 
-async def test_a_certificate_that_nobody_trusts_is_refused(tmp_path):
+async def test_untrusted_certificate_is_refused(tmp_path):
     import asyncio
     import ssl
     import subprocess
 
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "1",
-    ]
-    command += [
-        "-subj",
-        "/CN=x",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-keyout",
-        str(key),
-        "-out",
-        str(certificate),
-    ]
+    options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
+    command = ["openssl", "req", *options.split(), "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)  # noqa: ASYNC221 - a moment
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate, key)

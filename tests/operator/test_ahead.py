@@ -34,7 +34,7 @@ async def end(world: World) -> None:
     await gone(world)
 
 
-def test_next_step_is_claimed_in_the_write_that_records_what_it_reads():
+def test_next_step_is_claimed_in_the_write_of_its_inputs():
     async def story(world: World) -> None:
         await world.until(lambda: world.cloud.starts("db/make"), "the first step")
         [waiting] = world.pods("db/seed")
@@ -66,7 +66,7 @@ def test_pod_that_has_waited_for_too_long_is_replaced():
     assert last["units"]["db/seed"].get("voids", 0) == 0
 
 
-def test_another_operator_takes_the_waiting_pod_for_what_it_is():
+def test_another_operator_adopts_the_waiting_pod():
     async def story(world: World) -> None:
         await world.until(lambda: world.pods("db/seed"), "the waiting pod")
         [process] = world.processes
@@ -78,7 +78,7 @@ def test_another_operator_takes_the_waiting_pod_for_what_it_is():
     assert len(made(world, "db/seed")) == 1
 
 
-def test_waiting_pod_of_a_step_whose_turn_never_comes_goes_with_the_run():
+def test_waiting_pod_of_an_unreached_step_goes_with_the_run():
     async def story(world: World) -> None:
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure")
         assert world.pods("db/seed")
@@ -89,7 +89,7 @@ def test_waiting_pod_of_a_step_whose_turn_never_comes_goes_with_the_run():
     assert not world.cloud.starts("db/seed")
 
 
-def test_step_that_reads_more_than_a_label_holds_is_made_in_its_turn():
+def test_step_with_many_inputs_is_made_in_its_turn():
     outputs = tuple(f"o{number}" for number in range(40))
     many = plugin([step("make", outputs=outputs), step("seed", reads=tuple(f"make.{name}" for name in outputs))], [])
     reads = {f"MAKE_{name.upper()}": ("db/make", name) for name in outputs}

@@ -1,4 +1,4 @@
-"""The Secret with what signs for states: nobody changes it, and each process reads the same."""
+"""The Secret with the authority that signs for the server of states."""
 
 from __future__ import annotations
 
@@ -18,65 +18,53 @@ from rig.world import KINDS
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS
 from dayfly.operator.states import authority
-from kube.fake import FakeCluster, run
+from kube.fake import FakeCluster
 
 
-def test_it_is_made_once_and_cannot_be_changed():
-    async def story():
-        server = FakeCluster(seed=1, extra=KINDS)
-        client = Client(server.transport("operator"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        first = await authority.load(client, "dayfly-system")
-        assert await authority.load(client, "dayfly-system") == first
-        [made] = server.objects("secrets")
-        assert made["immutable"] is True
-        assert made["type"] == authority.TYPE
-
-    run(story())
+@pytest.fixture
+def server() -> FakeCluster:
+    return FakeCluster(seed=1, extra=KINDS)
 
 
-def test_whoever_only_reads_states_makes_none():
-    """The command that reads one is no reason for a cluster to have a key."""
-
-    async def story():
-        server = FakeCluster(seed=1, extra=KINDS)
-        client = Client(server.transport("reader"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        with pytest.raises(authority.BrokenAuthorityError, match="no state was ever kept here"):
-            await authority.load(client, "dayfly-system", make_it=False)
-        assert server.objects("secrets") == []
-        made = await authority.load(client, "dayfly-system")
-        assert await authority.load(client, "dayfly-system", make_it=False) == made
-
-    run(story())
+@pytest.fixture
+async def client(server: FakeCluster) -> Client:
+    found = Client(server.transport("operator"), seed=1)
+    await found.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
+    return found
 
 
-@pytest.mark.parametrize("data", [None, {"key": "eA=="}])
-def test_one_that_was_emptied_is_said_and_not_made_anew(data):
-    async def story():
-        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        meta = {"name": authority.NAME}
-        await client.create(SECRETS, {"metadata": meta, "type": authority.TYPE, "data": data}, "dayfly-system")
-        with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
-            await authority.load(client, "dayfly-system")
-
-    run(story())
+async def test_authority_secret_is_created_once_and_immutable(server, client):
+    first = await authority.load(client, "dayfly-system")
+    assert await authority.load(client, "dayfly-system") == first
+    [made] = server.objects("secrets")
+    assert made["immutable"] is True
+    assert made["type"] == authority.TYPE
 
 
-@pytest.mark.parametrize("which", ["certificate", "private"])
-def test_one_that_signs_nothing_is_said(which):
-    """The Secret was made by hand, or restored in part; its key may be good for all that."""
+async def test_reader_creates_no_authority(server, client):
+    """The command that reads a state needs no key."""
+    with pytest.raises(authority.BrokenAuthorityError, match="no state was ever kept here"):
+        await authority.load(client, "dayfly-system", make_it=False)
+    assert server.objects("secrets") == []
+    made = await authority.load(client, "dayfly-system")
+    assert await authority.load(client, "dayfly-system", make_it=False) == made
 
-    async def story():
-        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        found = await authority.load(client, "dayfly-system")
-        assert authority.leaf(found, ["10.0.0.1"])
-        with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
-            authority.leaf(msgspec.structs.replace(found, **{which: b"no PEM"}), ["10.0.0.1"])
 
-    run(story())
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"key": "eA=="},
+        # Steps get the certificate in their environment.
+        msgspec.to_builtins({"key": bytes(32), "ca.crt": b"\x30\x82\xff", "ca.key": b""}),
+    ],
+    ids=["empty", "only a key", "a certificate that is not text"],
+)
+async def test_broken_authority_is_reported_and_not_replaced(client, data):
+    meta = {"name": authority.NAME}
+    await client.create(SECRETS, {"metadata": meta, "type": authority.TYPE, "data": data}, "dayfly-system")
+    with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
+        await authority.load(client, "dayfly-system")
 
 
 def _key(key: PrivateKeyTypes, kept: KeySerializationEncryption) -> bytes:
@@ -84,36 +72,18 @@ def _key(key: PrivateKeyTypes, kept: KeySerializationEncryption) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "private",
+    "damage",
     [
-        _key(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x")),
-        _key(ed25519.Ed25519PrivateKey.generate(), NoEncryption()),
+        {"certificate": b"no PEM"},
+        {"private": b"no PEM"},
+        {"private": _key(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"x"))},
+        {"private": _key(ed25519.Ed25519PrivateKey.generate(), NoEncryption())},
     ],
-    ids=["with a password", "of another kind"],
+    ids=["no certificate", "no key", "a key with a password", "a key of another kind"],
 )
-def test_one_that_was_made_by_hand_in_another_form_is_said(private):
-    """Whoever serves states looks again: what it did not know would be the last that it did."""
-
-    async def story():
-        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        found = await authority.load(client, "dayfly-system")
-        with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
-            authority.leaf(msgspec.structs.replace(found, private=private), ["10.0.0.1"])
-
-    run(story())
-
-
-def test_a_certificate_that_is_no_text_is_said():
-    """Steps are given it in their environment."""
-
-    async def story():
-        client = Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1)
-        await client.create(NAMESPACES, {"metadata": {"name": "dayfly-system"}})
-        data = {"key": bytes(32), "ca.crt": b"\x30\x82\xff", "ca.key": b""}
-        body = {"metadata": {"name": authority.NAME}, "type": authority.TYPE, "data": data}
-        await client.create(SECRETS, msgspec.to_builtins(body), "dayfly-system")
-        with pytest.raises(authority.BrokenAuthorityError, match=r"cannot be used: "):
-            await authority.load(client, "dayfly-system")
-
-    run(story())
+async def test_authority_that_cannot_sign_is_reported(client, damage):
+    """An admin may have created the Secret by hand, or restored a part of it."""
+    found = await authority.load(client, "dayfly-system")
+    assert authority.leaf(found, ["10.0.0.1"])
+    with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
+        authority.leaf(msgspec.structs.replace(found, **damage), ["10.0.0.1"])

@@ -1,36 +1,34 @@
-"""An operator whose caches are behind: what it misses may be gone because all is done."""
+"""An operator whose caches are behind."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
 import pytest
+from rig.line import Line
 from rig.scenes import SCENES
-from rig.world import Process, World, live
+from rig.world import World, live
 
 from dayfly.kube.transport import Answer, Request
-from dayfly.operator.cluster.objects import RunObject
 
 
-def test_documents_of_a_run_that_is_over_are_not_lost():
-    """A peer has dissolved the run, documents first; whoever sees it closed still must not call its plan lost."""
+def test_late_operator_does_not_report_a_finished_run_as_lost(caplog):
+    """Another operator dissolves the run, documents first."""
 
     async def story(world: World) -> None:
-        world.start()
+        world.start(2)
+        transport, late = world.processes[1].transport, Line(world, "late")
+        late.view.delay, stream = 30.0, transport.stream
+        transport.stream = lambda request: (late.stream if request.path.endswith("/runs") else stream)(request)
         await SCENES["chain"].story(world)
-        writes = world.cluster.store.after(world.cluster.kind("runs"), 0)
-        seen = next(write.new for write in writes if write.new and write.new["ledger"].get("phase") == "closed")
-        blind = Process(world, "blind", 7)
-        world.processes.append(blind)
-        blind.operator.cluster.runs.put(msgspec.convert(seen, RunObject))
-        assert await blind.operator._reconciler.observe(seen["metadata"]["name"]) is None
+        await world.rest(120)
 
     live(SCENES["chain"].world, story)
+    assert "is frozen" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["chain", "fork-followed"])
-def test_what_cannot_succeed_is_not_sent_again_and_again(name):
+def test_late_operator_does_not_repeat_failing_writes(name):
     """It hears of everything half a minute late: of its own changes, and of what others write to the same objects."""
     refused: Counter[str] = Counter()
 

@@ -25,7 +25,7 @@ class TestClocks:
         world = play(story, RETRY_LIFE, make=Script(runs=1800))
         assert world.cloud.starts("db/make") == 1
 
-    def test_on_a_node_that_is_ahead_it_is_said_why_a_step_does_not_start(self):
+    def test_node_clock_ahead_is_reported_as_the_reason(self):
         async def story(world: World) -> None:
             world.kubelet.ahead = 600.0
             await world.until(lambda: "has been pulling the image busybox:1" in message(world), "the pull", 10)
@@ -36,7 +36,7 @@ class TestClocks:
 
         play(story, RETRY_LIFE, make=Script(hangs=True))
 
-    def test_an_operators_clock_that_is_set_back_stops_nothing_for_as_long(self):
+    def test_operator_clock_set_back_delays_nothing(self):
         """What was refused is tried again, what was not written yet is, and what is new is said."""
         full = True
 
@@ -96,7 +96,7 @@ class TestOperatorsMachine:
 
         assert play(story, RETRY_LIFE).cloud.starts("db/make") == 1
 
-    def test_where_it_is_not_told_and_ahead_each_step_says_why_it_does_not_start(self):
+    def test_undetected_clock_ahead_is_reported_by_each_step(self):
         """Its pod stays as it is, and starts as soon as the clocks are right: within what its time is, the same pod."""
 
         async def story(world: World) -> None:
@@ -119,8 +119,9 @@ class TestOperatorsMachine:
         world = play(story, RETRY_LIFE)
         assert world.cloud.starts("db/make") == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("ahead", [(900.0, 900.0), (DAY_S, DAY_S / 2)])
-    def test_once_the_clocks_are_right_what_is_too_old_by_then_is_made_anew(self, ahead):
+    def test_expired_pods_are_replaced_once_clocks_are_right(self, ahead):
         async def story(world: World) -> None:
             world.dated = False
             for seconds in ahead:

@@ -20,24 +20,24 @@ def world(phase: Phase = Phase.OPEN, at: int = END) -> World:
     return World(run=Run(uid="u", target=target, plan="", phase=phase), wish=Wish(expires_at=at))
 
 
-def test_it_is_near_when_a_tenth_of_its_life_is_left():
+def test_expiry_is_soon_in_the_last_tenth_of_the_life():
     warns = END - 360_000
     assert Expiry.of(world(), HOUR, warns - 1) == Expiry(END, warns)
     assert Expiry.of(world(), HOUR, warns) == Expiry(END, warns, soon=True)
 
 
 @pytest.mark.parametrize("spec", [{}, {"ttl": None}, {"ttl": "1h"}, {"ttl": {}}, {"ttl": {"duration": "soon"}}])
-def test_of_a_life_that_is_written_in_no_known_form_nothing_is_said(spec):
+def test_unreadable_ttl_has_no_expiry(spec):
     """Whoever edits it may write anything, and the status is told all the same."""
     assert Expiry.of(world(), spec, END) == Expiry()
 
 
 @pytest.mark.parametrize("of", [None, world(Phase.CLOSED), world(at=0)], ids=["no run", "it ends", "for ever"])
-def test_what_does_not_end_by_itself_is_not_near_its_end(of):
+def test_sandbox_without_end_has_no_expiry(of):
     assert Expiry.of(of, HOUR, END) == Expiry()
 
 
-def test_a_life_beyond_all_calendars_is_told_as_far_as_a_time_can_be_written():
+def test_ttl_beyond_the_calendar_is_shown_as_its_last_day():
     """A time to live of 32 bits of weeks may be written: its sandbox starts, says so, and goes when it is deleted."""
 
     async def story(world: Cluster) -> None:

@@ -22,7 +22,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watch import WatchEvent, watch
 from kube.fake import FakeCluster, serving
-from share import Share
+from selection import Selection
 
 SECRET = {"metadata": {"name": "a"}, "data": {}}
 
@@ -90,7 +90,7 @@ async def test_a_harmed_change(harm, answer, done):
 
 
 @pytest.mark.parametrize("harm", [harm for harm in Harm if harm.crash])
-async def test_who_crashed_is_cut_off(harm):
+async def test_crashed_operator_is_cut_off(harm):
     """Nothing reaches it any more, its peer goes on."""
     async with line(harm) as (client, between):
         with pytest.raises(errors.OutcomeUnknown):
@@ -119,7 +119,7 @@ async def test_late(monkeypatch):
 
 def harmed(proxy: FaultProxy, monkeypatch) -> asyncio.Event:
     """Set once the proxy is done with the change that it harms: by then its sender may have heard of its own end."""
-    done, harm = asyncio.Event(), proxy._harm
+    done, harm = asyncio.Event(), proxy.do_harm
 
     async def noted(*given):
         try:
@@ -127,11 +127,11 @@ def harmed(proxy: FaultProxy, monkeypatch) -> asyncio.Event:
         finally:
             done.set()
 
-    monkeypatch.setattr(proxy, "_harm", noted)
+    monkeypatch.setattr(proxy, "do_harm", noted)
     return done
 
 
-async def test_what_was_held_when_its_sender_died_is_not_sent_on(monkeypatch):
+async def test_held_request_of_a_dead_sender_is_not_sent(monkeypatch):
     """It would be executed in the midst of whatever comes after that life."""
     async with line(Harm.LATE) as (client, between):
         done = harmed(between.proxy, monkeypatch)
@@ -146,16 +146,16 @@ async def test_what_was_held_when_its_sender_died_is_not_sent_on(monkeypatch):
         assert not between.stored()
 
 
-async def test_what_is_sent_twice_is_sent_once_if_its_sender_dies_between(monkeypatch):
+async def test_request_of_a_dead_sender_is_not_repeated(monkeypatch):
     async with line(Harm.TWICE) as (client, between):
-        done, sent, send = harmed(between.proxy, monkeypatch), [], between.proxy._open
+        done, sent, send = harmed(between.proxy, monkeypatch), [], between.proxy.send_on
 
         def dying(request, body):
             sent.append(request.method)
             between.proxy.cut_off("one")
             return send(request, body)
 
-        monkeypatch.setattr(between.proxy, "_open", dying)
+        monkeypatch.setattr(between.proxy, "send_on", dying)
         with pytest.raises(errors.OutcomeUnknown):
             await client.create(SECRETS, SECRET, "default")
         await done.wait()
@@ -172,7 +172,7 @@ async def events(client: Client, heard: asyncio.Queue[str]) -> None:
 
 async def watched(between: Line) -> None:
     """Until the proxy holds the client's watch."""
-    while not between.proxy._sides["one"].watches:  # noqa: ASYNC110 - nobody tells
+    while not between.proxy.watches("one"):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
 
 
@@ -245,12 +245,11 @@ class TestPlans:
             map(str, every())
         )
 
-    def test_a_commit_picks_half_a_share_and_the_proof_all(self):
-        picked = chosen(Share("3d94c1981e65"))
+    def test_run_plays_half_a_share_and_the_proof_all(self):
+        picked = chosen(Selection(seed=4711))
         assert [plan for plan in picked if plan.harm] in [share[of::2] for share in shares() for of in (0, 1)]
-        unharmed = [Plan(name) for name in LIVES]
-        assert [plan for plan in picked if not plan.harm] in [unharmed[of::4] for of in range(4)]
-        assert sorted(map(str, chosen(Share("all")))) == sorted(map(str, every()))
+        assert len([plan for plan in picked if not plan.harm]) == len(LIVES) // 4
+        assert sorted(map(str, chosen(Selection(is_complete=True)))) == sorted(map(str, every()))
 
     def test_names_tell_plans_apart(self):
         """A Run's name leads back to the plan of its Sandbox, and to no other."""
@@ -325,7 +324,7 @@ class TestJudgement:
         assert trial.harm(Call("operator-1", "POST", "/x", b"")) is Harm.CUT
         assert played.wrong(trial.plan) == []
 
-    def test_what_was_wrong_with_an_earlier_life_stays_wrong(self):
+    def test_fault_of_an_earlier_life_is_kept(self):
         earlier, later = self.trial(harm=Harm.CUT), self.trial(harm=Harm.CUT)
         self.run(earlier, "db/make", "pod-1")
         self.run(later, "db/make", "pod-1")

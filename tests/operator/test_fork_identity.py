@@ -10,7 +10,7 @@ from dayfly.kube.objects import Key
 
 
 class TestIdentity:
-    def test_what_a_cache_does_not_have_may_be_there(self):
+    def test_fork_that_the_cache_lacks_stays_ready(self):
         """Only a quorum read says that a fork is gone: an operator that hears of things late does not say it is not ready."""
 
         async def story(world: World) -> None:
@@ -25,7 +25,7 @@ class TestIdentity:
 
         play(story)
 
-    def test_a_strangers_of_the_same_name_takes_the_place_of_the_claimed_one(self):
+    def test_stranger_in_place_of_a_claimed_fork_is_left_alone(self):
         """It is none of ours: neither the fork that runs, nor what goes with the sandbox. That it is in the way is said."""
 
         async def story(world: World) -> None:

@@ -40,6 +40,7 @@ def touched(world: World, namespace: str) -> set[str]:
 
 
 class TestRights:
+    @pytest.mark.slow
     def test_more_than_its_baseline_has(self):
         """Whoever may only write Sandboxes gets no privileged pod, no folder of the node and no other ServiceAccount."""
         evil = pod(
@@ -73,7 +74,7 @@ class TestRights:
 
         play(story, operators=2)
 
-    def test_where_an_administrator_leaves_it_free(self):
+    def test_more_rights_are_allowed_if_an_administrator_permits_it(self):
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork(patch=pod(hostNetwork=True))]))
             await world.until(lambda: "spec.template.spec.hostNetwork would reach into" in message(world), "it", 30)
@@ -84,7 +85,7 @@ class TestRights:
 
         play(story)
 
-    def test_a_fork_that_runs_keeps_what_it_has(self):
+    def test_running_fork_keeps_its_rights(self):
         """An edit that would give it more is refused; it goes on as it was."""
 
         async def story(world: World) -> None:
@@ -118,7 +119,7 @@ class TestNamespaces:
 
         play(story)
 
-    def test_so_must_that_of_a_fork_that_another_is_told_of(self):
+    def test_namespace_of_a_fork_that_is_read_must_allow_it(self):
         """For its address a Service was made there, under a name of the operator's, by whoever could write a Sandbox."""
 
         async def story(world: World) -> None:
@@ -139,7 +140,7 @@ class TestNamespaces:
         play(story)
 
     @pytest.mark.parametrize("there", [True, False])
-    def test_what_is_there_is_not_told_before(self, there):
+    def test_namespace_reveals_nothing_before_it_allows_it(self, there):
         """Whoever may not fork there does not learn which Deployments there are; nor which namespaces."""
 
         async def story(world: World) -> None:
@@ -201,6 +202,7 @@ class TestCosts:
 
         play(story)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("bad", "said"),
         [

@@ -89,14 +89,14 @@ def asks(expression: str, seen: Workload | None, leads: Service | None, state: S
     ("seen", "state"),
     [(None, State.CLAIMED), (workload("another"), State.CLAIMED), (workload(), State.DONE), (workload(), State.VOID)],
 )
-def test_a_fork_that_is_not_the_ledgers_tells_nothing(seen, state):
+def test_fork_that_is_not_in_the_ledger_has_no_values(seen, state):
     with pytest.raises(UntoldError, match="fork:shop/web is not there") as caught:
         asks("{{.Ready}}", seen, service(), state)
     assert caught.value.reason == "WaitingForForks"
 
 
 @pytest.mark.parametrize("leads", [None, service("another's run")])
-def test_of_somebody_elses_service_nothing_is_told(leads):
+def test_address_of_a_foreign_service_is_not_a_value(leads):
     for expression in ("{{.Service.Host}}", "{{.Service.Port}}"):
         with pytest.raises(UntoldError, match="no Service with a port leads") as caught:
             asks(expression, workload(), leads)
@@ -106,15 +106,15 @@ def test_of_somebody_elses_service_nothing_is_told(leads):
 
 
 @pytest.mark.parametrize(("available", "said"), [(2, "true"), (1, "false"), (0, "false")])
-def test_it_answers_once_all_its_pods_do(available, said):
+def test_fork_is_available_once_all_its_pods_are(available, said):
     assert asks("{{.Ready}}", workload(replicas=2, available=available), None) == said
 
 
-def test_one_that_is_on_its_way_out_answers_no_more():
+def test_fork_that_is_being_deleted_is_not_available():
     assert asks("{{.Ready}}", workload(deletion_timestamp="2026-01-01T00:00:00Z"), None) == "false"
 
 
-def test_hooks_are_told_where_a_fork_answers_and_whether_it_does():
+def test_hook_steps_get_address_and_availability_of_a_fork():
     async def story(world: World) -> None:
         world.sandbox(hooked())
         await world.until(lambda: ready(world), "ready", 120)
@@ -137,7 +137,7 @@ def test_hooks_are_told_where_a_fork_answers_and_whether_it_does():
     assert order.index(("end", "drain")) < order.index(("end", "fork:shop/web"))
 
 
-def test_without_a_service_what_creates_waits_and_goes_on_once_there_is_one():
+def test_create_step_waits_for_the_service_of_a_fork():
     async def story(world: World) -> None:
         service = world.forks.of("web", "services")
         world.ask("DELETE", f"{SERVICES}/web")
@@ -156,7 +156,7 @@ def test_without_a_service_what_creates_waits_and_goes_on_once_there_is_one():
     play(story, scene=SCENE)
 
 
-def test_without_a_service_what_stops_runs_all_the_same_and_is_told_what_is_absent():
+def test_stop_step_runs_without_the_service_of_a_fork():
     async def story(world: World) -> None:
         world.ask("DELETE", f"{SERVICES}/web")
         world.sandbox(hooked())
@@ -173,7 +173,7 @@ def test_without_a_service_what_stops_runs_all_the_same_and_is_told_what_is_abse
     play(story, scene=SCENE)
 
 
-def test_an_object_of_a_hook_is_made_of_what_a_fork_tells_and_goes_after_it():
+def test_hook_object_has_fork_values_and_goes_after_the_fork():
     async def story(world: World) -> None:
         world.may("claims.db.example.org")
         world.sandbox(hooked(PUBLISH))
@@ -188,7 +188,7 @@ def test_an_object_of_a_hook_is_made_of_what_a_fork_tells_and_goes_after_it():
     play(story, scene=SCENE)
 
 
-def test_an_object_of_a_hook_waits_for_a_fork_that_cannot_tell():
+def test_hook_object_waits_for_fork_values():
     async def story(world: World) -> None:
         world.may("claims.db.example.org")
         service = world.forks.of("web", "services")

@@ -24,7 +24,7 @@ MERGE = "application/merge-patch+json"
 
 class TestStoryboards:
     @pytest.mark.parametrize("story", [forked, revised], ids=lambda story: story.__name__)
-    def test_as_it_was_told_before(self, story):
+    def test_story_equals_its_golden_file(self, story):
         told = board(play(story, scene=LIFE))
         file = GOLDEN / f"{story.__name__}.golden"
         if os.environ.get("DAYFLY_GOLDEN"):
@@ -118,6 +118,7 @@ class TestBirth:
             bad = {"type": "json", "value": '[{"op": "remove", "path": "/spec/nothing"}]'}
             world.sandbox(wish(forks=[fork(patch=bad)]))
             await world.until(lambda: "patch: does not fit the baseline" in message(world), "the objection", 30)
+            assert (world.status()["phase"], world.status()["reason"]) == ("Failed", "ForkFailed")
             world.change({"spec": {"forks": [fork()]}})
             await world.until(lambda: ready(world), "ready", 30)
             await ended(world)
@@ -139,7 +140,7 @@ class TestBirth:
 
 
 class TestLife:
-    def test_it_is_told_what_was_made_and_where_others_answer(self):
+    def test_fork_gets_outputs_and_addresses_of_other_forks(self):
         """Outputs by reference, constants, and the address of another fork with its Service's real first port."""
 
         async def story(world: World) -> None:
@@ -167,7 +168,7 @@ class TestLife:
 
         play(story)
 
-    def test_what_somebody_takes_away_comes_again(self):
+    def test_deleted_service_or_deployment_is_created_again(self):
         """The Service at once; the Deployment once its pods have ended."""
 
         async def story(world: World) -> None:
@@ -196,7 +197,7 @@ class TestLife:
 
         play(story)
 
-    def test_it_follows_its_baselines_service(self):
+    def test_service_follows_the_service_of_its_baseline(self):
         """One that comes late, other ports later; the fork's own keeps leading to the fork alone."""
 
         async def story(world: World) -> None:
@@ -219,7 +220,7 @@ class TestLife:
 
         play(story)
 
-    def test_baseline_that_it_cannot_follow_any_more(self):
+    def test_fork_stays_if_its_baseline_cannot_be_followed(self):
         """The fork goes on as it is, and it is said that it is not what is wished for; mended, it follows."""
 
         async def story(world: World) -> None:
@@ -253,6 +254,7 @@ class TestLife:
 
         play(story)
 
+    @pytest.mark.slow
     def test_nothing_is_written_while_nothing_happens(self):
         async def story(world: World) -> None:
             await made(world)
@@ -280,7 +282,7 @@ class TestEnd:
 
         play(story, operators=2)
 
-    def test_what_may_still_make_a_pod_holds_up_the_cleanup(self):
+    def test_replica_set_without_pods_delays_the_cleanup(self):
         """So deleted, a Deployment goes before its ReplicaSet too, and that may have made no pod yet."""
 
         async def story(world: World) -> None:
@@ -298,9 +300,10 @@ class TestEnd:
 
         play(story, operators=2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("replicas", [0, 1])
     @pytest.mark.parametrize("wished", [True, False])
-    def test_another_of_the_same_name_takes_the_place_of_the_claimed_one(self, wished, replicas):
+    def test_cleanup_runs_once_if_a_claimed_fork_is_replaced(self, wished, replicas):
         """A paused peer prepares a fork that has gone since, or somebody whom no policy hinders replaces it by force.
 
         Nobody claimed that one, and what it makes must not be taken for what is left of the one that was claimed.

@@ -19,7 +19,7 @@ async def lose_front(world: World) -> None:
     world.start()
 
 
-def test_an_operator_without_a_front_brings_a_sealed_run_to_its_end():
+def test_operator_without_front_finishes_a_sealed_run():
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("runs"), "a run")
@@ -83,7 +83,7 @@ def test_after_trouble_that_has_passed_a_run_is_as_new():
     at_work(story)
 
 
-def test_two_that_have_one_place_between_them_come_to_their_turns():
+def test_two_sandboxes_share_one_place_in_turn():
     async def story(world: World) -> None:
         world.grant("shop", annotations={"dayfly.dev/steps": "1"})
         for name in ("box", "second"):

@@ -28,12 +28,11 @@ from rig.kubelet import Script
 from rig.scenes import SCENES, message, play, ready, wish
 from rig.world import World, live
 
-from dayfly.operator.main import Operator
 from dayfly.operator.reconciler import Reconciler
 from dayfly.plan.actions import Finish
 from dayfly.spec.identity import nonce
 from kube.fake import Refusal
-from share import SHARE
+from selection import SELECTION
 
 # Lives with steps that fail, are tried again and clean up, with objects and with forks.
 LIVES = ("chain", "retry", "failing", "cleanup-retries", "object", "fork-followed")
@@ -89,14 +88,15 @@ def each_unit(world: World) -> dict[str, list[tuple[str, ...]]]:
 
 
 class TestStatusIsNoInput:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", LIVES)
-    def test_garbage_in_every_status_after_every_write_changes_nothing(self, name):
+    def test_garbage_in_every_status_changes_nothing(self, name):
         """The same moves, in the same order; and people are told the truth again."""
         spoilt = lived(name, vandal)
         assert len(spoilt.writes) > 10
         assert moves(spoilt) == moves(lived(name))
 
-    def test_nor_are_those_of_hooks(self):
+    def test_garbage_in_the_status_of_hooks_changes_nothing(self):
         """From the birth of a Machine to its end, with steps at all four events."""
 
         def hooked(begin: Callable[[World], None]) -> World:
@@ -117,7 +117,7 @@ class TestStatusIsNoInput:
 
         assert moves(hooked(vandal)) == moves(hooked(lambda _: None))
 
-    def test_what_somebody_wrote_over_the_truth_does_not_stay(self):
+    def test_overwritten_status_is_restored(self):
         """Nothing else happens to the sandbox, which rests. Who writes over it again and again costs a write a second."""
 
         async def story(world: World) -> None:
@@ -136,7 +136,7 @@ class TestStatusIsNoInput:
 
         play(story)
 
-    def test_nor_what_somebody_wrote_over_that_of_a_hook(self):
+    def test_overwritten_status_of_a_hook_is_restored(self):
         async def story(world: World) -> None:
             world.start()
             hook(world)
@@ -206,6 +206,7 @@ class TestWorkspace:
 
 
 class TestEvents:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", LIVES)
     def test_a_life_has_one_for_each_change_of_the_condition(self, name):
         """Reason by reason, as the condition itself had them."""
@@ -310,8 +311,9 @@ class TestErrorsAreElevated:
 
 
 class TestStaleCaches:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", LIVES)
-    @pytest.mark.parametrize("seconds", SHARE.of((0.5, 5.0, 30.0, 90.0), 4, "how late caches are"))
+    @pytest.mark.parametrize("seconds", SELECTION.sample((0.5, 5.0, 30.0, 90.0), 4, "how late caches are"))
     def test_each_unit_takes_the_same_steps_in_the_end(self, name, seconds):
         """All caches hear of everything so late, of the operator's own writes too."""
 
@@ -331,12 +333,12 @@ class TestOneThingATurn:
     def test_a_turn_commits_once_and_each_unit_takes_one_step(self, name, monkeypatch):
         turns: list[list[Any]] = []
         now: contextvars.ContextVar[list[Any]] = contextvars.ContextVar("turn")
-        take, commit = Operator._take_turn, Reconciler.commit
+        take, commit = Reconciler.turn, Reconciler.commit
 
-        async def taking(self: Operator, run: str) -> None:
+        async def taking(self: Reconciler, run: str) -> Any:
             turns.append([])
             now.set(turns[-1])
-            await take(self, run)
+            return await take(self, run)
 
         async def committing(self: Reconciler, scene: Any, moved: Any) -> bool:
             done = await commit(self, scene, moved)
@@ -344,7 +346,7 @@ class TestOneThingATurn:
                 now.get().append(moved)
             return done
 
-        monkeypatch.setattr(Operator, "_take_turn", taking)
+        monkeypatch.setattr(Reconciler, "turn", taking)
         monkeypatch.setattr(Reconciler, "commit", committing)
         lived(name)
         assert sum(map(len, turns)) > 3

@@ -60,58 +60,58 @@ class TestGrants:
         ("namespace", "advice"),
         [("dayfly-runners", "apply the install manifest again"), ("team", "create it, or change the plugin")],
     )
-    async def test_one_that_is_not_there(self, namespace, advice):
+    async def test_missing_namespace_is_refused(self, namespace, advice):
         reason, said = await Bench().refused(namespace)
         assert (reason, said) == (Reason.NAMESPACE_MISSING, f"namespace {namespace} does not exist: {advice}")
 
     @pytest.mark.parametrize("labels", [None, {}, {"dayfly.dev/runners": "false"}, {"dayfly.dev/runners": "True"}])
-    async def test_one_that_has_not_the_label(self, labels):
+    async def test_namespace_without_label_is_refused(self, labels):
         bench = Bench().there("team", labels)
         reason, said = await bench.refused("team", "team")
         assert reason == Reason.NAMESPACE_NOT_GRANTED
         assert "label it dayfly.dev/runners=true" in said
         assert bench.made == []
 
-    async def test_one_that_takes_its_own_alone(self):
+    async def test_namespace_takes_only_the_listed_homes(self):
         bench = Bench().there("team", RUNNERS, runners_from="other, shops")
         assert (await bench.known.of("team", "team")).homes == {"other", "shops"}
         reason, said = await bench.refused("team")
         assert reason == Reason.NAMESPACE_NOT_GRANTED
         assert "does not take steps of sandboxes in shop" in said
 
-    async def test_one_that_takes_others(self):
+    async def test_grant_lists_homes_and_pod_keys(self):
         bench = Bench().there("team", RUNNERS, runners_from=" other , shop,", pod_keys="a/b,c/*")
         granted = await bench.known.of("team", "shop")
         assert (granted.homes, granted.keys) == ({"other", "shop"}, {"a/b", "c/*"})
 
-    async def test_that_of_all_takes_all_without_a_label(self):
+    async def test_default_namespace_takes_all_homes(self):
         granted = await Bench().there("dayfly-runners").known.of("dayfly-runners", "shop")
         assert (granted.level, granted.homes, granted.keys) == ("baseline", {"*"}, frozenset())
 
     @pytest.mark.parametrize(
         ("enforced", "level"), [("restricted", "restricted"), ("baseline", "baseline"), ("", "baseline")]
     )
-    async def test_its_level_is_that_which_it_enforces(self, enforced, level):
+    async def test_level_is_the_enforced_pod_security_level(self, enforced, level):
         bench = Bench().there("team", RUNNERS | {"pod-security.kubernetes.io/enforce": enforced})
         assert (await bench.known.of("team", "team")).level == level
 
 
 class TestBelieving:
-    async def test_what_was_said_is_believed_for_a_while(self):
+    async def test_grant_is_cached_for_a_while(self):
         bench = Bench().there("team", RUNNERS)
         for clock, asked in ((0, 1), (BELIEVED_MS - 1, 1), (BELIEVED_MS, 2), (2 * BELIEVED_MS - 1, 2)):
             bench.clock = clock
             await bench.known.of("team", "team")
             assert len(bench.asked) == asked
 
-    async def test_a_grant_that_was_taken_back_is_none(self):
+    async def test_withdrawn_grant_is_refused_after_the_cache_expires(self):
         bench = Bench().there("team", RUNNERS)
         await bench.known.of("team", "team")
         bench.there("team", {})
         bench.clock = BELIEVED_MS
         await bench.refused("team", "team")
 
-    async def test_what_was_refused_is_asked_again(self):
+    async def test_refusal_is_not_cached(self):
         bench = Bench().there("team", {})
         await bench.refused("team", "team")
         bench.there("team", RUNNERS)
@@ -119,7 +119,7 @@ class TestBelieving:
 
 
 class TestRunner:
-    async def test_it_is_put_where_it_is_not(self):
+    async def test_runner_is_created_where_it_is_missing(self):
         bench = Bench().there("team", RUNNERS).there("other", RUNNERS)
         bench.equipped["other"] = Runner("runner-1", b"program").manifest("other")
         for namespace in ("team", "other"):
@@ -130,7 +130,7 @@ class TestRunner:
         "planted",
         [{"binaryData": {"runner": "AAAA"}}, {"immutable": False}, {"binaryData": None, "data": {"runner": ""}}],
     )
-    async def test_another_program_under_its_name_is_never_run(self, planted):
+    async def test_foreign_program_of_the_runners_name_is_never_run(self, planted):
         bench = Bench().there("team", RUNNERS)
         bench.equipped["team"] = Runner("runner-1", b"program").manifest("team") | planted
         for _ in range(2):
@@ -141,7 +141,7 @@ class TestRunner:
         await bench.known.of("team", "team")
         assert bench.made == ["team"]
 
-    async def test_a_peer_may_be_quicker(self):
+    async def test_runner_created_by_another_replica_is_used(self):
         bench = Bench().there("team", RUNNERS)
         bench.fault = errors.AlreadyExists("POST", "exists", status=409)
         await bench.known.of("team", "team")
@@ -149,13 +149,13 @@ class TestRunner:
         with pytest.raises(errors.Forbidden):
             await bench.known.of("team", "team")
 
-    async def test_without_a_program_none_is(self):
+    async def test_no_runner_is_created_without_a_program(self):
         bench = Bench(b"").there("team", RUNNERS)
         await bench.known.of("team", "team")
         assert bench.made == []
 
     @pytest.mark.parametrize(("machine", "name"), [(62, "amd64"), (183, "arm64"), (3, "amd64")])
-    def test_it_tells_on_which_nodes_it_starts(self, machine, name):
+    def test_runner_manifest_states_its_architecture(self, machine, name):
         program = bytes(18) + machine.to_bytes(2, "little")
         assert Runner.of(program).architecture == name
         assert Runner.of(program).name != Runner.of(program + b"x").name

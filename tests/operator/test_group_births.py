@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rig.grouping import GROUPS, MATCH, PAY, Bench, played
+from rig.grouping import GROUPS, MATCH, PAY, Bench, played, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER
@@ -20,51 +20,36 @@ def box(name: str) -> Key:
 
 
 class TestBirth:
-    def test_it_is_born_with_its_hooks_once_it_can_be_read(self):
-        async def story(bench: Bench):
-            assert await bench.controller.reconcile(PAY) is None
-            [made], [document] = (bench.server.objects(each) for each in ("runs", "objectlifecyclemethods"))
-            assert made["metadata"]["name"] == bench.run_name == bench.taken()[-1]
-            assert made["metadata"]["labels"] == {"dayfly.dev/run-target": bench.uid}
-            assert made["ledger"]["uid"] == made["ledger"]["target"]["uid"] == bench.uid
-            assert made["spec"]["plural"] == "routegroups"
-            assert made["spec"]["unmatchedSince"] == bench.clock
-            assert made["spec"]["documents"][0]["uid"] == document["metadata"]["uid"]
-            assert not made["spec"].get("forks")
+    @with_bench
+    async def test_group_gets_a_run_with_its_documents(self, bench: Bench):
+        assert await bench.controller.reconcile(PAY) is None
+        [made], [document] = (bench.server.objects(each) for each in ("runs", "objectlifecyclemethods"))
+        assert made["metadata"]["name"] == bench.run_name == bench.taken()[-1]
+        assert made["metadata"]["labels"] == {"dayfly.dev/run-target": bench.uid}
+        assert made["ledger"]["uid"] == made["ledger"]["target"]["uid"] == bench.uid
+        assert made["spec"]["plural"] == "routegroups"
+        assert made["spec"]["unmatchedSince"] == bench.clock
+        assert made["spec"]["documents"][0]["uid"] == document["metadata"]["uid"]
+        assert not made["spec"].get("forks")
 
-        played(story)
+    @with_bench(endpoints=[ENDPOINT])
+    async def test_group_gets_previews_if_routes_are_served(self, bench: Bench):
+        asked = bench.asked()
+        await bench.serve_gateways()
+        await bench.controller.reconcile(PAY)
+        [made] = bench.server.objects("runs")
+        assert [unit["preview"]["key"] for unit in made["spec"]["forks"]] == [routing_key(bench.uid)]
+        assert asked == ["what leads"]
 
-    def test_where_anything_leads_by_a_key_it_is_born_with_its_addresses(self):
-        async def story(bench: Bench):
-            asked = bench.asked()
-            bench.leads()
-            await bench.controller.reconcile(PAY)
-            [made] = bench.server.objects("runs")
-            assert [unit["preview"]["key"] for unit in made["spec"]["forks"]] == [routing_key(bench.uid)]
-            assert asked == ["what leads"]
+    @with_bench(match={"label": {"key": "a", "value": "["}})
+    async def test_invalid_match_is_refused(self, bench: Bench):
+        why = await bench.controller.reconcile(PAY)
+        assert why is not None
+        assert (why.reason, "is not a pattern" in str(why)) == (Reason.REFUSED, True)
+        assert bench.server.objects("runs") == []
+        assert await bench.controller.reconcile(Key("shop", "another")) is None
 
-        played(story, endpoints=[ENDPOINT])
-
-    def test_whoever_has_somebody_counts_from_no_moment(self):
-        async def story(bench: Bench):
-            bench.box("one")
-            await bench.controller.reconcile(PAY)
-            [made] = bench.server.objects("runs")
-            assert not made["spec"].get("unmatchedSince")
-
-        played(story)
-
-    def test_what_means_nothing_waits_for_its_owner(self):
-        async def story(bench: Bench):
-            why = await bench.controller.reconcile(PAY)
-            assert why is not None
-            assert (why.reason, "is not a pattern" in str(why)) == (Reason.REFUSED, True)
-            assert bench.server.objects("runs") == []
-            assert await bench.controller.reconcile(Key("shop", "another")) is None
-
-        played(story, match={"label": {"key": "a", "value": "["}})
-
-    def test_a_step_of_which_no_pod_may_be_made_is_refused(self):
+    def test_forbidden_pod_template_is_refused(self):
         runner = {"image": "busybox:1", "podTemplateOverlay": "spec: {hostPID: true}"}
 
         async def story(bench: Bench):
@@ -76,33 +61,29 @@ class TestBirth:
         played(story, runner=runner, hooks={"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]})
 
     @pytest.mark.parametrize("how", ["gone", "another", "deleting", "fenced"])
-    def test_where_the_cache_is_behind_nothing_is_born(self, how):
-        async def story(bench: Bench):
-            if how in ("gone", "another"):
-                bench.ask("DELETE", f"{GROUPS}/pay")
-                if how == "another":
-                    bench.applied(heard=False)
-            elif how == "deleting":
-                bench.changed({"metadata": {"finalizers": ["x/y"]}}, heard=False)
-                bench.ask("DELETE", f"{GROUPS}/pay")
-            else:
-                bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}}, heard=False)
-            bench.taken()
-            assert await bench.controller.reconcile(PAY) is None
-            assert bench.server.objects("runs") == []
-            assert (bench.looked, bench.later) == ([PAY], [1.0])
+    @with_bench
+    async def test_stale_group_in_cache_gets_no_run(self, bench: Bench, how):
+        if how in ("gone", "another"):
+            bench.ask("DELETE", f"{GROUPS}/pay")
+            if how == "another":
+                bench.applied(heard=False)
+        elif how == "deleting":
+            bench.changed({"metadata": {"finalizers": ["x/y"]}}, heard=False)
+            bench.ask("DELETE", f"{GROUPS}/pay")
+        else:
+            bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}}, heard=False)
+        bench.taken()
+        assert await bench.controller.reconcile(PAY) is None
+        assert bench.server.objects("runs") == []
+        assert (bench.looked, bench.later) == ([PAY], [1.0])
 
-        played(story)
-
-    def test_of_one_that_is_being_deleted_nothing_is_begun(self):
-        async def story(bench: Bench):
-            bench.changed({"metadata": {"finalizers": ["x/y"]}})
-            bench.heard(bench.ask("DELETE", f"{GROUPS}/pay"))
-            bench.taken()
-            assert await bench.controller.reconcile(PAY) is None
-            assert bench.taken() == []
-
-        played(story)
+    @with_bench
+    async def test_deleted_group_gets_no_run(self, bench: Bench):
+        bench.changed({"metadata": {"finalizers": ["x/y"]}})
+        bench.heard(bench.ask("DELETE", f"{GROUPS}/pay"))
+        bench.taken()
+        assert await bench.controller.reconcile(PAY) is None
+        assert bench.taken() == []
 
 
 class TestNoting:
@@ -112,48 +93,42 @@ class TestNoting:
         [made] = bench.server.objects("runs")
         return made["spec"]
 
-    def test_since_when_nobody_matches(self):
-        async def story(bench: Bench):
-            bench.runs()
-            await bench.controller.reconcile(PAY)
-            assert self.noted(bench)["unmatchedSince"] == bench.clock
-            assert bench.taken() == [bench.run_name]
-            bench.box("one")
-            await bench.controller.reconcile(PAY)
-            assert not self.noted(bench).get("unmatchedSince")
+    @with_bench
+    async def test_time_without_members_is_recorded(self, bench: Bench):
+        bench.runs()
+        await bench.controller.reconcile(PAY)
+        assert self.noted(bench)["unmatchedSince"] == bench.clock
+        assert bench.taken() == [bench.run_name]
+        bench.box("one")
+        await bench.controller.reconcile(PAY)
+        assert not self.noted(bench).get("unmatchedSince")
 
-        played(story)
+    @with_bench
+    async def test_unchanged_run_is_not_written(self, bench: Bench):
+        asked = bench.asked()
+        bench.runs(unmatched_since=5)
+        await bench.controller.reconcile(PAY)
+        assert bench.replaced == 0
+        assert bench.taken() == [bench.run_name]
+        assert asked == ["what leads"]
+        bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}})
+        bench.box("one")
+        await bench.controller.reconcile(PAY)
+        assert bench.replaced == 1, "also with our finalizer"
 
-    def test_what_is_noted_already_is_not_written(self):
-        async def story(bench: Bench):
-            asked = bench.asked()
-            bench.runs(unmatched_since=5)
-            await bench.controller.reconcile(PAY)
-            assert bench.replaced == 0
-            assert bench.taken() == [bench.run_name]
-            assert asked == ["what leads"]
-            bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}})
-            bench.box("one")
-            await bench.controller.reconcile(PAY)
-            assert bench.replaced == 1, "also of one that we hold"
-
-        played(story)
-
-    def test_when_its_wish_was_changed_if_anything_counts_from_there(self):
-        async def story(bench: Bench):
-            bench.runs(unmatched_since=5)
-            bench.changed({"spec": {"ttl": {"duration": "2h"}}})
-            await bench.controller.reconcile(PAY)
-            assert (self.noted(bench)["generation"], self.noted(bench)["updatedAt"]) == (2, bench.clock)
-            before = bench.clock
-            bench.clock += 1_000
-            await bench.controller.reconcile(PAY)
-            assert self.noted(bench)["updatedAt"] == before
-
-        played(story, ttl={"duration": "1h", "offsetFrom": "updatedAt"})
+    @with_bench(ttl={"duration": "1h", "offsetFrom": "updatedAt"})
+    async def test_time_of_a_change_is_recorded_for_the_ttl(self, bench: Bench):
+        bench.runs(unmatched_since=5)
+        bench.changed({"spec": {"ttl": {"duration": "2h"}}})
+        await bench.controller.reconcile(PAY)
+        assert (self.noted(bench)["generation"], self.noted(bench)["updatedAt"]) == (2, bench.clock)
+        before = bench.clock
+        bench.clock += 1_000
+        await bench.controller.reconcile(PAY)
+        assert self.noted(bench)["updatedAt"] == before
 
     @pytest.mark.parametrize("ttl", [None, {"duration": "1h"}])
-    def test_and_not_where_nothing_counts_from_there(self, ttl):
+    def test_time_of_a_change_is_not_recorded_without_need(self, ttl):
         async def story(bench: Bench):
             bench.runs(unmatched_since=5)
             bench.changed({"spec": NOBODY})
@@ -162,52 +137,38 @@ class TestNoting:
 
         played(story, **({"ttl": ttl} if ttl else {}))
 
-    def test_its_first_wish_was_changed_by_nobody(self):
-        async def story(bench: Bench):
-            bench.runs(unmatched_since=5)
-            await bench.controller.reconcile(PAY)
-            assert not self.noted(bench).get("updatedAt")
+    @with_bench
+    async def test_closed_run_is_not_written(self, bench: Bench):
+        bench.runs(closed=True)
+        await bench.controller.reconcile(PAY)
+        assert not self.noted(bench).get("unmatchedSince")
+        assert bench.taken() == []
 
-        played(story, ttl={"duration": "1h", "offsetFrom": "updatedAt"})
+    @with_bench(endpoints=[ENDPOINT])
+    async def test_previews_follow_whether_routes_are_served(self, bench: Bench):
+        bench.runs(unmatched_since=5)
+        await bench.controller.reconcile(PAY)
+        assert not self.noted(bench).get("forks")
+        await bench.serve_gateways()
+        await bench.controller.reconcile(PAY)
+        [unit] = self.noted(bench)["forks"]
+        assert unit["preview"]["key"] == routing_key(bench.uid)
+        wrong = {"spec": {"match": {"label": {"key": "a", "value": "["}}}}
+        bench.changed(wrong)
+        await bench.controller.reconcile(PAY)
+        assert len(self.noted(bench)["forks"]) == 1, "an invalid match changes nothing"
+        bench.changed({"spec": {"match": MATCH}})
+        await bench.forget_gateways()
+        await bench.controller.reconcile(PAY)
+        assert not self.noted(bench).get("forks")
 
-    def test_nothing_is_noted_in_a_run_that_is_closed(self):
-        async def story(bench: Bench):
-            bench.runs(closed=True)
-            await bench.controller.reconcile(PAY)
-            assert not self.noted(bench).get("unmatchedSince")
-            assert bench.taken() == []
-
-        played(story)
-
-    def test_its_addresses_where_anything_leads_by_a_key(self):
-        async def story(bench: Bench):
-            bench.runs(unmatched_since=5)
-            await bench.controller.reconcile(PAY)
-            assert not self.noted(bench).get("forks")
-            bench.leads()
-            await bench.controller.reconcile(PAY)
-            [unit] = self.noted(bench)["forks"]
-            assert unit["preview"]["key"] == routing_key(bench.uid)
-            wrong = {"spec": {"match": {"label": {"key": "a", "value": "["}}}}
-            bench.changed(wrong)
-            await bench.controller.reconcile(PAY)
-            assert len(self.noted(bench)["forks"]) == 1, "what cannot be read changes nothing"
-            bench.changed({"spec": {"match": MATCH}})
-            bench.caches.gateway._followed.clear()
-            await bench.controller.reconcile(PAY)
-            assert not self.noted(bench).get("forks")
-
-        played(story, endpoints=[ENDPOINT])
-
-    def test_what_somebody_else_wrote_first_is_noted_again_soon(self):
-        async def story(bench: Bench):
-            bench.runs()
-            path = f"/apis/dayfly.dev/v1alpha1/runs/{bench.run_name}"
-            bench.ask("PATCH", path, {"metadata": {"annotations": {"a": "b"}}}, "application/merge-patch+json")
-            await bench.controller.reconcile(PAY)
-            assert (bench.looked, bench.later) == ([PAY], [0.1])
-
-        played(story)
+    @with_bench
+    async def test_conflict_is_retried_soon(self, bench: Bench):
+        bench.runs()
+        path = f"/apis/dayfly.dev/v1alpha1/runs/{bench.run_name}"
+        bench.ask("PATCH", path, {"metadata": {"annotations": {"a": "b"}}}, "application/merge-patch+json")
+        await bench.controller.reconcile(PAY)
+        assert (bench.looked, bench.later) == ([PAY], [0.1])
 
 
 class TestLost:
@@ -221,49 +182,36 @@ class TestLost:
         assert TARGET_FINALIZER in found.metadata.finalizers
         bench.taken()
 
-    @pytest.mark.parametrize("deleted", [False, True])
-    def test_it_is_frozen(self, deleted):
-        async def story(bench: Bench):
-            self.lost(bench, deleted=deleted)
-            why = await bench.controller.reconcile(PAY)
-            assert why is not None
-            assert why.reason == Reason.LEDGER_LOST
-            assert bench.run_name in str(why)
+    @with_bench
+    async def test_abandon_annotation_on_living_group_is_ignored(self, bench: Bench):
+        self.lost(bench, reason="by hand")
+        why = await bench.controller.reconcile(PAY)
+        assert why is not None
+        assert why.reason == Reason.LEDGER_LOST
+        assert "dayfly.dev/abandon='force: <reason>'" in str(why)
 
-        played(story)
+    @pytest.mark.parametrize(("deleted", "reason"), [(False, "force: by hand"), (True, "by hand")])
+    @with_bench
+    async def test_lost_run_is_abandoned_on_request(self, bench: Bench, deleted, reason):
+        self.lost(bench, deleted=deleted, reason=reason)
+        assert await bench.controller.reconcile(PAY) is None
+        assert bench.server.objects("routegroups") == []
+        assert bench.broken == []
 
-    @pytest.mark.parametrize("deleted", [False, True])
-    def test_it_is_let_go_if_somebody_says_so(self, deleted):
-        async def story(bench: Bench):
-            self.lost(bench, deleted=deleted, reason="by hand")
-            assert await bench.controller.reconcile(PAY) is None
-            assert bench.server.objects("routegroups") == []
-            assert bench.broken == []
-
-        played(story)
-
-    def test_a_run_of_which_the_cache_has_not_heard_is_looked_at(self):
-        async def story(bench: Bench):
-            self.lost(bench)
-            bench.runs()
-            bench.caches.runs.drop(Key("", bench.run_name))
-            bench.caches.ledger.forget(bench.run_name)
-            bench.caches.ledger._gone.clear()
-            bench.taken()
-            assert await bench.controller.reconcile(PAY) is None
-            assert bench.taken() == [bench.run_name]
-
-        played(story)
+    @with_bench
+    async def test_run_missing_only_in_the_cache_is_queued(self, bench: Bench):
+        self.lost(bench)
+        bench.runs(cached=False)
+        assert await bench.controller.reconcile(PAY) is None
+        assert bench.taken() == [bench.run_name]
 
     @pytest.mark.parametrize("how", ["let go", "gone", "another"])
-    def test_one_that_was_let_go_meanwhile_has_lost_nothing(self, how):
-        async def story(bench: Bench):
-            self.lost(bench)
-            bench.changed({"metadata": {"finalizers": None}}, heard=False)
-            if how != "let go":
-                bench.ask("DELETE", f"{GROUPS}/pay")
-            if how == "another":
-                bench.applied(heard=False, meta={"finalizers": [TARGET_FINALIZER]})
-            assert await bench.controller.reconcile(PAY) is None
-
-        played(story)
+    @with_bench
+    async def test_released_group_has_not_lost_its_run(self, bench: Bench, how):
+        self.lost(bench)
+        bench.changed({"metadata": {"finalizers": None}}, heard=False)
+        if how != "let go":
+            bench.ask("DELETE", f"{GROUPS}/pay")
+        if how == "another":
+            bench.applied(heard=False, meta={"finalizers": [TARGET_FINALIZER]})
+        assert await bench.controller.reconcile(PAY) is None

@@ -1,12 +1,17 @@
-"""A route group as the target of its run, and the wing that works on groups."""
+"""A route group as the target of its run, and the workers on groups."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
-from rig.grouping import GROUPS, MATCH, MERGE, PAY, Bench, played, report
+from rig import meshes
+from rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
@@ -17,7 +22,8 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Request, State, UnitRecord
-from kube.fake import Fault, Harm
+from dayfly.work.queue import WorkQueue
+from kube.fake import Fault, Harm, rest
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 ENDPOINT = {"name": "web", "target": "http://web.shop.svc:80"}
@@ -52,33 +58,27 @@ class TestTarget:
             ({"duration": "1h", "offsetFrom": "updatedAt"}, {"generation": 2, "updated_at": BORN + 7}, 0),
         ],
     )
-    def test_when_it_ends_by_itself(self, ttl, noted, until):
-        async def story(bench: Bench):
-            bench.group.spec.pop("ttl", None)
-            if ttl is not None:
-                bench.group.spec["ttl"] = ttl
-            assert self.times(bench, **noted) == Times(expires_at=until)
+    @with_bench
+    async def test_expiry_follows_the_ttl(self, bench: Bench, ttl, noted, until):
+        bench.group.spec.pop("ttl", None)
+        if ttl is not None:
+            bench.group.spec["ttl"] = ttl
+        assert self.times(bench, **noted) == Times(expires_at=until)
 
-        played(story)
+    @with_bench
+    async def test_changed_spec_does_not_move_ttl_from_creation(self, bench: Bench):
+        bench.changed({"spec": {**NOBODY, "ttl": {"duration": "1h", "offsetFrom": "createdAt"}}})
+        assert bench.group.metadata.generation == 2
+        assert self.times(bench) == Times(expires_at=self.BORN + self.HOUR)
 
-    def test_another_wish_changes_nothing_of_what_counts_from_elsewhere(self):
-        async def story(bench: Bench):
-            bench.changed({"spec": {**NOBODY, "ttl": {"duration": "1h", "offsetFrom": "createdAt"}}})
-            assert bench.group.metadata.generation == 2
-            assert self.times(bench) == Times(expires_at=self.BORN + self.HOUR)
-
-        played(story)
-
-    def test_who_has_just_come_keeps_it_alive(self):
-        async def story(bench: Bench):
-            bench.group.spec["ttl"] = {"duration": "1h"}
-            bench.box("one")
-            assert self.times(bench, unmatched_since=5) == Times()
-
-        played(story)
+    @with_bench
+    async def test_new_member_suspends_the_ttl(self, bench: Bench):
+        bench.group.spec["ttl"] = {"duration": "1h"}
+        bench.box("one")
+        assert self.times(bench, unmatched_since=5) == Times()
 
     @pytest.mark.parametrize("known", ["cached", "stored", "gone"])
-    def test_it_starts_once_its_documents_say_that_nothing_is_to_be_done_before(self, known):
+    def test_group_starts_after_its_prestart_hooks(self, known):
         async def story(bench: Bench):
             await bench.controller.reconcile(PAY)
             [made] = bench.server.objects("runs")
@@ -112,121 +112,81 @@ class TestTarget:
             ({"closed": Request(at=1, reason="Deleted")}, "succeeded", 0.0),
         ],
     )
-    def test_when_nothing_is_left_before_its_start_it_is_looked_at_at_once(self, scene, outcome, after):
+    @with_bench
+    async def test_group_is_queued_at_once_when_it_can_start(self, bench: Bench, scene, outcome, after):
         """Nobody else has news of that."""
-
-        async def story(bench: Bench):
-            seen = bench.scene()
-            units = {f"s{n}": UnitRecord(attempt=1, state=State.DONE, outcome=outcome) for n in range(2)}
-            seen.world.run = msgspec.structs.replace(seen.world.run, units=units, **scene)
-            assert await bench.target.tell(seen, report("succeeded")) == after
-            seen.plan = seal(())
-            assert await bench.target.tell(seen, report("succeeded")) == 0.0, "its documents are lost"
-
-        played(story)
-
-    def test_one_that_is_held_without_a_run_is_looked_at(self):
-        async def story(bench: Bench):
-            bench.target.lost(bench.group)
-            assert bench.taken()[-1] == PAY
-            assert bench.target.seen(bench.group) == Seen(bench.group.metadata, bench.group.spec)
-
-        played(story)
-
-    def test_what_is_news_of_it_is_looked_at(self):
-        async def story(bench: Bench):
-            heard = []
-            bench.caches.groups.listen(lambda change: heard.append(bench.target.heard(change)))
-            assert (heard.pop(), bench.taken()) == (True, [PAY])
-            bench.changed({"spec": NOBODY})
-            assert (heard.pop(), bench.taken()) == (True, [PAY])
-            bench.changed({"metadata": {"finalizers": ["x/y"]}})
-            bench.taken()
-            heard.clear()
-            bench.heard(bench.ask("DELETE", f"{GROUPS}/pay"))
-            assert (heard.pop(), bench.taken()) == (True, [PAY, bench.run_name])
-            bench.caches.groups.drop(PAY)
-            assert (heard.pop(), bench.taken()) == (True, [PAY, bench.run_name])
-
-        played(story)
-
-    def test_what_we_have_said_ourselves_is_no_news(self):
-        async def story(bench: Bench):
-            await bench.tell()
-            heard = []
-            bench.caches.groups.listen(lambda change: heard.append(bench.target.heard(change)))
-            heard.clear()
-            bench.taken()
-            bench.heard(bench.ask("GET", f"{GROUPS}/pay"))
-            assert (heard, bench.taken()) == ([False], [])
-
-        played(story)
+        seen = bench.scene()
+        units = {f"s{n}": UnitRecord(attempt=1, state=State.DONE, outcome=outcome) for n in range(2)}
+        seen.world.run = msgspec.structs.replace(seen.world.run, units=units, **scene)
+        assert await bench.target.tell(seen, report("succeeded")) == after
+        seen.plan = seal(())
+        assert await bench.target.tell(seen, report("succeeded")) == 0.0, "its documents are lost"
 
 
-class TestWing:
-    def wing(self, bench: Bench) -> tuple[Groups, list]:
-        added: list = []
+class TestGroups:
+    """The workers on route groups."""
+
+    @contextlib.asynccontextmanager
+    async def working(self, bench: Bench) -> AsyncIterator[tuple[Groups, list[Any]]]:
+        """The groups, and the adapters that they have added."""
+        bench.caches.grouped = WorkQueue()
+        added: list[Any] = []
         recorder = SimpleNamespace(say=lambda *_: None)
-        return Groups(bench.caches, SimpleNamespace(add=added.append), recorder), added
+        groups = Groups(bench.caches, SimpleNamespace(add=added.append), recorder)
+        work = asyncio.create_task(groups.run())
+        try:
+            yield groups, added
+        finally:
+            bench.caches.grouped.close()
+            await work
 
-    def test_its_groups_are_targets_and_lead_to_forks_by_their_keys(self):
-        async def story(bench: Bench):
-            wing, [target] = self.wing(bench)
+    async def work_on(self, bench: Bench, key: Key = PAY) -> None:
+        bench.caches.grouped.add(key)
+        await rest(1)
+
+    @with_bench
+    async def test_keys_of_groups_lead_to_forks_of_their_members(self, bench: Bench):
+        async with self.working(bench) as (groups, [adapter]):
             first = bench.box("one", forks=[FORK])
             assert bench.caches.keys_of(first) == {"shop/web": (routing_key(bench.uid),)}
-            assert target.resource.plural == "routegroups"
-            assert wing.frozen == 0
+            assert adapter.resource.plural == "routegroups"
+            assert groups.frozen == 0
 
-        played(story)
+    @pytest.mark.parametrize("istio", [False, True])
+    @with_bench(endpoints=[ENDPOINT])
+    async def test_groups_with_endpoints_are_reconciled_once_routes_exist(self, bench: Bench, istio):
+        bench.applied("plain")
+        async with self.working(bench):
+            await self.work_on(bench)
+            if istio:
+                bench.server.serve(meshes.KIND)
+                await bench.caches.istio.look()
+            else:
+                await bench.serve_gateways()
+            await rest(1)
+            [made] = bench.server.objects("runs")
+            assert [unit["name"] for unit in made["spec"]["forks"]] == ["web"]
 
-    def test_those_with_addresses_are_looked_at_when_anything_leads_by_keys(self):
-        async def story(bench: Bench):
-            self.wing(bench)
-            bench.applied("plain")
-            bench.taken()
-            bench.leads()
-            assert bench.taken() == [PAY]
-            for listener in bench.caches.istio._listeners:
-                listener()
-            assert bench.taken() == [PAY]
-
-        played(story, endpoints=[ENDPOINT])
-
-    def test_why_it_has_no_run_is_said_until_it_is_gone(self):
-        async def story(bench: Bench):
-            wing, _ = self.wing(bench)
-            await wing._reconcile(PAY)
+    @with_bench(match={"label": {"key": "a", "value": "["}})
+    async def test_reason_for_missing_run_is_reported_once(self, bench: Bench):
+        async with self.working(bench) as (groups, _):
+            await self.work_on(bench)
             assert bench.stands[1] == Reason.REFUSED
             bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}, "spec": {"match": MATCH}})
-            await wing._reconcile(PAY)
-            assert (bench.stands[1], wing.frozen) == (Reason.LEDGER_LOST, 1)
+            await self.work_on(bench)
+            assert (bench.stands[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
             writes = bench.writes
             bench.changed({"metadata": {"annotations": {"a": "b"}}})
-            await wing._reconcile(PAY)
+            await self.work_on(bench)
             assert bench.writes == writes
-            wing.reset()
-            await wing._reconcile(PAY)
+            groups.reset()
+            await self.work_on(bench)
             assert bench.writes == writes + 1
             bench.caches.groups.drop(PAY)
-            assert wing.frozen == 0
+            assert groups.frozen == 0
 
-        played(story, match={"label": {"key": "a", "value": "["}})
-
-    def test_of_one_that_has_its_run_or_went_meanwhile_nothing_is_said(self):
-        async def story(bench: Bench):
-            wing, _ = self.wing(bench)
-            await wing._reconcile(PAY)
-            assert bench.writes == 0
-            bench.applied("other", match={"label": {"key": "a", "value": "["}})
-            reconcile = wing._controller.reconcile
-
-            async def gone(key):
-                why = await reconcile(key)
-                bench.caches.groups.drop(key)
-                return why
-
-            wing._controller.reconcile = gone
-            await wing._reconcile(Key("shop", "other"))
-            assert all("status" not in each for each in bench.server.objects("routegroups"))
-
-        played(story)
+    @with_bench
+    async def test_group_that_gets_its_run_has_no_status_yet(self, bench: Bench):
+        async with self.working(bench):
+            await self.work_on(bench)
+            assert (len(bench.server.objects("runs")), bench.writes) == (1, 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, gone, ready, wish
-from rig.world import World
+from rig.kubelet import Script
+from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, gone, plugin, ready, runs, step, wish
+from rig.world import Unit, World
 
 from dayfly.operator import main
+from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.reconciler import Reconciler
 from kube.fake import Fault, Harm, Refusal
 
@@ -39,7 +41,7 @@ class TestHindered:
 
         at_work(story, Scene(RETRY, RETRY_UNITS, forked))
 
-    def test_policy_that_lets_nobody_hold_a_sandbox(self):
+    def test_policy_against_finalizers_of_sandboxes_is_reported(self):
         """Without our finalizer on it nothing begins, and so no turn has anything to tell."""
 
         def forbid(operation, kind, _old, new):
@@ -144,3 +146,96 @@ class TestHindered:
             await gone(world)
 
         at_work(story)
+
+
+class TestUnseen:
+    """An object that cannot be read blocks neither the status nor the end of a sandbox."""
+
+    ELSEWHERE = {"forkOf": {"kind": "Deployment", "namespace": "other", "name": "web"}}
+
+    @staticmethod
+    def refuse(request):
+        """Answer as a server does that cannot make sense of a namespace."""
+        return Refusal(400, "cannot be read") if request.path == "/api/v1/namespaces/other" else None
+
+    def test_refused_read_of_a_forks_namespace_is_reported(self):
+        async def story(world: World) -> None:
+            world.cluster.refuses = self.refuse
+            world.sandbox(wish(forks=[self.ELSEWHERE]))
+            await world.until(lambda: "cannot be read" in world.status().get("message", ""), "the refusal", 60)
+            assert world.status()["ready"] is False
+            world.change({"spec": {"forks": []}})
+            await world.until(lambda: ready(world), "ready without that fork", 60)
+            world.delete()
+            await gone(world)
+
+        at_work(story)
+
+    @pytest.mark.parametrize("abandoned", [False, True])
+    def test_unbegun_sandbox_that_cannot_be_observed_can_be_deleted(self, abandoned, monkeypatch):
+        def broken(*_args, **_more):
+            raise ValueError("db://1")
+
+        async def story(world: World) -> None:
+            monkeypatch.setattr(ForkReconciler, "observe", broken)
+            world.sandbox({"forks": [{"forkOf": fork()["forkOf"]}]})
+            told = "a bug in the operator, ValueError; see its log"
+            await world.until(lambda: told in world.status().get("message", ""), "the defect", 60)
+            assert (world.status()["phase"], world.status()["reason"]) == ("Pending", "Hindered")
+            if abandoned:
+                world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: test"}}})
+            else:
+                world.delete()
+            await world.until(lambda: world.box() is None, "gone", 120)
+            monkeypatch.undo()
+            await gone(world)
+            world.cloud.violations.clear()  # the defect itself
+
+        at_work(story)
+
+    def test_abandoned_sandbox_that_cannot_be_observed_goes(self, monkeypatch):
+        def broken(*_args, **_more):
+            raise ValueError("db://1")
+
+        async def story(world: World) -> None:
+            world.forks.baseline()
+            world.sandbox(wish(forks=[fork()]))
+            await world.until(lambda: ready(world), "ready")
+            monkeypatch.setattr(ForkReconciler, "observe", broken)
+            world.delete()
+            told = "a bug in the operator, ValueError; see its log"
+            await world.until(lambda: told in world.status().get("message", ""), "the defect", 60)
+            assert (world.status()["phase"], world.status()["reason"]) == ("Deleting", "Hindered")
+            world.cloud.forgiven = True
+            world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "test"}}})
+            await world.until(lambda: world.box() is None, "abandoned", 120)
+            monkeypatch.undo()
+            world.cloud.violations.clear()  # the defect itself
+
+        at_work(story, Scene(RETRY, RETRY_UNITS, forked))
+
+    def test_refused_effect_does_not_hold_up_the_others(self):
+        """One pod cannot be deleted; the other resource is cleaned up all the same."""
+
+        def forbid(operation, kind, old, _new):
+            held = kind.plural == "pods" and old and old["metadata"]["annotations"].get("dayfly.dev/unit") == "a/make"
+            if operation == "DELETE" and held:
+                raise Refusal(403, "not this pod")
+
+        units = {f"{name}/make": Unit(creates=True, undone_by=f"{name}/drop") for name in ("a", "db")}
+        units |= {f"{name}/drop": Unit(creates=False) for name in ("a", "db")}
+        made = plugin([step("make", idempotent=True)], [step("drop")])
+
+        async def story(world: World) -> None:
+            world.sandbox({"resources": [{"name": name, "plugin": "pg"} for name in ("a", "db")]})
+            await world.until(lambda: runs(world, "a/make") and runs(world, "db/make"), "both steps")
+            world.cluster.admission.append(forbid)
+            world.delete()
+            await world.until(lambda: "not this pod" in world.status()["message"], "the refusal", 60)
+            await world.until(lambda: not world.pods("db/make"), "the end of the other step", 120)
+            assert world.pods("a/make")
+            world.cluster.admission.clear()
+            await gone(world)
+
+        slow = {f"{name}/make": Script(runs=3_000) for name in ("a", "db")}
+        at_work(story, Scene(made, units, forked, slow))

@@ -56,6 +56,34 @@ def test_without_the_grant_its_condition_says_the_line_to_type(verb):
     hooking(story)
 
 
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+
+
+@pytest.mark.parametrize("verb", ["list", "patch"])
+def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
+    """And until then a hook without the grant asks no more often than it did."""
+
+    async def story(world: World) -> None:
+        world.ask("POST", ROLES, {"metadata": {"name": "dayfly-operator-targets"}, "rules": []})
+        world.cluster.denied = {(verb, "machines.cluster.example.org")}
+        machine(world)
+        world.start()
+        hook(world)
+        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.rest(300)
+        before = len(world.cluster.calls)
+        await world.rest(60)
+        asked = [each.request.path for each in world.cluster.calls[before:]]
+        assert len([path for path in asked if "machines" in path]) <= (6 if verb == "list" else 30)
+        assert len([path for path in asked if "clusterroles" in path]) <= 1, "a watch is renewed now and then"
+        world.cluster.denied = set()
+        rules = [{"apiGroups": ["cluster.example.org"], "resources": ["machines"], "verbs": ["patch"]}]
+        world.ask("PATCH", f"{ROLES}/dayfly-operator-targets", {"rules": rules}, "application/merge-patch+json")
+        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 3)
+
+    hooking(story)
+
+
 def test_a_right_that_is_taken_back_is_said_and_waited_for():
     async def story(world: World) -> None:
         world.start()
@@ -74,7 +102,7 @@ def test_a_right_that_is_taken_back_is_said_and_waited_for():
     hooking(story)
 
 
-def test_what_keeps_an_object_from_being_held_is_said():
+def test_refused_finalizer_is_reported_until_it_is_allowed():
     def no(operation, kind, _old, new):
         if operation == "UPDATE" and kind.plural == "machines" and new["metadata"].get("finalizers"):
             raise Refusal(403, "a policy lets nobody hold it")
@@ -91,6 +119,34 @@ def test_what_keeps_an_object_from_being_held_is_said():
         await world.until(lambda: held(world), "our finalizer", 600)
         await world.until(lambda: said(world)["troubled"] == 0, "it to be said no longer", 60)
         assert said(world)["message"] == "goes with 1 object"
+
+    hooking(story)
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
+    """While a policy forbids changes in each namespace that has objects, the hook itself is blocked."""
+
+    def no(operation, kind, old, _new):
+        if operation == "UPDATE" and kind.plural == "machines" and old["metadata"]["namespace"] == "shop":
+            raise Refusal(status, "a policy says no")
+
+    async def story(world: World) -> None:
+        world.cluster.admission.append(no)
+        machine(world)
+        world.start()
+        hook(world)
+        await world.until(lambda: said(world).get("reason") == "Hindered", "the refusal to be reported", 60)
+        assert said(world)["message"] == "its objects cannot be changed: a policy says no"
+        assert not world.cluster.objects("runs")
+        world.namespace("team")
+        body = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "metadata": {"name": "n"}, "spec": {}}
+        world.ask("POST", MACHINES.replace("shop", "team"), body)
+
+        def held_in_team() -> bool:
+            return any("finalizers" in each["metadata"] for each in world.cluster.objects("machines"))
+
+        await world.until(lambda: taken_up(world) and held_in_team(), "the hook to become ready", 60)
 
     hooking(story)
 
@@ -118,19 +174,50 @@ def test_a_kind_in_no_namespace_is_refused():
     hooking(story)
 
 
-def test_a_hook_that_is_wrong_is_refused_and_can_be_corrected():
+NOBODY = {"name": "x", "valueFromStep": {"name": "nobody", "output": "x"}, "as": {"env": "X"}}
+PRIVILEGED = {"image": "busybox:1", "podTemplateOverlay": "spec: {hostPID: true}"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "corrected", "message"),
+    [
+        ({"preStop": [step("drain", inputs=[NOBODY])]}, {"preStop": [step("drain")]}, "nobody"),
+        (
+            {"runner": PRIVILEGED},
+            {"runner": {"podTemplateOverlay": None}},
+            "spec.hostPID must be false; change spec.runner.podTemplateOverlay",
+        ),
+    ],
+    ids=["input", "runner"],
+)
+def test_wrong_hook_is_refused_and_can_be_corrected(wrong, corrected, message):
     async def story(world: World) -> None:
         world.start()
-        bad = {"name": "x", "valueFromStep": {"name": "nobody", "output": "x"}, "as": {"env": "X"}}
-        hook(world, preStop=[step("drain", inputs=[bad])])
+        hook(world, **wrong)
         machine(world)
         await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
-        assert "nobody" in said(world)["message"]
+        assert message in said(world)["message"]
         await world.rest(60)
         assert not world.cluster.objects("runs")
-        patch = {"spec": {"preStop": [step("drain")]}}
-        world.ask("PATCH", f"{HOOKS}/volume-backup", patch, "application/merge-patch+json")
+        world.ask("PATCH", f"{HOOKS}/volume-backup", {"spec": corrected}, "application/merge-patch+json")
         await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 60)
+
+    hooking(story)
+
+
+def test_refused_watch_is_reported_in_the_servers_words():
+    def refuses(request):
+        no = request.method == "GET" and request.path.endswith("/machines")
+        return Refusal(403, "a proxy says no") if no else None
+
+    async def story(world: World) -> None:
+        world.cluster.refuses = refuses
+        world.start()
+        hook(world)
+        await world.until(lambda: said(world).get("reason") == "Hindered", "the refusal to be reported", 60)
+        assert said(world)["message"] == "its objects cannot be watched: a proxy says no"
+        world.cluster.refuses = lambda _request: None
+        await world.until(lambda: taken_up(world), "the hook to become ready", 120)
 
     hooking(story)
 
@@ -150,7 +237,7 @@ def test_an_operator_is_well_whatever_becomes_of_a_hooks_kind():
     hooking(story)
 
 
-def test_the_kind_is_watched_as_long_as_somebody_needs_it():
+def test_kind_is_watched_while_a_hook_selects_it():
     async def story(world: World) -> None:
         world.start()
         hook(world, "one")

@@ -36,7 +36,7 @@ def holds(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("hold", [NOTE, FIELD], ids=["annotation", "field"])
-def test_it_is_there_before_anything_is_begun_and_goes_after_pre_stop(hold):
+def test_hold_is_set_with_the_finalizer_and_goes_after_pre_stop(hold):
     async def story(world: World) -> None:
         world.start()
         hook(world, hold=hold)
@@ -77,7 +77,7 @@ def test_a_shared_hold_goes_with_the_last_that_needs_it():
     hooking(story, scripts={"report": Script(runs=120)})
 
 
-def test_one_that_shares_it_and_is_frozen_keeps_it_and_none_of_the_others():
+def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
     """Whose document is lost needs it for all that anybody knows; that is no reason for another to stay."""
 
     async def story(world: World) -> None:
@@ -104,7 +104,7 @@ def test_one_that_shares_it_and_is_frozen_keeps_it_and_none_of_the_others():
     hooking(story)
 
 
-def test_it_is_left_to_whoever_has_set_another():
+def test_hold_of_another_owner_stays():
     async def story(world: World) -> None:
         world.start()
         hook(world, hold=NOTE)
@@ -120,7 +120,7 @@ def test_it_is_left_to_whoever_has_set_another():
     hooking(story)
 
 
-def test_it_goes_with_a_hook_that_is_removed():
+def test_hold_goes_with_its_removed_hook():
     async def story(world: World) -> None:
         world.start()
         hook(world, hold=NOTE)
@@ -133,13 +133,13 @@ def test_it_goes_with_a_hook_that_is_removed():
     hooking(story)
 
 
-def test_it_goes_with_an_object_that_is_given_up():
+def test_hold_goes_with_an_abandoned_object():
     async def story(world: World) -> None:
         world.start()
         hook(world, hold=NOTE)
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
-        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "it is of no use"}}})
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: it is of no use"}}})
         await world.until(lambda: not held(world), "it to be let go", 60)
         assert not holds(world)
 

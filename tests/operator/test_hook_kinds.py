@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step, taken_up
 from rig.pairing import Bench, of_the_two
@@ -9,6 +11,7 @@ from rig.rules import Rules
 from rig.world import World
 
 from dayfly.kube import errors
+from dayfly.kube.discovery import served
 from dayfly.operator.targets.targets import kind_of
 from kube.fake import Call, custom, run
 from kube.fake.kinds import Kind
@@ -53,7 +56,7 @@ def test_nothing_is_done_until_it_is_served_again():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-def test_it_is_let_go_though_its_kind_goes_just_before_that():
+def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
     """The hook that is removed waits for it: else nobody would know of our finalizer when the kind is served again."""
 
     async def story(world: World) -> None:
@@ -79,7 +82,7 @@ def test_it_is_let_go_though_its_kind_goes_just_before_that():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-def test_a_change_to_what_is_served_no_more_is_judged_as_any_other():
+def test_rules_judge_changes_of_unserved_kinds_too():
     """Here, by the rules of the tests; what the server answers is for whoever has sent it."""
     broken: list[str] = []
 
@@ -127,3 +130,15 @@ def test_once_its_definition_is_gone_so_are_its_objects():
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
+
+
+async def test_subresource_is_not_taken_for_its_kind():
+    def resource(name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, kind="Machine")
+
+    async def kinds(_version: str) -> list[SimpleNamespace]:
+        return [resource("machines/status"), resource("machines")]
+
+    found = await served(SimpleNamespace(kinds=kinds), "cluster.example.org/v1", "Machine")
+    assert found is not None
+    assert found.name == "machines"

@@ -65,7 +65,7 @@ def test_the_four_moments():
     hooking(story)
 
 
-def test_it_has_stopped_when_it_says_so():
+def test_post_stop_waits_for_the_stopped_verdict():
     """Whoever tears it down need have no finalizer."""
 
     async def story(world: World) -> None:
@@ -84,7 +84,7 @@ def test_it_has_stopped_when_it_says_so():
     hooking(story)
 
 
-def test_one_that_never_started_has_nothing_to_be_done_before_its_stop():
+def test_object_that_never_started_skips_pre_stop():
     async def story(world: World) -> None:
         await begun(world, started={"condition": "Ready"})
         machine(world)
@@ -198,7 +198,7 @@ def test_a_stop_step_does_not_wait_for_a_field():
     hooking(story)
 
 
-def test_whoever_takes_our_finalizer_off_passes_the_hook_over():
+def test_removed_finalizer_bypasses_the_hook():
     """The object goes at once; what can still be done is done without it, once."""
 
     async def story(world: World) -> None:
@@ -214,7 +214,7 @@ def test_whoever_takes_our_finalizer_off_passes_the_hook_over():
     hooking(story)
 
 
-def test_what_is_held_for_a_hook_that_is_not_there_is_let_go():
+def test_finalizer_of_a_missing_hook_is_removed():
     """None goes before it has let its objects go: somebody stood still, and came too late."""
 
     async def story(world: World) -> None:
@@ -227,7 +227,7 @@ def test_what_is_held_for_a_hook_that_is_not_there_is_let_go():
     hooking(story)
 
 
-def test_what_is_held_without_a_ledger_is_told_of_and_given_up_by_an_annotation():
+def test_lost_ledger_is_reported_until_the_object_is_abandoned():
     async def story(world: World) -> None:
         world.start()
         hook(world)
@@ -236,14 +236,14 @@ def test_what_is_held_without_a_ledger_is_told_of_and_given_up_by_an_annotation(
         await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
         assert not world.cluster.objects("runs")
         assert said(world)["ready"] is True
-        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "restored from a backup"}}})
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: restored from a backup"}}})
         await world.until(lambda: not held(world) or world.cluster.objects("runs"), "it to be let go", 120)
 
     hooking(story)
 
 
 @pytest.mark.parametrize("way", ["given up", "deleted and given up", "taken away", "restored"])
-def test_once_nothing_of_it_is_lost_any_more_that_is_no_longer_said(way):
+def test_lost_ledger_is_reported_only_while_it_is_lost(way):
     async def story(world: World) -> None:
         world.cloud.forgiven = True
         world.start()
@@ -259,7 +259,7 @@ def test_once_nothing_of_it_is_lost_any_more_that_is_no_longer_said(way):
             case "given up" | "deleted and given up":
                 if way != "given up":
                     delete(world)
-                change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "restored from a backup"}}})
+                change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: restored from a backup"}}})
             case "taken away":
                 world.take_away(f"{MACHINES}/m")
             case "restored":
@@ -267,6 +267,6 @@ def test_once_nothing_of_it_is_lost_any_more_that_is_no_longer_said(way):
                 world.ask("POST", f"/apis/{API}/runs", {**run, "metadata": kept})
         await world.until(lambda: said(world)["troubled"] == 0, "all to be well", 180)
         assert "ledger" not in said(world)["message"]
-        assert [wing.frozen for wing in world.processes[0].operator._wings] == [0]
+        assert "dayfly_frozen 0.0" in world.processes[0].operator.metrics.text().decode().splitlines()
 
     hooking(story)

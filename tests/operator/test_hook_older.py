@@ -29,7 +29,7 @@ def document(**events):
     return compiler.compile_hook(hook, TARGET)
 
 
-def test_what_led_there_is_given_nothing():
+def test_steps_without_pre_start_get_no_inputs_from_it():
     whole = document(
         preStart=[step("before")],
         postStart=[step("warm", "before.out")],

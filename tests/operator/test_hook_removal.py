@@ -22,7 +22,7 @@ from rig.kubelet import Script
 from rig.world import World
 from test_matrix import HARMS
 
-from share import SHARE
+from selection import SELECTION
 
 UNITS = ("before", "warm", "drain", "report", "tidy")
 
@@ -48,7 +48,7 @@ async def removed(world: World) -> None:
     assert "deletionTimestamp" not in left["metadata"]
 
 
-def test_what_was_made_is_undone_and_the_object_lives_on():
+def test_removed_hook_is_undone_and_its_object_stays():
     async def story(world: World) -> None:
         world.start()
         await removed(world)
@@ -59,7 +59,7 @@ def test_what_was_made_is_undone_and_the_object_lives_on():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-QUICK = SHARE.of(HARMS, 4, "harms to a hook that is removed, in `make check`")
+QUICK = SELECTION.sample(HARMS, 4, "harms to a hook that is removed, in `make check`")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
 
     others = ("drain", "report", "tidy")
     hooking(life, others=others)
-    share = SHARE.of(range(1, sent + 1), 24, f"a hook that is removed, {harm}")
+    share = SELECTION.sample(range(1, sent + 1), 24, f"a hook that is removed, {harm}")
     played("changes of a hook that is removed, each with one harm", len(share))
     for number in share:
 
@@ -91,7 +91,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
         hooking(story, others=others)
 
 
-def test_what_never_ran_is_not_undone():
+def test_step_that_never_ran_is_not_undone():
     async def story(world: World) -> None:
         world.start()
         hook(
@@ -123,7 +123,7 @@ def test_a_step_of_it_that_runs_is_ended_and_undone():
     hooking(story, others=("drain", "report", "tidy"), scripts={"before": Script(runs=600)})
 
 
-def test_an_object_that_is_deleted_meanwhile_waits_for_what_is_undone_and_no_more():
+def test_object_deleted_meanwhile_waits_only_for_the_undo_steps():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], preStop=[step("drain")], postStop=[step("tidy", undoes="before")])
@@ -141,7 +141,7 @@ def test_an_object_that_is_deleted_meanwhile_waits_for_what_is_undone_and_no_mor
     hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
 
 
-def test_it_says_how_many_are_left():
+def test_removed_hook_reports_how_many_objects_are_left():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("tidy", undoes="before")])
@@ -158,7 +158,7 @@ def test_it_says_how_many_are_left():
     hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
 
 
-def test_a_hook_that_is_made_anew_begins_anew():
+def test_recreated_hook_starts_over():
     """It is another one, and the object is older than it."""
 
     async def story(world: World) -> None:
@@ -178,7 +178,7 @@ def test_a_hook_that_is_made_anew_begins_anew():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-def test_one_that_is_applied_anew_at_once_selects_what_it_says_itself():
+def test_hook_recreated_at_once_uses_its_own_selector():
     """The operator hears of both at the same moment, and sees none without the other."""
 
     async def story(world: World) -> None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from rig.hooking import HOOK, MACHINES, OURS
-from rig.hooking import HOOKS as PATH
-from rig.pairing import API, MERGE, Alone, M, played
+from rig.hooking import MACHINES
+from rig.pairing import API, MERGE, Alone, played
 
 from dayfly.kube import errors
-from dayfly.kube.cache import Change
-from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.targets.adapter import KindLostError
-from dayfly.operator.targets.lifecycle_hook import _has_stopped
-from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import Pin
 from dayfly.spec.kube_object import Verdict
 from dayfly.spec.lifecycle import Exec, Lifecycle, Unit, digest
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.run import Phase, Request, State, UnitRecord
+from kube.fake import Refusal
 
 ASKED = Request(at=1, reason="Deleted")
 HOLD = Hold(annotation="example.org/hold", value="yes")
@@ -35,151 +30,28 @@ def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) ->
     return msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, **ledger), spec=spec)
 
 
-class TestHeard:
-    @pytest.mark.parametrize(
-        ("ledger", "news"),
-        [
-            ({"started_at": 5}, False),
-            ({}, True),
-            ({"started_at": 5, "closed": ASKED}, True),
-            ({"started_at": 5, "phase": Phase.CLEANED}, True),
-        ],
-    )
-    def test_what_its_controller_says_matters_to_those_that_wait_for_that(self, ledger, news):
-        async def story(bench: Alone):
-            adapter, before = bench.watched.adapter, bench.machine_is(labels={})
-            bench.caches.runs.put(of(bench.born(known=False), **ledger))
-            meta = msgspec.structs.replace(before.metadata, resource_version="900")
-            after = msgspec.structs.replace(before, metadata=meta)
-            assert adapter.heard(Change(M, before, after)) is news
-            assert adapter.heard(Change(M, None, after)) is True
-            assert adapter.heard(Change(M, before, None)) is True
-            assert adapter.heard(Change(M, before, before)) is True
-            labelled = msgspec.structs.replace(after, metadata=msgspec.structs.replace(meta, labels={"a": "b"}))
-            assert adapter.heard(Change(M, before, labelled)) is True
+@pytest.mark.parametrize(
+    ("definition", "gone"), [("", False), ("deleted", True), ("served", False), ("recreated", True)]
+)
+def test_unserved_object_is_gone_once_its_definition_is(definition, gone):
+    async def story(bench: Alone):
+        made = bench.born()
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        body = {"metadata": {"name": "machines.cluster.example.org"}, "spec": {}}
+        uid = bench.ask("POST", path, body)["metadata"]["uid"]
+        if definition in ("deleted", "recreated"):
+            bench.ask("DELETE", f"{path}/machines.cluster.example.org")
+        if definition == "recreated":
+            bench.ask("POST", path, body)
+        run = of(made, hook={"definition": uid if definition else ""})
+        bench.server.forget("machines")
+        if gone:
+            assert await bench.watched.adapter.fields(run) is None
+        else:
+            with pytest.raises(KindLostError, match="once that definition is deleted this ends by itself"):
+                await bench.watched.adapter.fields(run)
 
-        played(story)
-
-    def test_to_nobody_it_is_no_news(self):
-        async def story(bench: Alone):
-            before = bench.machine_is(labels={})
-            meta = msgspec.structs.replace(before.metadata, resource_version="900")
-            after = msgspec.structs.replace(before, metadata=meta)
-            assert bench.watched.adapter.heard(Change(M, before, after)) is False
-
-        played(story)
-
-
-class TestDismissal:
-    async def reason(self, bench: Alone, made: RunObject) -> tuple[str, int]:
-        found = await bench.watched.adapter.dismissal(made)
-        return (found.reason, found.at) if found else ("", 0)
-
-    @pytest.mark.parametrize("seq", [0, 1])
-    def test_a_hook_that_lives_dismisses_nobody_and_is_asked_for_only_where_a_run_begins(self, seq):
-        async def story(bench: Alone):
-            made, asked = of(bench.born(), seq=seq), []
-            bench.server.faults = lambda call: asked.append(call.request.path)
-            assert await self.reason(bench, made) == ("", 0)
-            assert len(asked) == (not seq)
-
-        played(story)
-
-    def test_one_that_is_being_removed_dismisses_all_from_then_on(self):
-        async def story(bench: Alone):
-            made = of(bench.born(), seq=1)
-            bench.ask("DELETE", f"{PATH}/{HOOK}")
-            hook = bench.hears()
-            assert hook.metadata.deletion_timestamp
-            reason, at = await self.reason(bench, made)
-            assert (reason, at % 1000) == (Reason.HOOK_REMOVED, 0)
-            assert at != bench.clock
-            assert await self.reason(bench, of(made, seq=0)) == (Reason.HOOK_REMOVED, bench.clock)
-
-        played(story)
-
-    @pytest.mark.parametrize("how", ["gone", "another"])
-    def test_one_that_is_not_there_any_more_too(self, how):
-        async def story(bench: Alone):
-            made = of(bench.born(), seq=1)
-            bench.forget_hook()
-            if how == "another":
-                body = {"metadata": {"name": HOOK}, "spec": bench.hook["spec"]}
-                bench.ask("POST", PATH, body)
-                bench.hears()
-            else:
-                bench.caches.hooks.drop(Key("", HOOK))
-            assert await self.reason(bench, made) == (Reason.HOOK_REMOVED, bench.clock)
-            assert await bench.watched.adapter.stays(made) is False
-
-        played(story)
-
-
-class TestGone:
-    @pytest.mark.parametrize(
-        ("definition", "there", "gone"),
-        [("", "", False), ("d", "", True), ("d", "d", False), ("d", "another", True)],
-    )
-    def test_what_is_not_served_is_gone_once_its_definition_is(self, definition, there, gone):
-        async def story(bench: Alone):
-            made = of(bench.born(), hook={"definition": definition})
-            bench.server.forget("machines")
-
-            async def get(_resource, name, _namespace=""):
-                assert name == "machines.cluster.example.org"
-                if not there:
-                    raise errors.NotFound("GET", "gone", status=404)
-                return SimpleNamespace(metadata=SimpleNamespace(uid=there))
-
-            bench.watched.adapter._client.get = get
-            missing = errors.NotServed("GET", "no such kind", status=404)
-            if gone:
-                await bench.watched.adapter.vouch(made, missing)
-            else:
-                with pytest.raises(KindLostError):
-                    await bench.watched.adapter.vouch(made, missing)
-
-        played(story)
-
-    @pytest.mark.parametrize(
-        ("missing", "served", "gone"),
-        [(errors.NotFound, True, True), (errors.NotFound, False, False), (errors.NotServed, True, False)],
-    )
-    def test_only_what_is_not_found_while_its_kind_is_served_is_gone(self, missing, served, gone):
-        """A kind that was not served a moment ago may be again: then nobody has looked for the object."""
-
-        async def story(bench: Alone):
-            made, fault = bench.born(), missing("GET", "no", status=404)
-            if not served:
-                bench.server.forget("machines")
-            if gone:
-                await bench.watched.adapter.vouch(made, fault)
-            else:
-                with pytest.raises(KindLostError, match="if it is gone for good this ends by itself"):
-                    await bench.watched.adapter.vouch(made, fault)
-
-        played(story)
-
-    def test_of_one_whose_kind_is_not_served_nobody_says_what_it_has(self):
-        async def story(bench: Alone):
-            made = bench.born()
-            bench.server.forget("machines")
-            with pytest.raises(KindLostError):
-                await bench.watched.adapter.fields(made)
-
-        played(story)
-
-    def test_of_another_of_its_name_nothing_is_read(self):
-        async def story(bench: Alone):
-            made = bench.born()
-            adapter = bench.watched.adapter
-            assert (await adapter.fields(made))["metadata"]["uid"] == made.ledger.target.uid
-            bench.ask("DELETE", f"{MACHINES}/m")
-            assert await adapter.fields(made) is None
-            bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
-            assert await adapter.fields(made) is None
-
-        played(story)
+    played(story)
 
 
 class TestHold:
@@ -195,7 +67,7 @@ class TestHold:
             (ROLLOUT, {"spec": {"rollout": "x"}}, {"spec": {"rollout": {"paused": True}}}),
         ],
     )
-    def test_it_is_set_where_nobody_holds_it_already(self, hold, there, wanted):
+    def test_hold_is_set_unless_its_place_is_taken(self, hold, there, wanted):
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
@@ -217,7 +89,7 @@ class TestHold:
             (None, {"metadata": {"annotations": {"example.org/hold": "yes"}}}, "yes"),
         ],
     )
-    def test_it_is_taken_away_if_it_is_ours(self, hold, there, left):
+    def test_hold_is_removed_only_if_it_is_ours(self, hold, there, left):
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
@@ -230,7 +102,7 @@ class TestHold:
 
         played(story)
 
-    def test_it_is_taken_away_in_the_version_in_which_it_was_set(self):
+    def test_hold_is_removed_in_the_version_that_set_it(self):
         async def story(bench: Alone):
             born = bench.born()
             target = msgspec.structs.replace(born.ledger.target, api_version="cluster.example.org/v1beta1")
@@ -248,7 +120,7 @@ class TestHold:
 
         played(story)
 
-    def test_what_a_run_needs_itself_is_not_asked(self):
+    def test_run_does_not_wait_for_its_own_hold(self):
         async def story(bench: Alone):
             hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}
             bench.born()
@@ -259,7 +131,7 @@ class TestHold:
 
         played(story)
 
-    def test_it_is_not_taken_away_where_its_kind_goes_just_before_that(self):
+    def test_hold_is_not_removed_if_its_kind_goes_just_before(self):
         """Else what waits for it to be taken away would wait until another operator begins."""
 
         async def story(bench: Alone):
@@ -276,26 +148,35 @@ class TestHold:
 
         played(story)
 
-    @pytest.mark.parametrize("how", [errors.Conflict, errors.Invalid])
-    @pytest.mark.parametrize("peer", [False, True])
-    def test_where_the_server_does_not_take_it_away_that_is_no_peers_work(self, how, peer):
-        """As a schema that wants the field: said and tried again, or its target never stops and nobody knows why."""
+    @pytest.mark.parametrize(("status", "error"), [(409, errors.Conflict), (422, errors.Invalid)])
+    def test_refused_removal_of_a_hold_raises(self, status, error):
+        """A schema may require the field. It is reported and retried, since its target cannot stop."""
+
+        def no(operation, kind, _old, _new):
+            if operation == "UPDATE" and kind.plural == "machines":
+                raise Refusal(status, "spec.hold: Required value")
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made, adapter = of(bench.born(), hook={"hold": HOLD}), bench.watched.adapter
+            made = of(bench.born(), hook={"hold": HOLD})
+            bench.server.admission.append(no)
+            with pytest.raises(error, match="Required value"):
+                await bench.watched.adapter.loosen(made)
 
-            async def patch(*_of, **_how):
-                if peer:
+        played(story)
+
+    def test_hold_that_a_peer_removes_first_is_removed(self):
+        async def story(bench: Alone):
+            bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
+            made = of(bench.born(), hook={"hold": HOLD})
+
+            def peer(call):
+                if call.request.method == "PATCH":
+                    bench.server.faults = lambda _: None
                     bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": None}}, MERGE)
-                raise how("PATCH", "spec.hold: Required value", status=422)
 
-            adapter._client.patch = patch
-            if peer:
-                assert await adapter.loosen(made) is True
-            else:
-                with pytest.raises(how, match="Required value"):
-                    await adapter.loosen(made)
+            bench.server.faults = peer
+            assert await bench.watched.adapter.loosen(made) is True
 
         played(story)
 
@@ -312,7 +193,7 @@ class TestHold:
             ({"unheard": True}, True),
         ],
     )
-    def test_it_stays_as_long_as_another_run_needs_it(self, change, loosened):
+    def test_hold_stays_while_another_run_needs_it(self, change, loosened):
         """One that has something to do yet before the object stops."""
 
         async def story(bench: Alone):
@@ -346,81 +227,12 @@ class TestHold:
         played(story)
 
 
-class TestState:
-    READY = Verdict(condition="Ready")
-
-    async def state(self, bench: Alone, made: RunObject) -> tuple[bool, bool, bool]:
+@pytest.mark.parametrize("started", [True, False])
+def test_object_that_is_gone_has_stopped(started):
+    async def story(bench: Alone):
+        made = of(bench.born(), hook={"started": Verdict(condition="Ready") if started else None})
+        bench.ask("DELETE", f"{MACHINES}/m")
         found = await bench.watched.adapter.state(made)
-        return found.started, found.stopped, bool(found.message)
+        assert (found.started, found.stopped, found.message) == (not started, True, "")
 
-    def test_it_has_started_and_lives_as_far_as_the_cache_knows(self):
-        async def story(bench: Alone):
-            made, asked = of(bench.born(), started_at=5), []
-            bench.seen()
-            bench.server.faults = lambda call: asked.append(call.request.path)
-            assert await self.state(bench, made) == (True, False, False)
-            assert asked == []
-            assert await self.state(bench, of(made, closed=ASKED)) == (True, False, False)
-            assert len(asked) == 1, "of one that closes the server is asked"
-            assert await self.state(bench, of(made, started_at=0)) == (True, False, False)
-            assert len(asked) == 2
-            bench.caches.unfollow(None)
-            bench.watched.adapter.cache.drop(M)
-            await self.state(bench, made)
-            assert len(asked) == 3
-            other = {**bench.machine, "metadata": {**bench.machine["metadata"], "uid": "another"}}
-            bench.machine = other
-            bench.seen()
-            await self.state(bench, made)
-            assert len(asked) == 4
-
-        played(story)
-
-    def test_one_that_is_deleted_and_that_nobody_holds_has_stopped(self):
-        """A pod has some seconds more."""
-        meta = {"name": "m", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-        assert _has_stopped({"kind": "Pod", "metadata": meta}, None) == (True, "")
-
-    def test_of_a_run_that_is_over_nothing_is_asked(self):
-        async def story(bench: Alone):
-            made = of(bench.born(), phase=Phase.ABANDONED)
-            bench.server.faults = lambda _call: pytest.fail("asked")
-            assert await self.state(bench, made) == (False, False, False)
-
-        played(story)
-
-    @pytest.mark.parametrize("started", [True, False])
-    def test_one_that_is_gone_has_stopped(self, started):
-        async def story(bench: Alone):
-            made = of(bench.born(), hook={"started": self.READY if started else None})
-            bench.ask("DELETE", f"{MACHINES}/m")
-            assert await self.state(bench, made) == (not started, True, False)
-
-        played(story)
-
-    def test_it_has_started_when_it_says_so(self):
-        async def story(bench: Alone):
-            made = of(bench.born(), hook={"started": self.READY})
-            assert await self.state(bench, made) == (False, False, True)
-            status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-            bench.ask("PATCH", f"{MACHINES}/m/status", status, MERGE)
-            assert (await self.state(bench, made))[:2] == (True, False)
-
-        played(story)
-
-    @pytest.mark.parametrize(
-        ("verdict", "others", "stopped"), [(False, True, False), (False, False, True), (True, False, False)]
-    )
-    def test_it_has_stopped_once_only_we_hold_it_or_it_says_so(self, verdict, others, stopped):
-        async def story(bench: Alone):
-            made = of(bench.born(), hook={"stopped": self.READY if verdict else None})
-            if not others:
-                bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"finalizers": [OURS]}}, MERGE)
-            bench.ask("DELETE", f"{MACHINES}/m")
-            assert await self.state(bench, made) == (True, stopped, not stopped)
-            if verdict:
-                status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-                bench.ask("PATCH", f"{MACHINES}/m/status", status, MERGE)
-                assert (await self.state(bench, made))[1] is True
-
-        played(story, machine=("x/y", OURS))
+    played(story)

@@ -23,7 +23,7 @@ from rig.kubelet import Script
 from rig.world import World
 from test_matrix import HARMS
 
-from share import SHARE
+from selection import SELECTION
 
 
 async def backed_up(world: World) -> None:
@@ -62,7 +62,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
         sent = len(world.writes)
 
     hooking(life)
-    share = SHARE.of(range(1, sent + 1), 24, f"a hook's life, {harm}")
+    share = SELECTION.sample(range(1, sent + 1), 24, f"a hook's life, {harm}")
     played("changes of a hook's life, each with one harm", len(share))
     for number in share:
 
@@ -74,7 +74,7 @@ def test_whatever_happens_at_any_of_its_changes(harm, played):
         hooking(story)
 
 
-def test_an_object_that_is_deleted_and_made_anew_under_its_name_is_another_one():
+def test_recreated_object_gets_a_run_of_its_own():
     async def story(world: World) -> None:
         world.start()
         await backed_up(world)
@@ -88,7 +88,7 @@ def test_an_object_that_is_deleted_and_made_anew_under_its_name_is_another_one()
     hooking(story)
 
 
-def test_what_was_deleted_before_it_was_held_is_let_go():
+def test_object_deleted_before_it_was_held_is_ignored():
     async def story(world: World) -> None:
         hook(world)
         machine(world, finalizers=["example.org/other"])
@@ -113,7 +113,7 @@ def test_what_was_deleted_before_it_was_held_is_let_go():
         ({"namespaces": ["bank", "shop"]}, {}, True),
     ],
 )
-def test_only_what_is_selected_is_held(selector, meta, chosen):
+def test_only_selected_objects_are_held(selector, meta, chosen):
     async def story(world: World) -> None:
         world.start()
         hook(world, selector=selector)
@@ -147,7 +147,7 @@ def test_an_object_that_is_labelled_later_is_held_from_then_on():
     hooking(story)
 
 
-def test_a_hook_that_is_edited_changes_nothing_for_what_it_goes_with():
+def test_edited_hook_changes_nothing_for_objects_with_a_run():
     """The steps of a run are sealed; objects that come later have the new ones."""
 
     async def story(world: World) -> None:
@@ -191,7 +191,7 @@ def test_a_step_that_fails_is_given_up_and_said():
     hooking(story, scripts={"drain": Script(fails=9)})
 
 
-def test_an_object_is_given_up_by_an_annotation_and_not_begun_anew():
+def test_abandoned_object_is_released_and_not_started_again():
     """It lives on, and the ledger stays as its tombstone until it goes."""
 
     async def story(world: World) -> None:
@@ -199,7 +199,7 @@ def test_an_object_is_given_up_by_an_annotation_and_not_begun_anew():
         hook(world)
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
-        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs a backup"}}})
+        change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: nobody needs a backup"}}})
         await world.until(lambda: not held(world), "it to be let go", 60)
         await world.rest(120)
         [run] = world.cluster.objects("runs")
@@ -213,9 +213,10 @@ def test_an_object_is_given_up_by_an_annotation_and_not_begun_anew():
     hooking(story)
 
 
+@pytest.mark.slow
 def test_many_at_once_share_the_places_of_their_namespace():
     """The object of another namespace waits for none of them."""
-    many = 200 if SHARE.everything else 60
+    many = 200 if SELECTION.is_complete else 60
 
     async def story(world: World) -> None:
         world.namespace("bank")

@@ -14,6 +14,7 @@ from test_routes import play as play_routes
 from test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
+from dayfly.execute.istio.rules import mark_of
 from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
 from dayfly.operator.routes.strands import MOST_WOVEN, concerned
@@ -21,9 +22,18 @@ from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
 
 
+@pytest.mark.parametrize(
+    ("run", "fork"), [("", "f-x"), ("box", ""), ("..", "f-x"), ("box?watch=1", "f-x"), ("box", "%2e"), ("Box", "f-x")]
+)
+def test_rule_with_an_invalid_name_is_not_ours(run, fork):
+    assert mark_of({"name": "dayfly/0000000000001/box/f-x/00"}) is not None
+    assert mark_of({"name": f"dayfly/0000000000001/{run}/{fork}/00"}) is None
+
+
 class TestMeshes:
+    @pytest.mark.slow
     @pytest.mark.parametrize("birth", ["9" * 5000, "٣" * 13, "-1", "1_0", ""])
-    def test_a_strangers_rule_with_a_name_like_ours_disturbs_nobody(self, birth):
+    def test_foreign_rule_with_a_name_like_ours_blocks_no_run(self, birth):
         async def story(world: World) -> None:
             world.namespace("evil")
             await routed(world)
@@ -57,7 +67,7 @@ class TestMeshes:
 
         meshed(story)
 
-    def test_a_rule_under_a_run_of_somebody_else_does_not_hinder_that_one(self):
+    def test_foreign_rule_in_the_name_of_a_run_does_not_block_it(self):
         """In the stranger's namespace the operator has no rights, so it cannot take the rule out."""
 
         async def story(world: World) -> None:
@@ -81,7 +91,7 @@ class TestMeshes:
 
         meshed(story)
 
-    def test_one_that_is_for_its_own_namespace_alone_decides_for_nobody_else(self):
+    def test_unexported_virtual_service_decides_only_at_home(self):
         async def story(world: World) -> None:
             world.namespace("evil")
             host = "web.shop.svc.cluster.local"
@@ -106,7 +116,7 @@ class TestMeshes:
 
 
 class TestPreviews:
-    def test_what_another_namespace_has_is_not_told(self):
+    def test_endpoint_reveals_nothing_of_another_namespace(self):
         """Whether there is a Service of that name, and which ports it has, is for those who may ask."""
 
         async def story(world: World) -> None:
@@ -125,6 +135,7 @@ class TestPreviews:
 
 
 class TestGateways:
+    @pytest.mark.slow
     def test_each_fork_has_so_many_routes_and_no_more(self):
         """Whoever may write routes to a baseline may write thousands; each sandbox would add as many again."""
 
@@ -160,7 +171,7 @@ class TestGateways:
 
         play_routes(story)
 
-    def test_thousands_of_strangers_routes_to_a_baseline_are_not_all_named(self):
+    def test_only_three_of_thousands_of_foreign_routes_are_named(self):
         async def story(world: World) -> None:
             world.namespace("evil")
             ref = {"group": "", "kind": "Service", "name": "web", "namespace": "shop", "port": 80, "weight": 1}

@@ -6,10 +6,12 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from rig.world import KINDS
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
-from dayfly.operator.front.in_use import AGAIN_S, EVERY_S, IN_USE, InUse, _plugins
+from dayfly.operator.cluster.objects import PLUGINS
+from dayfly.operator.front.in_use import AGAIN_S, EVERY_S, IN_USE, SETTLE_S, InUse
 from kube.fake import FakeCluster, Refusal, run
 
 
@@ -41,7 +43,7 @@ def test_a_sandbox_that_finds_the_label_keeps_it(moment):
     run(main())
 
 
-def test_what_nobody_uses_is_freed_at_the_second_look():
+def test_unused_namespace_loses_its_label_in_the_second_sweep():
     async def main() -> None:
         client = Client(FakeCluster().transport("operator"), seed=1)
         await client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {IN_USE: "true"}}})
@@ -67,7 +69,7 @@ async def labelled(story) -> None:
     await story(cluster, known, InUse(known), labels)
 
 
-def test_a_sandbox_that_comes_just_after_its_namespace_was_freed_labels_it_again():
+def test_next_sandbox_labels_a_namespace_freed_just_before():
     """Whoever has marked it a moment ago need not look again, but for that."""
 
     async def story(_cluster, _known, in_use, labels) -> None:
@@ -82,7 +84,7 @@ def test_a_sandbox_that_comes_just_after_its_namespace_was_freed_labels_it_again
     run(labelled(story))
 
 
-def test_of_many_that_come_at_once_one_looks_at_the_namespace():
+def test_sandboxes_created_at_once_read_their_namespace_once():
     async def story(cluster, _known, in_use, _labels) -> None:
         before = len(cluster.calls)
         for _ in range(5):
@@ -111,12 +113,14 @@ def test_that_labels_are_refused_is_said_once(caplog):
     assert [each.message.split(":")[0] for each in caplog.records] == ["cannot label what is in use"]
 
 
-def test_it_sweeps_at_its_start_and_each_minute():
+def test_stale_label_is_removed_soon_after_the_start():
+    """An uninstall may have left it."""
+
     async def story(_cluster, _known, in_use, labels) -> None:
         await in_use.mark(sandbox())
         sweeping = asyncio.create_task(in_use.run())
-        await asyncio.sleep(EVERY_S - 1)
-        assert await labels() == {IN_USE: "true"}, "seen once, at the start"
+        await asyncio.sleep(SETTLE_S - 1)
+        assert await labels() == {IN_USE: "true"}, "a sandbox may be about to come"
         await asyncio.sleep(2)
         assert await labels() == {}
         sweeping.cancel()
@@ -125,8 +129,68 @@ def test_it_sweeps_at_its_start_and_each_minute():
     run(labelled(story))
 
 
-def test_plugins_are_named_with_or_without_versions_and_what_is_no_wish_is_passed_over():
-    wishes = [{"plugin": "a@1"}, {"plugin": "b"}, {"name": "inline"}, "nonsense"]
-    assert _plugins(SimpleNamespace(spec={"resources": wishes})) == {"a", "b", ""}
-    assert _plugins(SimpleNamespace(spec={"resources": "nonsense"})) == set()
-    assert _plugins(SimpleNamespace(spec={})) == set()
+def test_sweeps_each_minute():
+    async def story(_cluster, _known, in_use, labels) -> None:
+        sweeping = asyncio.create_task(in_use.run())
+        await asyncio.sleep(3 * SETTLE_S)
+        await in_use.mark(sandbox())
+        await asyncio.sleep(2 * EVERY_S - 3 * SETTLE_S - 1)
+        assert await labels() == {IN_USE: "true"}, "seen once"
+        await asyncio.sleep(2)
+        assert await labels() == {}
+        sweeping.cancel()
+        await asyncio.wait([sweeping])
+
+    run(labelled(story))
+
+
+@pytest.mark.parametrize(
+    ("resources", "labelled"),
+    [
+        ([{"plugin": "pg@2"}, {"plugin": "mq"}, {"name": "inline"}, "nonsense", {"plugin": 7}], {"pg.1", "pg.2", "mq"}),
+        ("nonsense", set()),
+        (None, set()),
+    ],
+)
+def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
+    """A Sandbox with an invalid spec is judged elsewhere."""
+
+    async def main() -> set[str]:
+        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
+        await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        plugins = []
+        for name in ("pg@1", "pg@2", "mq", "other"):
+            body = {"metadata": {"name": name.replace("@", ".")}, "spec": {"name": name}}
+            plugins.append(await client.create(PLUGINS, body))
+        found = sandbox()
+        found.spec = {"resources": resources} if resources is not None else {}
+        await InUse(SimpleNamespace(client=client, sandboxes=[], pods=[], plugins=plugins)).mark(found)
+        return {each.metadata.name for each in (await client.list_all(PLUGINS, labels=IN_USE)).items}
+
+    assert run(main()) == labelled
+
+
+@pytest.mark.parametrize("by", ["sandbox", "pod"])
+def test_namespace_with_a_sandbox_or_pod_keeps_its_label(by):
+    async def story(_cluster, known, in_use, labels) -> None:
+        await in_use.mark(sandbox())
+        known.sandboxes += [sandbox()] if by == "sandbox" else []
+        known.pods += [sandbox()] if by == "pod" else []
+        for _ in range(3):
+            await in_use.sweep()
+        assert await labels() == {IN_USE: "true"}
+
+    run(labelled(story))
+
+
+def test_namespace_that_was_used_in_between_is_idle_from_then_on():
+    async def story(_cluster, known, in_use, labels) -> None:
+        await in_use.mark(sandbox())
+        for used in (False, True, False):
+            known.sandboxes[:] = [sandbox()] if used else []
+            await in_use.sweep()
+        assert await labels() == {IN_USE: "true"}
+        await in_use.sweep()
+        assert await labels() == {}
+
+    run(labelled(story))

@@ -48,7 +48,7 @@ READER = {
     ],
     ids=["a zero byte", "too large"],
 )
-def test_a_create_step_with_an_unfit_input_never_runs_and_is_owed_nothing(made, reason, said):
+def test_create_step_with_an_unfit_input_never_runs_or_is_undone(made, reason, said):
     """Of two documents, the one whose step never ran has nothing to undo."""
 
     async def story(world: World) -> None:

@@ -18,7 +18,7 @@ from rig.world import World, live
 
 from dayfly.kube.transport import Request
 from kube.fake import WRITE_HARMS, Call, Fault, Harm
-from share import SHARE
+from selection import SELECTION
 
 LONG = 700.0  # a pause longer than any back-off
 LATE = 120.0
@@ -161,11 +161,13 @@ def changes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], in
     return count
 
 
-QUICK = SHARE.of(ALL, 3, "undisturbed lives in `make check`")
+QUICK = SELECTION.sample(ALL, 3, "undisturbed lives in `make check`")
 
 
-@pytest.mark.rotates(2, "undisturbed lives")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ALL])
+UNDISTURBED = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ALL]
+
+
+@pytest.mark.parametrize("name", SELECTION.sample(UNDISTURBED, 2, "undisturbed lives"))
 def test_undisturbed(name, changes):
     """Each life comes to its end, with one, two and three operators at work."""
     for count in (1, 2, 3):
@@ -173,14 +175,13 @@ def test_undisturbed(name, changes):
 
 
 @pytest.mark.slow
-@pytest.mark.rotates(4)
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "kind"), CELLS)
+@pytest.mark.parametrize(("name", "kind"), SELECTION.sample(CELLS, 4, "cells of the matrix"))
 def test_every_change(name, kind, changes, played):
     """One harm at each change of one life."""
     count = changes(name, 1 + (kind in PEERS or kind in RIVALS))
     assert count >= 10
-    share = SHARE.of(range(1, count + 1), PARTS, f"{name} {kind}")
+    share = SELECTION.sample(range(1, count + 1), PARTS, f"{name} {kind}")
     played("changes of an operator on the fake API server, each with one harm", len(share))
     for number in share:
         try:

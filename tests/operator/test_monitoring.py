@@ -86,14 +86,7 @@ class TestJournal:
         journal.moved(a_run(abandon=ASKED), [Finish(at=1)])
         assert [record.getMessage() for record in caplog.records] == ["the run has ended: abandoned"]
 
-    def test_where_normal_life_is_not_asked_for_nothing_is_made_of_it(self, caplog, monkeypatch):
-        caplog.set_level(logging.WARNING, journal.log.name)
-        monkeypatch.setattr(journal, "_told", None)
-        journal.moved(a_run(), [Started(at=1)])
-        journal.say("nothing")
-        assert caplog.records == []
-
-    def test_a_line_has_its_time_and_what_went_wrong(self):
+    def test_log_line_has_its_time_and_exception(self):
         fault = ValueError, ValueError("a defect"), None
         record = logging.LogRecord("dayfly", logging.ERROR, "", 0, "turn of %s", ("r",), fault)
         record.created = 1.5
@@ -102,7 +95,7 @@ class TestJournal:
         assert "a defect" in line["exception"]
 
 
-def test_whatever_was_set_up_before_all_lines_go_to_standard_error_as_json(monkeypatch):
+def test_all_log_lines_go_to_standard_error_as_json(monkeypatch):
     """A library that this process loads may have had its own way with logs."""
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
@@ -113,7 +106,7 @@ def test_whatever_was_set_up_before_all_lines_go_to_standard_error_as_json(monke
     assert json.loads(line)["message"] == "a line"
 
 
-def test_figures_are_counted_and_asked_for(monkeypatch):
+def test_metrics_are_counted_and_served(monkeypatch):
     unknown = UnitRecord(attempt=1, state=State.UNKNOWN)
     runs = [
         a_run("a"),
@@ -153,7 +146,7 @@ def test_figures_are_counted_and_asked_for(monkeypatch):
         (float("inf"), STALE_S, 503, 503),
     ],
 )
-async def test_it_is_healthy_as_long_as_it_hears_from_its_server(age, started, alive, ready):
+async def test_operator_is_healthy_while_its_server_answers(age, started, alive, ready):
     """And ready once it has heard everything."""
     port = free_port()
     figures = SimpleNamespace(text=lambda: b"some_figure 1\n")

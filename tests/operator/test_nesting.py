@@ -41,7 +41,7 @@ async def refused(world: World, name: str) -> None:
     assert "is nested too deeply to be read" in world.status(name)["message"]
 
 
-def test_one_that_is_new_is_refused_and_others_live_on():
+def test_deeply_nested_new_sandbox_is_refused_alone():
     async def story(world: World) -> None:
         world.sandbox(wish(middleware=[{"name": "DEEP"}]), "deep")
         await refused(world, "deep")
@@ -57,7 +57,7 @@ def test_one_that_is_new_is_refused_and_others_live_on():
     play(story)
 
 
-def test_one_that_lives_keeps_what_it_has_until_it_is_deleted():
+def test_deeply_nested_edit_changes_nothing_until_deletion():
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready", 300)

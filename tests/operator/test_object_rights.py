@@ -7,6 +7,10 @@ from rig.scenes import ready, wish
 from rig.world import World
 from test_objects import alone, ended, play, said, unit
 
+from dayfly.kube import errors
+from dayfly.operator.objects import grants
+from dayfly.plan.reasons import Reason
+
 
 def test_without_the_right_it_says_the_line_to_type_and_goes_on():
     async def story(world: World) -> None:
@@ -45,7 +49,7 @@ def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
     play(story)
 
 
-def test_a_namespace_that_is_being_deleted_takes_the_rights_with_it():
+def test_rights_deleted_with_their_namespace_are_reported():
     """Its bindings go first, and none can be made there: the line is one for the whole cluster."""
 
     async def story(world: World) -> None:
@@ -70,7 +74,7 @@ def test_a_namespace_that_is_being_deleted_takes_the_rights_with_it():
 
 # Once with each of the two that its end needs.
 @pytest.mark.parametrize("verb", ["get", "delete"])
-def test_what_may_not_be_looked_at_or_deleted_any_more_is_tried_now_and_then(verb):
+def test_removal_without_rights_is_retried_slowly(verb):
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("claims"), "it is made", 60)
@@ -85,3 +89,48 @@ def test_what_may_not_be_looked_at_or_deleted_any_more_is_tried_now_and_then(ver
         await ended(world)
 
     play(story, alone(ready={"condition": "Never"}))
+
+
+LACK = 'claims.x is forbidden: User "x" cannot create resource "claims" in API group "x" in the namespace "shop"'
+CORE = 'services is forbidden: User "x" cannot create resource "services" in API group "" in the namespace "shop"'
+PATH = 'User "x" is forbidden: User "x" cannot get path "/apis/x"'
+IMPERSONATION = (
+    'x is forbidden: User "op" cannot impersonate resource "serviceaccounts" in API group "" in namespace "shop"'
+)
+POLICY = 'a policy: teams cannot create resource "claims" in API group "x"'
+
+
+def objection(message: str, kind: type[errors.Refused] = errors.Forbidden, *, ending: bool = False) -> tuple[str, str]:
+    error = kind("POST claim", message, status=403, reason="Forbidden")
+    found = grants.objection(error, "shop", 7, ending=ending)
+    return found.reason, found.message
+
+
+@pytest.mark.parametrize(("message", "resource"), [(LACK, "claims.x"), (CORE, "services")])
+def test_missing_right_is_reported_with_the_line_that_grants_it(message, resource):
+    reason, sentence = objection(message)
+    assert reason == Reason.OBJECTS_NOT_GRANTED
+    account = "the account dayfly-objects of namespace shop"
+    assert sentence.startswith(f"{account} may not create {resource}; its admin")
+    assert sentence.endswith(
+        f"kubectl create role dayfly-objects-{resource} --namespace shop --verb=get,create,patch,delete "
+        f"--resource={resource} && kubectl create rolebinding dayfly-objects-{resource} --namespace shop "
+        f"--role=dayfly-objects-{resource} --serviceaccount=shop:dayfly-objects"
+    )
+
+
+def test_missing_right_to_impersonate_is_for_the_installer():
+    assert "apply the install manifest again" in objection(IMPERSONATION)[1]
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("exceeded quota", errors.Forbidden),
+        (PATH, errors.Forbidden),
+        (POLICY, errors.Forbidden),
+        (LACK, errors.Invalid),
+    ],
+)
+def test_other_refusals_are_reported_in_the_servers_words(message, kind):
+    assert objection(message, kind) == ("Forbidden", message)

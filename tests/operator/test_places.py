@@ -90,6 +90,7 @@ async def end(world: World, names, namespace: str = "shop") -> None:
 
 
 class TestBound:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("said", "bound"), [("3", 3), ("many", 4)])
     def test_so_many_steps_run_at_once_and_no_more(self, said, bound):
         """All come to their turn; those that wait say for what."""
@@ -227,6 +228,7 @@ class TestBound:
 
 
 class TestImages:
+    @pytest.mark.slow
     def test_steps_that_lack_their_image_hold_no_place(self):
         """A namespace whose image is missing fills neither its own places nor the nodes: it has a bound for these too."""
 
@@ -263,6 +265,8 @@ class TestImages:
 
 
 class TestNeighbours:
+    @pytest.mark.slow
+    @pytest.mark.long_story
     @pytest.mark.parametrize("missing", [True, False], ids=["without its image", "busy"])
     def test_nobody_feels_a_noisy_neighbour(self, missing):
         """Many sandboxes of one namespace at once: another's are ready in less than twice the time they take alone."""

@@ -136,7 +136,7 @@ class TestSettling:
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two")
-            bench.caches.ledger._note(bench.made("one", a=alive(state=State.DONE)))
+            await bench.recorded("one", a=alive(state=State.DONE))
             bench.places.settle("one", Decision())
             return bench.queue.taken()
 
@@ -146,7 +146,7 @@ class TestSettling:
         async def story(bench):
             bench.places.hold(bench.run("one"), A, cleaning=False)
             await bench.wait("two")
-            bench.caches.ledger._note(bench.made("one", closed=5))
+            await bench.recorded("one", closed=5)
             bench.places.settle("one")
             return bench.queue.taken()
 

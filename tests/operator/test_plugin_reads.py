@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from rig.memory import remembered
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
 from rig.world import World, live
 
@@ -33,6 +34,8 @@ def play(plugin: dict, story) -> World:
 def keep(world: World, plural="secrets", annotations: dict | None = None, metadata: dict | None = None, **more):
     """Something that lies where steps run."""
     body = {"metadata": {"name": "own", "annotations": annotations or {}, **(metadata or {})}, **more}
+    if plural == "secrets":
+        body.setdefault("data", {"p": "eA=="})
     world.ask("POST", f"{RUNNERS}/{plural}", body)
 
 
@@ -59,6 +62,43 @@ def test_only_what_names_the_plugin(plural):
         await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 300)
 
     play(CHAIN | {"runner": {"image": "busybox:1", "podTemplateOverlay": READS[plural]}}, story)
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        READS["secrets"],
+        "spec: {volumes: [{name: s, secret: {secretName: own, items: [{key: p, path: p}]}}]}",
+        "spec: {volumes: [{name: s, projected: {sources: [{secret: {name: own, items: [{key: p, path: p}]}}]}}]}",
+    ],
+    ids=["variable", "volume", "projected volume"],
+)
+def test_missing_key_is_named_before_a_pod_is_created(overlay):
+    """A kubelet starts no container of such a pod, so neither the step nor its cleanup could ever run."""
+
+    async def story(world: World) -> None:
+        keep(world, annotations={"dayfly.dev/plugins": "cluster:pg"}, data={"other": "eA=="})
+        world.sandbox(wish())
+        await world.until(lambda: "dayfly-runners/own has no key 'p'" in message(world), "the objection", 10)
+        assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
+        world.ask("PATCH", f"{RUNNERS}/secrets/own", {"data": {"p": "eA=="}}, "application/merge-patch+json")
+        await world.until(lambda: ready(world), "ready", 60)
+        world.delete()
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 300)
+
+    play(CHAIN | {"runner": {"image": "busybox:1", "podTemplateOverlay": overlay}}, story)
+
+
+def test_optional_key_may_be_missing():
+    async def story(world: World) -> None:
+        keep(world, annotations={"dayfly.dev/plugins": "cluster:pg"}, data={})
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        world.delete()
+        await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 300)
+
+    overlay = READS["secrets"].replace("key: p", "key: p, optional: true")
+    play(CHAIN | {"runner": {"image": "busybox:1", "podTemplateOverlay": overlay}}, story)
 
 
 def test_inline_plugin_is_refused_whatever_the_object_says():
@@ -125,14 +165,15 @@ async def test_what_nobody_asks_for_again_is_not_kept():
         async def get(self, kind, name, namespace):
             asked.append(name)
             notes = {PLUGINS_ANNOTATION: "acme:pg"}
-            return SimpleNamespace(type="", metadata=SimpleNamespace(owner_references=None, annotations=notes))
+            meta = SimpleNamespace(owner_references=None, annotations=notes)
+            return SimpleNamespace(type="", metadata=meta, data=None, binary_data=None)
 
     reads = PluginReads(Server(), lambda: now)
     origin = SimpleNamespace(name="acme:pg")
     for number in range(20):
         for _ in range(2):
-            await reads.check(origin, "shop", [Reference("Secret", each, "") for each in (f"s{number}", "shared")])
+            await reads.check(origin, "shop", [Reference("Secret", each, "") for each in (f"s-{number:02}", "shared")])
         now += BELIEVED_MS // 2
     assert asked.count("shared") == 10
-    assert [asked.count(f"s{number}") for number in range(20)] == [1] * 20
-    assert len(reads._known) <= 4
+    assert [asked.count(f"s-{number:02}") for number in range(20)] == [1] * 20
+    assert sum(bool(remembered(reads, f"s-{number:02}")) for number in range(20)) <= 3

@@ -94,6 +94,7 @@ def test_an_address_is_told_only_while_it_works():
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edge", "target", "refuses", "word"),
     [

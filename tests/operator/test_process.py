@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from rig.electing import cut_off, elected
+from rig.memory import remembered
 from rig.scenes import RETRY, RETRY_UNITS, Scene, at_work, fork, forked, ready, wish
-from rig.world import KINDS, RUNNER, World, live
+from rig.world import KINDS, RUNNER, Process, World, live
 
 from dayfly import __version__
 from dayfly.cli.verbs import run
-from dayfly.kube import running
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
@@ -33,27 +33,17 @@ SHORT = Scene(RETRY, RETRY_UNITS, forked)
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 
 
-class TestLease:
-    @staticmethod
-    async def elected(world: World) -> list[Elector]:
-        """The world's operators begin anew, each with a Lease to win."""
-        world.respawn = False
-        electors = []
-        for number, process in enumerate(world.processes):
-            client = Client(process.transport, seed=number)
-            elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
-            process.task.cancel()
-            await asyncio.gather(process.task, return_exceptions=True)
-            process.operator = Operator(client, runner=RUNNER, front=Front, elector=elector, now=world.now, seed=number)
-            process.task = asyncio.create_task(process.operator.run())
-            electors.append(elector)
-        return electors
+def sessions(process: Process, uid: str) -> list[str]:
+    """Return what the operator's sessions remember of a sandbox."""
+    return [place for place in remembered(process.operator, uid) if ".sessions." in place]
 
+
+class TestLease:
     def test_standby_does_nothing_and_takes_over(self):
         """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
 
         async def story(world: World) -> None:
-            electors = await self.elected(world)
+            electors = await elected(world)
             world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step")
             [leader] = [process for process, elector in zip(world.processes, electors, strict=True) if elector.leading]
@@ -72,16 +62,12 @@ class TestLease:
 
         async def story(world: World) -> None:
             world.forks.baseline()
-            electors = await self.elected(world)
+            electors = await elected(world)
             world.sandbox(wish(forks=[fork()]))
             await world.until(lambda: ready(world), "ready", 60)
             [first] = [number for number, elector in enumerate(electors) if elector.leading]
-            name, other = world.processes[first].name, world.processes[1 - first]
-
-            def apart(_number, call):
-                return Fault(Harm.UNREACHABLE) if call.client == name and "/leases" in call.request.path else None
-
-            world.hook = apart
+            other = world.processes[1 - first]
+            cut_off(world, world.processes[first])
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.forks.slow(10)
             for pod in world.forks.all("pods"):
@@ -98,30 +84,23 @@ class TestLease:
 
     def test_who_leads_again_forgets_what_another_one_has_ended(self):
         async def story(world: World) -> None:
-            electors = await self.elected(world)
+            electors = await elected(world)
             world.kubelet.scripts["db/make"].runs = 60
             uid = world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step", 60)
             [first] = [number for number, elector in enumerate(electors) if elector.leading]
             process, other = world.processes[first], world.processes[1 - first]
-
-            def apart(_number, call):
-                return (
-                    Fault(Harm.UNREACHABLE) if call.client == process.name and "/leases" in call.request.path else None
-                )
-
-            world.hook = apart
+            cut_off(world, process)
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
-            assert uid in process.operator._reconciler.sessions._by_ledger
+            assert not sessions(process, uid)
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
             await world.until(lambda: electors[first].leading, "the first one to lead", 60)
             await world.rest(60)
-            assert process.operator._reconciler.sessions._by_name == {}
-            assert process.operator._reconciler.sessions._by_ledger == {}
+            assert not sessions(process, uid)
 
         at_work(story, SHORT, count=2)
 
@@ -237,58 +216,20 @@ class TestProcess:
 
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
     async def test_where_it_has_others_beside_it_they_elect_one(self, monkeypatch, seconds, elects):
-        seen: list[Operator] = []
+        made: list[str] = []
 
-        async def run(operator: Operator) -> None:
-            seen.append(operator)
+        async def run(_operator: Operator) -> None:
+            """Do nothing."""
+
+        def elector(_client: Client, name: str, *_: object) -> None:
+            made.append(name)
 
         monkeypatch.setattr(Operator, "run", run)
+        monkeypatch.setattr(main, "Elector", elector)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = Place("one", "dayfly-system", free_port(), lease_s=seconds)
         await operate(client, Runner.of(b"program"), place, asyncio.Event())
-        assert (seen[0]._elector is not None) is elects
-
-    async def test_who_leads_forgets_what_was_said_before_it_works(self, monkeypatch):
-        """Another one may have led meanwhile."""
-        done: list[str] = []
-        elector = SimpleNamespace(identity="one")
-
-        async def led(leads: bool = True) -> None:
-            if not leads:
-                await asyncio.Event().wait()
-
-        async def workers(operator: Operator) -> None:
-            done.append("work")
-            operator.stop()
-
-        @contextlib.asynccontextmanager
-        async def standing(who):
-            yield who
-
-        elector.led = led
-        monkeypatch.setattr(running, "standing", standing)
-        monkeypatch.setattr(Operator, "_workers", workers)
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        operator = Operator(client, runner=RUNNER, elector=elector)
-        operator._sandbox_status.reset = lambda: done.append("status")
-        operator._reconciler.sessions.reset = lambda: done.append("sessions")
-        await asyncio.wait_for(operator._work(), 10)
-        assert done == ["status", "sessions", "work"]
-
-    @pytest.mark.parametrize(("ends", "finished"), [(True, ["a turn"]), (False, [])])
-    async def test_asked_to_end_it_finishes_the_turns_that_are_under_way_for_a_while(self, monkeypatch, ends, finished):
-        done: list[str] = []
-
-        async def work(operator: Operator) -> None:
-            operator.stop()
-            await asyncio.sleep(0.05 if ends else 3600)
-            done.append("a turn")
-
-        monkeypatch.setattr(Operator, "_work", work)
-        monkeypatch.setattr(main, "GRACE_S", 60.0 if ends else 0.01)
-        client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        await asyncio.wait_for(Operator(client, runner=RUNNER).run(), 30)
-        assert done == finished
+        assert made == ["dayfly-operator"] * elects
 
     async def test_without_a_front_nobody_waits_for_wishes(self):
         """Nor does what comes of them pile up."""
@@ -307,8 +248,7 @@ class TestProcess:
             hooks=lambda *_: SimpleNamespace(frozen=2),
             groups=lambda *_: SimpleNamespace(frozen=4),
         )
-        operator._sandbox_status.frozen = {"u": "PlanLost"}
-        assert b"dayfly_frozen 7.0" in operator.metrics.text()
+        assert b"dayfly_frozen 6.0" in operator.metrics.text()
 
     async def test_what_the_operator_dies_of_ends_the_process(self, monkeypatch):
         """Its kubelet begins another one."""

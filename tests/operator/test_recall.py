@@ -1,4 +1,4 @@
-"""Steps whose image is missing are given up with proof: their pods get another image, and say that they never began."""
+"""Steps that cannot start are given up with proof: another container of their pods excludes that they ever begin."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from dayfly.operator.pods.fallback_image import FallbackImage
 from kube.fake import FakeCluster, Refusal, run
 
 SAID = 'Back-off pulling image "busybox:1"'
-LABEL = "dayfly.dev/recalled"
+ADDED = "ephemeralContainers"
 
 
 def missing(**more) -> Script:
@@ -74,7 +74,7 @@ def test_what_happens_is_said_until_it_has():
         world.delete()
         await world.until(lambda: unit(world)["reason"] == "Recalled", "the recall", 30)
         assert (
-            "the runner, in another image, is asked to confirm that it never began; without an answer within 2 min"
+            "the runner, in another container of its pod, is asked to confirm that it never began; without an answer"
             in message(world)
         )
         await world.rest(60)
@@ -101,7 +101,7 @@ def test_what_does_not_say_so_in_time_is_cleaned_up_as_if_it_had_begun():
 @pytest.mark.parametrize("why", ["none is known", "it is the missing one", "the cluster does not admit it"])
 def test_without_a_spare_image_it_is_cleaned_up_at_once_as_if_it_had_begun(why):
     def refused(operation, _kind, old, new):
-        if operation == "UPDATE" and LABEL in new["metadata"].get("labels", {}):
+        if operation == "UPDATE" and ADDED in new.get("spec", {}):
             raise Refusal(403, "images come from our own registry alone")
 
     async def story(world: World) -> None:
@@ -148,11 +148,11 @@ def test_image_that_comes_just_after_its_pull_clock_is_used_by_the_next_attempt(
 
 
 def test_script_that_was_quicker_than_its_recall_counts_as_run():
-    """The image comes while the recall is under way. The kubelet ends the script, whose receipt stands."""
+    """The image comes while the recall is under way: that is another version of the pod, which has no recall."""
 
     async def story(world: World) -> None:
         def pause(request: Request) -> float:
-            if LABEL.replace("/", "~1").encode() not in (request.body or b""):
+            if not request.path.endswith("/ephemeralcontainers"):
                 return 0.0
             world.kubelet.scripts["db/make"].image_missing = ""
             return 5.0
@@ -164,7 +164,19 @@ def test_script_that_was_quicker_than_its_recall_counts_as_run():
 
     world = play(story, make=missing(runs=600))
     assert world.cloud.starts("db/make") == world.cloud.starts("db/drop") == 1
-    assert any(LABEL in pod["metadata"]["labels"] for pod in versions(world)), "a recall met a script that ran"
+    assert not any(ADDED in pod["spec"] for pod in versions(world))
+
+
+def test_container_that_cannot_be_created_is_recalled():
+    async def story(world: World) -> None:
+        await world.until(lambda: "couldn't find key" in message(world), "the missing key to be said", 30)
+        world.delete()
+        await world.until(lambda: not world.leftovers(), "everything to go", 20)
+
+    said = "couldn't find key password in Secret dayfly-runners/db"
+    world = play(story, make=Script(config_missing=said), drop=Script(config_missing=said))
+    assert not world.cloud.log
+    assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
 
 
 def test_the_spare_image_is_the_operators_own_unless_another_is_named():
@@ -184,22 +196,6 @@ def test_the_spare_image_is_the_operators_own_unless_another_is_named():
         return [await spare.image() for spare in spares]
 
     assert run(asked()) == ["mine:2", "other:3", "", ""]
-
-
-def test_of_an_older_operators_pod_that_would_not_hear_of_it_nothing_is_recalled():
-    """In another image its runner would start the script after all."""
-
-    async def story(world: World) -> None:
-        world.cloud.lossy = True
-        await missed(world)
-        [pod] = world.pods("db/make")
-        pod["spec"]["containers"][0].pop("env")
-        world.delete()
-        await gone(world)
-
-    world = play(story, make=missing())
-    assert world.cloud.starts("db/drop") == 1
-    assert not any(LABEL in pod["metadata"]["labels"] for pod in versions(world))
 
 
 def test_where_there_is_nothing_to_clean_up_a_silent_registry_is_not_waited_for():

@@ -6,6 +6,9 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_LIFE, READY, gone, plugin, ready, step, wish
 from rig.world import API, World, live
 
+from dayfly.plan.reasons import Reason
+from kube.fake import Call, Fault, Harm
+
 CYCLE = plugin(
     [step("a", reads=("b.out",), outputs=("out",)), step("b", reads=("a.out",), outputs=("out",))], [step("drop")]
 )
@@ -38,8 +41,9 @@ class TestPlugins:
             (CHAIN, True, "sandboxes can use it"),
             (CYCLE, False, f"spec.create[0].inputs[0].valueFromStep: {CYCLE_SAID}"),
             (HOST, False, f"{HOST_SAID}; change spec.runner.podTemplateOverlay"),
+            (TWICE, False, "spec.create[1].name: the step name"),
         ],
-        ids=["good", "cycle", "overlay"],
+        ids=["good", "cycle", "overlay", "twice"],
     )
     def test_published_plugin_says_whether_it_can_be_used(self, spec, accepted, said):
         """What the API server's schema cannot see is said of the plugin itself, before any sandbox names it."""
@@ -48,9 +52,13 @@ class TestPlugins:
             world.plugin("new", spec)
             await world.until(lambda: published(world, "new"), "a word on it", 10)
             status = published(world, "new")
-            assert (status["accepted"], status["message"]) == (accepted, said)
+            assert (status["accepted"], status["message"].startswith(said)) == (accepted, True)
+            assert status["reason"] == (Reason.ACCEPTED if accepted else Reason.REFUSED)
             [condition] = status["conditions"]
             assert (condition["type"], condition["status"]) == ("Accepted", str(accepted))
+            [meta] = [each["metadata"] for each in world.cluster.objects("resourceplugins") if "new" in str(each)]
+            assert condition["lastTransitionTime"] == meta["creationTimestamp"], "it holds from the first moment on"
+            assert status["observedGeneration"] == condition["observedGeneration"] == meta["generation"]
             await world.quiet()
 
         play(story)
@@ -68,6 +76,25 @@ class TestPlugins:
             await world.rest(3600)
             said = [each for each in world.writes if "/resourceplugins/new/status" in each]
             assert len(said) == 2
+
+        play(story)
+
+    def test_status_that_met_a_conflict_is_written_with_the_next_change(self):
+        async def story(world: World) -> None:
+            lost = []
+
+            def conflict(_number: int, call: Call) -> Fault | None:
+                if lost or not call.request.path.endswith("/resourceplugins/new/status"):
+                    return None
+                lost.append(call)
+                return Fault(Harm.CONFLICT)
+
+            world.hook = conflict
+            world.plugin("new", CHAIN)
+            await world.until(lambda: lost, "the conflict", 10)
+            path = f"/apis/{API}/resourceplugins/new"
+            world.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
+            await world.until(lambda: published(world, "new"), "a word on it", 60)
 
         play(story)
 
@@ -96,6 +123,21 @@ class TestSandboxes:
             assert world.status()["message"].startswith("spec.resources[0]")
             assert said in world.status()["message"]
             assert not world.cluster.objects("runs")
+            world.delete()
+            await gone(world)
+
+        play(story)
+
+    def test_root_in_a_restricted_namespace_fails_and_can_be_deleted(self):
+        """Some namespaces allow this overlay, so it is refused only when the pod is created."""
+        overlay = "spec:\n  securityContext: {runAsUser: 0}\n"
+        spec = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": overlay}}
+
+        async def story(world: World) -> None:
+            world.sandbox({"resources": [{"name": "db", "spec": spec}]})
+            await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 30)
+            assert world.status()["phase"] == "Failed"
+            assert "securityContext.runAsUser must not be 0 (root)" in world.status()["message"]
             world.delete()
             await gone(world)
 

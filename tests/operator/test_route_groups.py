@@ -9,7 +9,7 @@ from rig.world import API, Unit, World, live
 from dayfly.kube.objects import Key
 from dayfly.operator.groups.wing import Groups
 from kube.fake import Fault, Harm
-from share import SHARE
+from selection import SELECTION
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 STEPS = ("before", "warm", "drain", "report")
@@ -95,6 +95,31 @@ def test_without_hooks_it_is_ready_and_goes():
         await world.until(lambda: status(world).get("ready"), "it to be ready", 60)
         world.ask("DELETE", f"{GROUPS}/pay")
         await world.until(lambda: not leftovers(world), "it to be gone", 60)
+
+    tell(story)
+
+
+def test_status_follows_each_label_change_within_a_second():
+    """Also where one change follows another: what is said of a crowd is bounded to about one write each second."""
+
+    async def story(world):
+        world.start()
+        apply(world)
+        world.sandbox({"labels": {"team": "pay"}}, "base")
+        for name in ("one", "two"):
+            world.sandbox({"labels": {"team": "none"}}, name)
+        await world.until(lambda: status(world).get("ready"), "it to be ready", 60)
+        await world.rest(60)
+        both = ["base", "one"]
+        for team, wanted in (("pay", both), ("none", ["base"]), ("pay", both), ("none", ["base"])):
+            world.change({"spec": {"labels": {"team": team}}}, "one")
+            await world.until(lambda wanted=wanted: matched(world) == wanted, f"{wanted} to be matched", 1.5)
+        before = len(world.writes)
+        for number in range(40):
+            world.change({"spec": {"labels": {"team": "pay" if number % 2 else "none"}}}, "two")
+            await world.rest(0.1)
+        await world.until(lambda: matched(world) == ["base", "two"], "two to be matched", 1.5)
+        assert len([each for each in world.writes[before:] if each.endswith("routegroups/pay/status")]) <= 4
 
     tell(story)
 
@@ -279,6 +304,20 @@ def test_a_lost_ledger_freezes_it():
     tell(story)
 
 
+def test_abandon_annotation_on_living_group_is_refused():
+    async def story(world):
+        world.start()
+        apply(world, **HOOKS)
+        await world.until(lambda: status(world).get("ready"), "it to be ready", 300)
+        patch(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "no longer needed"}}})
+        text = "on a RouteGroup that is not being deleted"
+        await world.until(lambda: text in condition(world, "Served")["message"], "the refusal", 60)
+        assert text in status(world)["message"]
+        assert status(world)["ready"]
+
+    tell(story)
+
+
 def test_without_the_wing_nothing_is_done():
     async def story(world):
         world.groups = None
@@ -304,7 +343,7 @@ def test_an_operator_that_dies_at_any_write_loses_nothing(harm):
 
     count = len(tell(whole).writes)
     assert count > 20
-    for number in SHARE.of(range(1, count + 1), 12, f"route group: {harm.name} at a write"):
+    for number in SELECTION.sample(range(1, count + 1), 12, f"route group: {harm.name} at a write"):
 
         def dying(number=number):
             world = born()

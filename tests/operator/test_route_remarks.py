@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from rig.gateways import EDGE, PATH
+from rig.routing import MERGE, NAME, Bench, played
 
-from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.render import Beside
 from dayfly.execute.gateway.rules import Sign
-from dayfly.execute.gateway.run import HTTP_ROUTES, AlteredRouteError, ForeignRouteError
+from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError
 from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.istio.rules import MOST_MATCHES, Mark, Thread
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.routes.route_builder import MOST_REMARKS, MOST_SERVICES, _brief, _oldest, _remarks
+from dayfly.operator.routes.route_builder import MOST_REMARKS
 from dayfly.operator.routes.standing import objection
 from dayfly.operator.routes.strands import Strand
 from dayfly.plan.reasons import Reason
-
-TAKEN = {"parents": [{"parentRef": {"name": "edge"}, "conditions": [{"type": "Accepted", "status": "True"}]}]}
-
-
-def route(status: dict) -> RouteObject:
-    return msgspec.convert(
-        {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}, "status": status}, RouteObject
-    )
 
 
 def rule(match: list[dict] | None = None) -> dict:
@@ -33,30 +25,53 @@ def rule(match: list[dict] | None = None) -> dict:
     return {"match": match or [{}], "route": [{"destination": {"host": "web"}}]}
 
 
+FULL = [{"headers": [{"name": f"x-{number}", "value": "y"} for number in range(16)]}]
+BACKEND = {"group": "", "kind": "Service", "name": "web", "port": 80}
+CROWDED = {"matches": FULL, "backendRefs": [BACKEND]}
+FREE = {"backendRefs": [BACKEND]}
+ASKS = "of HTTPRoute shop/web ask"
+MANY = "HTTPRoute shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+
+
+def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
+    """Return what is reported of a fork whose baseline's route has these rules, beside `more` that no Gateway takes."""
+
+    async def story(bench: Bench) -> str:
+        bench.ask("PATCH", f"{PATH}/web", {"spec": {"rules": rules}}, MERGE)
+        if taken:
+            bench.takes("web")
+        else:
+            bench.ask("PATCH", f"{PATH}/web/status", {"status": None}, MERGE)
+        for number in range(more):
+            spec = {"parentRefs": [EDGE], "rules": [FREE]}
+            bench.ask("POST", PATH, {"metadata": {"name": f"r{number:02}"}, "spec": spec})
+        bench.look()
+        [said] = (await bench.observed()).lacking or (f"{NAME} ()",)
+        return said.removeprefix(f"{NAME} (").removesuffix(")")
+
+    return played(story)
+
+
 @pytest.mark.parametrize(
-    ("status", "made", "said"),
+    ("rules", "taken", "said"),
     [
-        (TAKEN, Beside((), ()), []),
-        ({}, Beside((), ()), ["no Gateway has taken HTTPRoute shop/web"]),
-        (
-            TAKEN,
-            Beside((), (0, 2)),
-            ["rules 1, 3 of HTTPRoute shop/web ask for so many headers that there is no room for a key"],
-        ),
-        (
-            TAKEN,
-            Beside((), (3,)),
-            ["rule 4 of HTTPRoute shop/web asks for so many headers that there is no room for a key"],
-        ),
-        (
-            TAKEN,
-            Beside((), (), cut=True),
-            ["HTTPRoute shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"],
-        ),
+        ([FREE], True, ""),
+        ([FREE], False, "no Gateway has taken HTTPRoute shop/web"),
+        ([CROWDED, FREE, CROWDED], True, f"rules 1, 3 {ASKS} for so many headers that there is no room for a key"),
+        ([FREE, CROWDED], True, f"rule 2 {ASKS}s for so many headers that there is no room for a key"),
+        ([{**FREE, "matches": [{"path": {"value": f"/{n}"}} for n in range(8)]}] * 160, True, MANY),
     ],
+    ids=["all", "not taken", "full rules", "full rule", "many rules"],
 )
-def test_each_has_its_words_and_rules_are_counted_from_one(status, made, said):
-    assert list(_remarks(HTTP_ROUTES, route(status), made)) == said
+def test_route_that_leads_only_in_part_is_reported(rules, taken, said):
+    assert reported(rules, taken=taken) == said
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_remarks_beyond_the_limit_are_counted(more):
+    said = reported([FREE], more=MOST_REMARKS + more).split("; ")
+    assert len(said) == MOST_REMARKS + bool(more)
+    assert ("and 2 more like these" in said) is bool(more)
 
 
 SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
@@ -85,26 +100,6 @@ def test_rules_of_a_virtual_service_that_have_no_room_for_a_key_are_said(rules, 
     meta = {"namespace": "shop", "name": "web"}
     seen = rules and msgspec.convert({"metadata": meta, "spec": {"http": rules}}, VirtualService)
     assert list(Strand(Key("shop", "web"), thread, seen, "web").remarks) == said
-
-
-def test_of_many_only_how_many_more_there_are_is_said():
-    few, many = ["x"] * MOST_REMARKS, ["x"] * (MOST_REMARKS + 2)
-    assert _brief(few) == "; ".join(few)
-    assert _brief(many) == f"{'; '.join(few)}; and 2 more like these"
-    assert _brief([]) == ""
-
-
-def test_the_oldest_services_are_followed_by_name():
-    from dayfly.execute.fork.read import Service
-
-    def service(name: str, made: str) -> Service:
-        return msgspec.convert({"metadata": {"name": name, "creationTimestamp": made}, "spec": {}}, Service)
-
-    old = [service(f"s{number:02}", "2026-01-01T00:00:00Z") for number in reversed(range(MOST_SERVICES))]
-    late = [service("a", "2026-01-02T00:00:00Z"), service("b", "2026-01-03T00:00:00Z")]
-    followed, more = _oldest((*late, *old))
-    assert [each.metadata.name for each in followed] == [f"s{number:02}" for number in range(MOST_SERVICES)]
-    assert more == 2
 
 
 @pytest.mark.parametrize(

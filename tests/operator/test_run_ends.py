@@ -11,6 +11,7 @@ from rig.birth import API, BOXES, RUN, Bench
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, RunObject
+from dayfly.operator.sweeper import Sweeper
 from dayfly.spec.run import UnitRecord
 from kube.fake import run
 
@@ -31,7 +32,7 @@ def pinned(bench: Bench, *finalizers: str) -> RunObject:
 class TestUnborn:
     """Its target is gone before anything was claimed."""
 
-    def test_it_goes_with_its_documents(self):
+    def test_released_run_goes_with_its_documents(self):
         async def story():
             bench = Bench(deleted=True)
             again = watched(bench)
@@ -40,7 +41,7 @@ class TestUnborn:
 
         assert run(story()) == (False, [], [], [])
 
-    def test_one_that_has_gone_already_leaves_its_documents_to_us(self):
+    def test_documents_of_a_deleted_run_are_removed(self):
         async def story():
             bench = Bench(deleted=True)
             found = pinned(bench)
@@ -51,7 +52,7 @@ class TestUnborn:
 
         assert run(story()) == []
 
-    def test_one_that_somebody_has_changed_since_is_looked_at_again_and_nothing_of_it_goes(self):
+    def test_run_changed_since_is_kept_and_checked_again(self):
         """A peer may have claimed: what is deleted is the very version of which we know that nobody had."""
 
         async def story():
@@ -75,7 +76,7 @@ class TestUnborn:
 
         assert run(story()) == ([RUN_FINALIZER], 1, [])
 
-    def test_what_others_have_to_do_before_it_goes_is_left_to_them(self):
+    def test_finalizers_of_others_keep_the_run(self):
         async def story():
             bench = Bench(deleted=True)
             await bench.targets.fence(pinned(bench, "x/y"))
@@ -124,19 +125,19 @@ class TestRelease:
             for box in bench.server.objects("sandboxes")
         ]
 
-    def test_it_goes_with_its_run_and_the_finalizers_of_others_stay(self):
+    def test_sandbox_is_deleted_with_its_run(self):
         assert run(self.released()) == [(["x/y"], True)]
 
-    def test_one_that_was_deleted_before_goes(self):
+    def test_deleted_sandbox_loses_our_finalizer(self):
         assert run(self.released(deleted=True, finalizers=(TARGET_FINALIZER,))) == []
 
-    def test_one_that_is_not_ours_to_delete_lives_on(self):
+    def test_target_that_is_not_deleted_lives_on(self):
         assert run(self.released(removes=False)) == [(["x/y"], False)]
 
-    def test_one_that_took_its_place_is_left_alone(self):
+    def test_new_target_of_the_same_name_is_left_alone(self):
         assert run(self.released(replaced=True)) == [([TARGET_FINALIZER], False)]
 
-    def test_of_one_that_is_gone_there_is_nothing_to_let_go(self):
+    def test_missing_target_needs_no_release(self):
         assert run(self.released(deleted=True, finalizers=())) == []
 
 
@@ -165,7 +166,7 @@ class TestWish:
         assert (found.stop.at, found.stop.reason, found.stop.message) == (7, "Deleted", "its target object is gone")
         assert found.abandon is None
 
-    def test_one_that_took_its_place_wishes_nothing_of_it(self):
+    def test_new_target_of_the_same_name_does_not_keep_the_run(self):
         async def story():
             bench = Bench(deleted=True)
             found = bench.born()
@@ -174,7 +175,7 @@ class TestWish:
 
         assert run(story()) == "its target object is gone"
 
-    def test_what_the_cache_does_not_have_is_asked_for(self):
+    def test_target_missing_in_the_cache_is_read_from_the_server(self):
         async def story():
             bench = Bench(finalizers=("x/y",), deleted=True)
             return (await bench.targets.wish(bench.born())).stop.message
@@ -212,26 +213,27 @@ class TestOrphans:
             asked.append(pod.metadata.name)
             return {"metadata": {}}
 
-        bench.sweeper._pods = SimpleNamespace(release=release, whole=whole)
+        known = SimpleNamespace(release=release, whole=whole)
+        sweeper = Sweeper(bench.caches, known, bench.targets, *bench.beside)
         for each in pods:
             bench.caches.pods.put(each)
-        await bench.sweeper.sweep()
-        await bench.sweeper.sweep()
-        return done, dict(bench.sweeper.orphans), asked
+        await sweeper.sweep()
+        await sweeper.sweep()
+        return done, dict(sweeper.orphans), asked
 
-    def test_what_waits_behind_its_gate_never_began(self):
+    def test_gated_orphan_is_released(self):
         assert run(self.swept(pod(gated=True))) == (["p", "p"], {}, [])
 
-    def test_what_may_be_at_work_is_left_alone_and_its_order_is_read_once(self):
+    def test_orphan_that_may_run_is_left_alone(self):
         assert run(self.swept(pod())) == ([], {"p": 0}, ["p"])
 
-    def test_one_whose_result_was_recorded_is_on_its_way(self):
+    def test_recorded_orphan_that_is_being_deleted_is_ignored(self):
         assert run(self.swept(pod(deleted=True))) == ([], {}, [])
 
-    def test_one_that_is_deleted_and_not_recorded_is_judged_as_any_other(self):
+    def test_unrecorded_orphan_that_is_deleted_is_released(self):
         assert run(self.swept(pod(deleted=True, finalized=True, gated=True)))[0] == ["p", "p"]
 
-    def test_one_that_has_gone_is_not_told_of_any_more(self):
+    def test_deleted_orphan_is_no_longer_reported(self):
         async def story():
             bench = Bench()
             bench.sweeper.orphans["gone"] = 0

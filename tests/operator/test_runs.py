@@ -10,7 +10,6 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
-from dayfly.operator.cluster import runs as cluster_runs
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.cluster.runs import Runs
 from dayfly.plan.actions import Close
@@ -87,7 +86,6 @@ async def test_what_we_revised_is_known_before_the_cache_has_it(runs, cache):
     assert revised.spec.documents == (pin,)
     cache.put(revised)
     assert runs.get("box") is cache.get("box")
-    assert runs._written == {}, "nothing is kept twice"
 
 
 async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
@@ -139,20 +137,19 @@ async def test_what_a_later_list_lacks_stays_away(runs, cache):
     assert runs.get("box") is None
 
 
-async def test_the_oldest_of_those_that_are_gone_are_forgotten(runs, cache, monkeypatch):
-    """As many are remembered as are bound to be heard of late; a second end makes one of the newest again."""
-    monkeypatch.setattr(cluster_runs, "_REMEMBERED", 2)
-    every = [
-        msgspec.structs.replace(BODY, metadata=AnnotatedMeta(name=name, uid=name, resource_version="1"))
-        for name in ("a", "b", "c")
-    ]
-    first, second, third = every
-    for each in (first, second, first, third):
-        cache.put(each)
-        cache.drop(Key.of(each))
-    for each in every:
-        cache.put(each)
-    assert [runs.get(name) for name in ("a", "b", "c")] == [None, second, None]
+async def test_deletions_of_the_oldest_runs_are_forgotten(runs, cache):
+    """The number that is remembered has a limit; a second deletion counts as a new one."""
+
+    def seen(name: str) -> RunObject:
+        return msgspec.structs.replace(BODY, metadata=AnnotatedMeta(name=name, uid=name, resource_version="1"))
+
+    names = ["a", "b", *(f"r{number}" for number in range(4_000)), "a", *(f"s{number}" for number in range(200))]
+    for name in names:
+        cache.put(seen(name))
+        cache.drop(Key("", name))
+    for name in ("a", "b", "s199"):
+        cache.put(seen(name))
+    assert [runs.get(name) for name in ("a", "b", "s199")] == [None, seen("b"), None]
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -254,13 +251,6 @@ class TestOwn:
         made, after = await self.committed(runs, cache)
         cache.drop(Key("", "box"))
         assert not runs.is_own(Change(Key("", "box"), made, after))
-
-    async def test_of_one_that_is_gone_no_commit_is_kept(self, runs, client):
-        made = await runs.birth(BODY)
-        await client.delete(RUNS, "box")
-        assert not await runs.commit(made, self.PLAN, (self.CLOSE,))
-        assert not await runs.commit(made, self.PLAN, (self.CLOSE,))
-        assert runs._committed == {}
 
     async def test_what_we_forget_has_no_commits(self, runs, cache):
         made, after = await self.committed(runs, cache)

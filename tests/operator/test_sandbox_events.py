@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from rig.kubelet import Script
+from rig.memory import remembered
 from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
 from rig.world import World
 from test_status_saying import a_run, report
@@ -119,61 +120,85 @@ def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_lea
     assert len({each["id"] for each in heard.events}) == 2
 
 
-async def test_no_more_wait_than_may_and_of_a_control_planes_sandboxes_nothing_is_told(monkeypatch, caplog):
+async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, caplog):
     monkeypatch.setattr(sandbox_events, "MOST_WAITING", 3)
-    listeners = []
-    listening = SimpleNamespace(listen=listeners.append)
+    listeners, posts, ended = [], [], []
     status = SimpleNamespace()
 
-    async def post(_body):
-        await asyncio.Event().wait()
+    async def post(body):
+        posts.append(body)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(body)
 
-    events = SandboxEvents(SimpleNamespace(sandboxes=listening), Receiver(post, "r"), status)
+    cluster = SimpleNamespace(sandboxes=SimpleNamespace(listen=listeners.append))
+    events = SandboxEvents(cluster, Receiver(post, "r"), status)
 
     def box(name, namespace="shop", **labels):
-        meta = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
+        meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}
         return msgspec.convert({"metadata": meta}, SandboxObject)
 
     def note(*who, **labels):
         status.told(box(*who, **labels), report(), 1, Expiry())
 
+    async def oldest(namespace="shop"):
+        event = await events.oldest(namespace)
+        return event and event.id
+
     note("served", **{SERVED_LABEL: "u"})
-    assert events._waiting == {}
+    assert await oldest() is None, "the control plane reports its own sandboxes"
     note("theirs", "pay")
     for name in "abcd":
         note(name)
-    assert [each.id for each in events._waiting["shop"]] == ["c/1/ready", "d/1/ready"]
-    assert len(events._waiting["pay"]) == 1
     assert [each.getMessage() for each in caplog.records] == ["3 events wait for r: the oldest of shop are dropped"]
-    await events.settle("shop", "b/1/ready")
-    assert (await events.oldest("shop")).id == "c/1/ready", "what was dropped is settled already"
-    await events.settle("shop", "c/1/ready")
-    assert (await events.oldest("shop")).id == "d/1/ready"
-    await events.settle("shop", "d/1/ready")
-    assert await events.oldest("shop") is None
-    assert (list(events._waiting), events._full) == (["pay"], set())
+    await events.settle("shop", "uid-b/1/ready")
+    assert await oldest() == "uid-c/1/ready", "b was dropped"
+    await events.settle("shop", "uid-c/1/ready")
+    assert await oldest() == "uid-d/1/ready"
+    await events.settle("shop", "uid-d/1/ready")
+    assert (await oldest(), await oldest("pay")) == (None, "uid-theirs/1/ready")
     listeners[0](Change(Key("shop", "a"), box("a"), None))
-    assert "a" not in events._told, "of what is gone nothing is kept"
-    running, sending = asyncio.create_task(events.run()), list(events._delivery.tasks.values())
-    await asyncio.sleep(0)
+    assert not remembered(events, "uid-a")
+    running = asyncio.create_task(events.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert (events._waiting, events._told) == ({}, {}), "whoever leads no more knows nothing"
-    assert len(sending) == 2
-    assert all(task.done() for task in sending), "and sends nothing"
+    assert not remembered(events, "uid-"), "a former leader does not know what the next one sends"
+    assert posts
+    assert ended == posts, "and sends nothing"
 
 
-def test_of_a_run_that_somebody_else_has_ended_nothing_is_kept():
-    told, heard = Tracer(lambda _spans: True, now=lambda: 0), []
+def tracing(sent, now=lambda: 0):
+    """Return traces of a cluster's runs, the tracer that sends them, and who learns of changed runs."""
+    tracer, listeners = Tracer(lambda spans: sent.append(spans) or True, now=now), []
     cluster = SimpleNamespace(
-        ledger=SimpleNamespace(written=None), now=lambda: 0, runs=SimpleNamespace(listen=heard.append)
+        ledger=SimpleNamespace(written=None), now=now, runs=SimpleNamespace(listen=listeners.append)
     )
-    traces, run = RunTraces(cluster, lambda _run, _moves: None, told), a_run()
+    return RunTraces(cluster, lambda _run, _moves: None, tracer), tracer, listeners
+
+
+def test_run_that_another_operator_ended_is_forgotten():
+    traces, tracer, listeners = tracing([])
+    run = a_run()
     traces.look(run.ledger, report())
-    assert not told.expects("u")
-    heard[0](Change(Key("", "run"), run, None))
-    assert told.expects("u")
-    told.close()
+    assert not tracer.expects("u")
+    listeners[0](Change(Key("", "run"), run, None))
+    assert tracer.expects("u")
+    tracer.close()
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_traces_from_before_a_takeover_are_not_sent_again(takes_over):
+    sent, clock = [], [0]
+    traces, tracer, _ = tracing(sent, lambda: clock[0])
+    clock[0] = 3_600_000
+    if takes_over:
+        traces.reset()
+    traces.look(a_run().ledger, report())
+    tracer.close()
+    assert bool(sent) is not takes_over
 
 
 def test_a_run_is_told_as_traces_by_who_takes_its_turns():
@@ -184,14 +209,11 @@ def test_a_run_is_told_as_traces_by_who_takes_its_turns():
         world.heralds = Heralds(tracer=tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
-        before = tracer._since
-        await world.rest(100)
-        [process] = world.processes
-        process.operator._reset()
-        assert tracer._since >= before + 100_000, "what became so long before it leads, another one has told"
+        uid = world.ledger()["uid"]
+        assert not tracer.expects(uid)
         world.delete()
         await gone(world)
-        assert tracer._told == process.operator._traces._lines == {}
+        assert tracer.expects(uid), "runs that have ended are forgotten"
         tracer.close()
 
     play(story, SCENE, operators=0, make=Script(fails=1))

@@ -182,6 +182,8 @@ class TestRestart:
 
         at_work(story)
 
+    @pytest.mark.slow
+    @pytest.mark.long_story
     def test_what_is_new_waits_for_nobody_who_rests(self):
         """A hundred sandboxes that are ready stand in nobody's way: each of them is looked at once, in the background."""
 
@@ -314,7 +316,7 @@ class TestLog:
             ("ended", None, "cleaned", None),
         ]
         assert {line["attempt"] for line in lines if "unit" in line} == {1}
-        assert lines[3]["message"] == "db/seed: attempt 1 failed: ExitCode: exit code 1"
+        assert lines[3]["message"] == "db/seed: attempt 1 failed: exit code 1"
 
     def test_doubt_what_never_ran_and_giving_up_have_their_lines(self, caplog):
         async def story(world: World) -> None:

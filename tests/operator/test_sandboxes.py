@@ -90,20 +90,20 @@ def bench():
     return Bench()
 
 
-async def test_a_run_is_born_with_documents_that_are_named_after_what_they_are_of(bench):
+async def test_new_run_has_documents_named_after_its_resources(bench):
     run = await bench.born()
     assert [name.rpartition("-")[0] for name in bench.documents()] == ["box", "db"]
     assert [pin.name for pin in run.spec.documents] == bench.documents()[::-1]
     assert run.ledger.target.name == "box"
 
 
-async def test_one_that_asks_for_no_resources_has_a_run_as_well(bench):
+async def test_sandbox_without_resources_has_a_run(bench):
     run = await bench.born({})
     assert [name.rpartition("-")[0] for name in bench.documents()] == ["box"]
     assert run.ledger.target.uid == bench.cluster.sandboxes.get("box", "shop").metadata.uid
 
 
-async def test_what_is_done_is_not_done_again(bench):
+async def test_second_reconcile_requests_nothing(bench):
     await bench.born()
     before = len(bench.server.calls)
     assert await bench.front.reconcile(BOX) is None
@@ -154,7 +154,7 @@ async def test_an_edit_that_cannot_be_taken_up_is_refused_once(bench, told):
         ({"observedGeneration": 1, "reason": "AllDesiredWorkloadsReady"}, True),
     ],
 )
-async def test_what_was_taken_up_once_is_not_refused_by_a_later_compiler(bench, told, refused):
+async def test_accepted_spec_is_not_refused_by_a_later_release(bench, told, refused):
     await bench.born()
     bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **told)
     await bench.front.reconcile(BOX)
@@ -185,10 +185,10 @@ async def test_a_run_that_ends_takes_nothing_up(bench, spec):
     before = len(bench.server.calls)
     await bench.front.reconcile(BOX)
     assert len(bench.server.calls) == before
-    assert bench.front._refused == {}
+    assert not bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")).refusal
 
 
-async def test_what_was_refused_is_looked_at_again_when_a_plugin_comes(bench):
+async def test_refused_spec_is_retried_when_a_plugin_is_published(bench):
     await bench.born()
     bench.box({"resources": [{"name": "db", "plugin": "new"}]})
     await bench.front.reconcile(BOX)
@@ -199,7 +199,6 @@ async def test_what_was_refused_is_looked_at_again_when_a_plugin_comes(bench):
     bench.cluster.sandboxes.drop(BOX)
     bench.publish("third")
     assert wished == [BOX]
-    assert (bench.front._refused, bench.front._done) == ({}, {}), "of what is gone nothing is kept"
 
 
 class TestMomentOfChange:
@@ -215,21 +214,8 @@ class TestMomentOfChange:
             run = bench.run()
         assert (run.spec.generation, run.spec.updated_at) == (2, 5_000_000)
 
-    async def test_of_one_that_counts_from_its_birth_nothing_is_noted(self, bench):
+    async def test_ttl_from_creation_records_no_update_time(self, bench):
         before = await bench.born(wish(ttl={"duration": "10m"}))
         bench.box(wish(ttl={"duration": "11m"}))
         await bench.front.reconcile(BOX)
         assert bench.run().spec == before.spec
-
-
-async def test_only_plugins_that_are_asked_for_are_read_and_each_once(bench):
-    bench.publish("other")
-    await bench.born()
-    [(key, first)] = bench.front._parsed.items()
-    bench.box(wish(description="x"))
-    await bench.front.reconcile(BOX)
-    assert bench.front._parsed[key] is first
-    bench.cluster.plugins.drop(Key("", "pg"))
-    bench.box(wish(description="y"))
-    await bench.front.reconcile(BOX)
-    assert bench.front._parsed == {}, "of one that is gone nothing is kept"

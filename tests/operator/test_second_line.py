@@ -8,9 +8,10 @@ import json
 import msgspec
 import pytest
 from rig.kubelet import Script
+from rig.reconciling import blind, reconciler
 from rig.runner import Receipt
 from rig.scenes import Scene, at_work, chain, gone, message, play, plugin, ready, step, wish
-from rig.world import KINDS, Process, Unit, World
+from rig.world import KINDS, Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, Pod
@@ -36,13 +37,6 @@ RETRIED = Scene(
     chain,
     clean=False,
 )
-
-
-def blind(world: World) -> Process:
-    """An operator that knows nothing yet but what the test puts into its caches."""
-    process = Process(world, "blind", 7)
-    world.processes.append(process)
-    return process
 
 
 def versions(world: World, kind: str) -> list[Object]:
@@ -84,14 +78,14 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
         world.respawn = False
         await world.processes.pop().end()
         world.lose_ledger()
-        late = blind(world)
-        seen, born = late.operator.cluster, versions(world, "sandboxes")[0]
+        seen, born = blind(world), versions(world, "sandboxes")[0]
         seen.sandboxes.put(msgspec.convert(born, SandboxObject))
         for each in plugins:
             seen.plugins.put(msgspec.convert(each, PluginObject))
         front = Sandboxes(seen, InUse(seen), lambda *_: None)
         assert await front.reconcile(Key("shop", "box")) is None
         assert not world.cluster.objects("runs")
+        world.start()
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "nobody knows"}}})
         world.delete()
         await world.until(lambda: world.box() is None, "the sandbox to go")
@@ -153,16 +147,16 @@ def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
         )
         [pod] = world.pods("db/seed")
         before = next(run for run in versions(world, "runs") if run["ledger"].get("units", {}).get("db/make"))
-        late = blind(world)
-        seen = late.operator.cluster
+        seen = blind(world)
+        late = reconciler(seen)
         seen.runs.put(msgspec.convert(before, RunObject))
         seen.pods.put(msgspec.convert(pod, Pod))
         for each in world.cluster.objects("objectlifecyclemethods"):
             seen.documents.put(msgspec.convert(each, DocumentObject))
         seen.sandboxes.put(msgspec.convert(world.box(), SandboxObject))
-        scene = await late.operator._reconciler.observe(before["metadata"]["name"])
+        scene = await late.observe(before["metadata"]["name"])
         assert scene.world.run.unit("db/make").attempt == 1, "it is behind"
-        await late.operator._reconciler.perform(scene, Prepare(unit="db/seed", attempt=1, ahead=True))
+        await late.perform(scene, Prepare(unit="db/seed", attempt=1, ahead=True))
         assert world.pods("db/seed") == [pod]
         await world.until(lambda: ready(world), "ready")
         world.delete()

@@ -10,14 +10,18 @@ from rig.served import begin, box
 from rig.served import gone as gone_for_both
 from rig.world import World
 
-# Against late news of a run that is gone, its name and UID are remembered on purpose, of so many runs at most.
-ON_PURPOSE = ["operator.cluster.ledger._gone", "operator.cluster.ledger._gone[]"]
+# The names and UIDs of deleted runs, up to a limit: late events of them are ignored.
+ON_PURPOSE = "operator.cluster.ledger."
 
 
 def kept(world: World, *words: str) -> list[str]:
     """Where operators still have something of these names and UIDs in memory."""
     places = {place for process in world.processes for place in remembered(process.operator, *words)}
-    return sorted(place for place in places if place not in ON_PURPOSE)
+    return sorted(place for place in places if not place.startswith(ON_PURPOSE))
+
+
+def sessions(places: list[str]) -> list[str]:
+    return [place for place in places if ".sessions." in place]
 
 
 def things(world: World, uid: str) -> list[str]:
@@ -42,17 +46,16 @@ def test_of_a_sandbox_that_was_cleaned_up_nothing_is_remembered(operators):
     at_work(story, count=operators)
 
 
-def test_of_a_run_that_rests_only_what_was_said_is_remembered():
+def test_pods_of_a_resting_run_are_forgotten():
     async def story(world: World) -> None:
         uid = world.sandbox(wish())
+        await world.until(lambda: world.cluster.objects("pods"), "a pod")
+        pods = [each["metadata"]["uid"] for each in world.cluster.objects("pods")]
+        assert sessions(kept(world, *pods)), "it is found while the step runs"
         await world.until(lambda: ready(world), "ready")
         await world.rest(60)
-        [process] = world.processes
-        session = process.operator._reconciler.sessions.by_ledger(uid)
-        assert session.pods == {}
-        work = session.work
-        assert (work.plan, work.gone, work.scene, work.sight) == (None, set(), None, None)
-        assert session.resources
+        assert not sessions(kept(world, *pods))
+        assert kept(world, uid)
 
     at_work(story)
 
@@ -68,7 +71,7 @@ def test_a_sandbox_whose_ledger_was_lost_is_forgotten_once_it_is_let_go():
         await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
         [process] = world.processes
         assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
-        world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "cleaned up by hand"}}})
+        world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: cleaned up by hand"}}})
         await gone(world)
         assert b"dayfly_frozen 0.0" in process.operator.metrics.text()
         await world.rest(60)
@@ -84,13 +87,18 @@ def test_one_of_a_control_plane_is_remembered_by_neither_side(story):
         uid = await begin(world, plane)
         words = (uid, box(world)["metadata"]["uid"])
         [process] = world.processes
-        sides = {"operator": process.operator, **plane.app.state._state}
-        known = {place for side in sides.values() for place in remembered(side, *words)}
-        assert {"operator._agent.served.end._newest[]", "operator._marks._confirmed"} <= known, "it is looked for"
+        state = plane.app.state
+        sides = (process.operator, plane.agents, state.sync, state.clusters)
+
+        def known() -> list[list[str]]:
+            return [remembered(side, *words) for side in sides]
+
+        assert known()[0], "the operator knows it"
+        assert any(known()[1:]), "and the server does"
         await plane.must("DELETE", "sandboxes/shop")
         await gone_for_both(world, plane)
         await world.rest(400)
-        left = {place for side in sides.values() for place in remembered(side, *words)}
-        assert not [place for place in left if not place.startswith("operator._agent._births._next.")]
+        left = {place for places in known() for place in places}
+        assert not [place for place in left if "births" not in place]
 
     story(tell)

@@ -7,7 +7,6 @@ import pytest
 from rig.world import World, live
 
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster import sharing
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
 from dayfly.operator.cluster.sharing import share
 from dayfly.spec.kinds import Pin, RunSpec
@@ -47,22 +46,6 @@ def test_they_stay_what_they_were():
     assert (run, document, sandbox) == fresh()
 
 
-def test_they_are_gone_through_once_as_long_as_none_of_them_is_another(monkeypatch):
-    run, document, sandbox = fresh()
-    share(run, [document], sandbox)
-    folded, fold = [], sharing._fold
-    monkeypatch.setattr(sharing, "_fold", lambda *parts: folded.append(parts[0]) or fold(*parts))
-    share(run, [document], sandbox)
-    assert folded == []
-    _, another, _ = fresh()
-    share(run, [another], sandbox)
-    assert run in folded
-    assert another.spec.target is run.ledger.target
-    _, _, changed = fresh()
-    share(run, [another], changed)
-    assert changed.metadata.uid is run.ledger.target.uid
-
-
 def test_what_belongs_together_has_equal_parts_once():
     run, document, sandbox = fresh()
     assert run.ledger.target.uid is not sandbox.metadata.uid
@@ -96,14 +79,21 @@ def test_a_document_of_another_target_keeps_its_own():
     assert document == fresh()[1]
 
 
-def test_whoever_makes_up_finalizers_fills_no_memory(monkeypatch):
-    monkeypatch.setattr(sharing, "_lists", {})
-    for number in range(3 * sharing._MOST):
-        run, _, _ = fresh(number)
-        msgspec.structs.force_setattr(run.metadata, "finalizers", [f"x.example/{number}"])
+def test_invented_finalizers_are_not_shared():
+    """A tenant who invents more and more of them fills no memory."""
+
+    def shared(name: str) -> list[str]:
+        run, _, _ = fresh()
+        msgspec.structs.force_setattr(run.metadata, "finalizers", [name])
         share(run, [], None)
-        assert run.metadata.finalizers == [f"x.example/{number}"]
-    assert len(sharing._lists) == sharing._MOST
+        assert run.metadata.finalizers == [name]
+        return run.metadata.finalizers
+
+    assert shared("dayfly.dev/run") is shared("dayfly.dev/run")
+    for number in range(200):
+        shared(f"x.example/{number}")
+    assert shared("x.example/last") is not shared("x.example/last")
+    assert shared("dayfly.dev/run") is shared("dayfly.dev/run")
 
 
 @pytest.mark.parametrize("restarted", [False, True])

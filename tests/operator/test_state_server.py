@@ -10,7 +10,7 @@ import pytest
 
 from dayfly.execute.state.head import Answer
 from dayfly.operator.states import authority, state_server
-from dayfly.operator.states.state_server import ANEW_S, ANSWER_S, BODY_S, _App
+from dayfly.operator.states.state_server import ANEW_S, ANSWER_S, BODY_S, StateHandler
 from kube.fake import rest, run
 
 DAY = 24 * 3600.0
@@ -35,17 +35,18 @@ class Asked:
         return self._left.pop(0)
 
 
-def served(answer: Answer | None = None) -> _App:
-    """Everybody is let in, and is of one run."""
+def served(answer: Answer | None = None, *, refusal: Answer | None = None, by: Any = None) -> StateHandler:
+    """Serve callers of one run with that answer, or as `by` does; or refuse them all."""
 
     async def admit(*_: Any) -> Answer | None:
-        return None
+        return refusal
 
     async def handle(*_: Any) -> Answer | None:
         return answer
 
+    handle = by or handle
     who = SimpleNamespace(run="box-1")
-    return _App(SimpleNamespace(identify=lambda *_: who, admit=admit, handle=handle))
+    return StateHandler(SimpleNamespace(identify=lambda *_: who, admit=admit, handle=handle))
 
 
 class TestAnswering:
@@ -56,14 +57,13 @@ class TestAnswering:
         monkeypatch.setattr(state_server, "MAX_BODY", 10)
 
         async def story():
-            app, taken = served(Answer(200)), []
+            taken = []
 
             async def handle(*told: Any) -> Answer:
                 taken.append(told[-1])
                 return Answer(200)
 
-            app._service.handle = handle
-            assert (await app.handle(Asked(*pieces))).status == status
+            assert (await served(by=handle).handle(Asked(*pieces))).status == status
             assert taken == ([b"".join(pieces)] if status == 200 else [])
 
         run(story())
@@ -88,14 +88,11 @@ class TestAnswering:
         monkeypatch.setattr(state_server, "SMALL", 10)
 
         async def story():
-            app = served()
-
             async def handle(*_: Any) -> Answer:
                 await asyncio.sleep(takes)
                 return Answer(200)
 
-            app._service.handle = handle
-            assert (await app.handle(Asked(b"x" * size))).status == status
+            assert (await served(by=handle).handle(Asked(b"x" * size))).status == status
 
         run(story())
 
@@ -111,14 +108,8 @@ class TestAnswering:
         """What follows on that connection would be taken for another request."""
 
         async def story():
-            app, refused = served(Answer(200)), Answer(401)
-            assert (await app.handle(Asked(b"x"))).keep_alive is not False
-
-            async def admit(*_: Any) -> Answer:
-                return refused
-
-            app._service.admit = admit
-            answer = await app.handle(Asked(b"x"))
+            assert (await served(Answer(200)).handle(Asked(b"x"))).keep_alive is not False
+            answer = await served(refusal=Answer(401)).handle(Asked(b"x"))
             assert (answer.status, answer.keep_alive) == (401, False)
 
         run(story())

@@ -346,14 +346,9 @@ class TestPod:
         async def of(*_):
             return SimpleNamespace(level="restricted", keys=frozenset())
 
-        async def check(*_):
-            pass
-
         cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
         runner = SimpleNamespace(name="r", architecture="amd64")
-        builder = PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
-        builder._plugin_reads = SimpleNamespace(check=check)
-        return builder
+        return PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
 
     async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
@@ -475,7 +470,8 @@ class TestServer:
     async def test_who_says_nothing_is_let_go_and_nobody_holds_all_connections(self, url, monkeypatch):
         monkeypatch.setattr(bounded_server, "MOST_OF_ONE", 3)
         port = int(url.split(":")[2].split("/")[0])
-        careless = ssl._create_unverified_context()
+        careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
 
         async def opened():
             return await asyncio.open_connection("127.0.0.1", port, ssl=careless)

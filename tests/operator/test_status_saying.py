@@ -186,7 +186,6 @@ class TestSandbox:
         bench.box = uid and msgspec.structs.replace(bench.box, metadata=meta)
         assert await bench.say(report(ready=False, reason="Deleting")) == 0.0
         assert len(bench.client.said) == 1
-        assert bench.status._throttles == {}
 
     async def test_what_is_not_carried_out_is_said_of_what_is_ready(self):
         bench = Boxes(spec={"middleware": [{"name": "override", "match": []}]})
@@ -194,6 +193,23 @@ class TestSandbox:
         assert bench.last[3] == READY
         await bench.say()
         assert bench.last[3] == f"{READY} Not supported here: spec.middleware (requests are not intercepted)."
+
+    @pytest.mark.parametrize(
+        ("before", "lacks", "kept"),
+        [("True", False, True), ("False", False, False), ("False", True, True), ("True", True, False)],
+    )
+    async def test_served_condition_keeps_its_time_until_it_changes(self, before, lacks, kept):
+        since = "2026-01-01T00:00:00Z"
+        told = {"type": "Served", "status": before, "lastTransitionTime": since, "reason": "r", "message": "m"}
+        bench = Boxes(
+            spec={"middleware": [{"name": "override", "match": []}]} if lacks else {},
+            status={"ready": False, "reason": "r", "message": "m", "conditions": [told]},
+        )
+        await bench.say()
+        [served] = [each for each in bench.client.said[-1]["conditions"] if each["type"] == "Served"]
+        assert (served["status"], served["reason"]) == (("False", "Unserved") if lacks else ("True", "Served"))
+        assert (bool(served["message"]), served["observedGeneration"]) == (lacks, 3)
+        assert (served["lastTransitionTime"] == since) is kept
 
     async def test_what_a_process_before_this_one_has_said_is_not_said_again(self):
         first = Boxes()
@@ -209,7 +225,6 @@ class TestSandbox:
         bench.client.faults = [fault]
         assert await bench.say() == again
         assert bench.events == []
-        assert (bench.status._throttles == {}) is (fault is GONE), "nothing is kept of one that is gone"
         assert await bench.say() == 0.0
         assert len(bench.client.said) == 1
 
@@ -225,7 +240,7 @@ class TestSandbox:
         heard(Change(Key("shop", "box"), bench.box, bench.box))
         assert bench.status.frozen == {"u": Reason.LEDGER_LOST}
         heard(Change(Key("shop", "box"), bench.box, None))
-        assert (bench.status.frozen, bench.status._throttles) == ({}, {})
+        assert bench.status.frozen == {}
 
     async def test_after_another_has_spoken_it_is_said_again(self):
         bench = Boxes()

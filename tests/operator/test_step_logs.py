@@ -53,7 +53,7 @@ class Bench:
         self.faults: list[Exception | None] = []
         self.there: list[StepLogsObject] = []
         self.deleted: list[tuple[str, str]] = []
-        self.noted = b"0 1000 4 2000"
+        self.noted, self.tail = b"0 1000 4 2000", b"recalled"
         client = SimpleNamespace(
             create=self._create, find=self._find, get=self._get, list_all=self._list, delete=self._delete
         )
@@ -65,12 +65,13 @@ class Bench:
             raise fault
         self.written.append([(log["unit"], log["attempt"]) for log in body["spec"]["logs"]])
         self.times = [log.get("times", ()) for log in body["spec"]["logs"]]
+        self.bodies = body["spec"]["logs"]
 
     async def _find(self, _kind, _name, _namespace):
         return self.there[0] if self.there else None
 
     async def _get(self, _kind, _name, _namespace):
-        return Secret(metadata=AnnotatedMeta(name="s"), data={"log.tail": b"recalled", "log.times": self.noted})
+        return Secret(metadata=AnnotatedMeta(name="s"), data={"log.tail": self.tail, "log.times": self.noted})
 
     async def _list(self, _kind, namespace, *, labels):
         assert (namespace, labels) == ("shop", f"{names.RUN_LABEL}=box")
@@ -111,7 +112,7 @@ class TestWhen:
         assert await bench.look() == 0.0
         assert bench.written == [[KEY]]
 
-    async def test_where_nothing_was_printed_nothing_is_written(self):
+    async def test_empty_log_is_not_written(self):
         bench = Bench(make=done())
         bench.memory.dealt_with |= {KEY}
         assert await bench.look() == 0.0
@@ -120,11 +121,28 @@ class TestWhen:
     @pytest.mark.parametrize(
         ("noted", "times"), [(b"0 1000 4 2000", (0, 1000, 4, 2000)), (b"", ()), (b"0 x", ()), (b"0 5 1", ())]
     )
-    async def test_what_a_crash_left_unwritten_has_its_times(self, noted, times):
+    async def test_log_from_before_a_crash_keeps_its_times(self, noted, times):
         bench = Bench(make=done(NOW - ABANDONED_MS))
         bench.noted = noted
         await bench.look()
         assert (bench.written, list(map(tuple, bench.times))) == ([[KEY]], [times])
+
+    @pytest.mark.parametrize(
+        ("tail", "size", "text", "encoding"),
+        [
+            ("ä".encode(), 2, "ä", "utf-8"),
+            (b"\xff", 1, "/w==", "base64"),
+            (b"y" * TAIL_LIMIT, 0, "y" * TAIL_LIMIT, "utf-8"),
+        ],
+        ids=["text", "bytes", "perhaps cut"],
+    )
+    async def test_log_from_before_a_crash_is_read_from_its_secret(self, tail, size, text, encoding):
+        """The size of a log is only known if it is whole."""
+        bench = Bench(make=done(NOW - ABANDONED_MS))
+        bench.tail = tail
+        await bench.look()
+        [log] = bench.bodies
+        assert (log.get("size", 0), log["text"], log.get("encoding", "utf-8")) == (size, text, encoding)
 
     @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])
     async def test_with_its_run_they_go(self, phase):
@@ -133,12 +151,12 @@ class TestWhen:
         assert (bench.written, bench.memory.waiting) == ([], {})
 
     @pytest.mark.parametrize(("ago", "after"), [(ABANDONED_MS - 1, 0.002), (ABANDONED_MS, 0.0)])
-    async def test_what_a_process_before_this_one_left_is_written_when_it_has_surely_ended(self, ago, after):
+    async def test_log_from_before_a_restart_is_written_after_a_pause(self, ago, after):
         bench = Bench(make=done(NOW - ago))
         assert await bench.look() == after
         assert bench.written == ([] if after else [[KEY]])
 
-    async def test_what_that_one_has_written_is_not_written_again(self):
+    async def test_log_written_before_a_restart_is_not_written_again(self):
         bench = Bench(make=done(NOW - ABANDONED_MS))
         bench.there = [bundle(entry())]
         assert await bench.look() == 0.0
@@ -152,13 +170,13 @@ class TestWhen:
             errors.Invalid("POST steplogs", "m", status=422),
         ],
     )
-    async def test_where_they_cannot_be_shown_they_stop_nothing(self, fault):
+    async def test_refused_log_is_skipped(self, fault):
         bench = Bench(make=done()).heard(KEY)
         bench.faults = [fault]
         assert await bench.look() == 0.0
         assert (bench.memory.waiting, bench.memory.dealt_with) == ({}, {KEY})
 
-    async def test_what_may_pass_is_tried_again(self):
+    async def test_server_error_is_retried(self):
         bench = Bench(make=done()).heard(KEY)
         bench.faults = [errors.ServerTrouble("POST steplogs", "busy")]
         with pytest.raises(errors.ServerTrouble):
@@ -197,13 +215,13 @@ class TestTogether:
         await bench.look()
         assert bench.written == [[KEY]]
 
-    async def test_what_an_earlier_try_has_written_is_there_and_the_others_follow(self):
+    async def test_logs_of_an_earlier_try_are_not_written_twice(self):
         bench = Bench(make=done()).heard(("db/make", 1), ("db/make", 2), ("db/make", 3))
         bench.faults, bench.there = [EXISTS], [bundle(entry(attempt=1), entry(attempt=3))]
         await bench.look()
         assert bench.written == [[("db/make", 2)]]
 
-    async def test_what_was_not_written_after_all_is_tried_again(self):
+    async def test_write_with_unknown_outcome_is_retried(self):
         bench = Bench(make=done()).heard(KEY)
         bench.faults = [errors.OutcomeUnknown("POST steplogs", "no answer")]
         with pytest.raises(errors.OutcomeUnknown):
@@ -218,7 +236,7 @@ class TestTrimming:
         await bench.look()
         return bench.deleted
 
-    async def test_what_only_speaks_of_attempts_long_ago_goes(self):
+    async def test_logs_of_old_attempts_are_deleted(self):
         newest = MOST_ATTEMPTS + 2
         old, mixed, new = (
             bundle(entry(attempt=1), entry(attempt=2)),
@@ -228,7 +246,7 @@ class TestTrimming:
         strangers = bundle(entry(), owner="another", name="s")
         assert await self.trimmed(newest, old, mixed, bundle(new, name="n"), strangers) == [("l", "uid-l")]
 
-    async def test_up_to_so_many_attempts_nobody_looks(self):
+    async def test_few_attempts_delete_no_logs(self):
         ledger_is_ahead = Bench(make=done(attempt=MOST_ATTEMPTS + 5)).heard(("db/make", MOST_ATTEMPTS))
         ledger_is_ahead.there = [bundle(entry())]
         await ledger_is_ahead.look()

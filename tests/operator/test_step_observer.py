@@ -1,15 +1,19 @@
-"""How steps are seen, each rule alone: what the cache lacks, what may not be claimed yet, what the cluster has altered."""
+"""Facts of steps: pods that the cache lacks, pods that may not be claimed, outputs, and pods that the cluster changed."""
 
 from __future__ import annotations
 
+import hashlib
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from rig.world import KINDS
 
 from dayfly.execute.order import CannotRenderError
-from dayfly.execute.pod import names
-from dayfly.execute.pod.read import milliseconds
+from dayfly.execute.pod import names, read
+from dayfly.execute.pod.read import Seen, milliseconds
+from dayfly.execute.state.head import Head, Holder, Refusal, Version
+from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import (
     AnnotatedMeta,
@@ -26,13 +30,13 @@ from dayfly.kube.objects import (
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors import step_observer
-from dayfly.operator.executors.step_observer import StepObserver, _in_time
+from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.session import Session, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 from kube.fake import FakeCluster
@@ -49,6 +53,9 @@ PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS, post_stop=
 BORN = "2026-01-01T00:00:00Z"
 NOW = milliseconds(BORN) + 1_000
 MAKE, SEED = "db/make", "db/seed"
+HOLDER = Holder(unit=MAKE, attempt=1)
+REFUSAL = Refusal(holder=HOLDER, at=0, message="too large")
+VERSION = Version(number=1, at=0, holder=HOLDER, size=1, digest="d", blob="b")
 
 
 def record(state: State = State.CLAIMED, **more) -> UnitRecord:
@@ -68,38 +75,76 @@ def pod(unit: str = MAKE, attempt: int = 1, *, uid: str = "p", reads: str = "", 
     return Pod(metadata=meta, spec=PodSpec(node_name="n"), status=status)
 
 
-class Bench:
-    """One run whose pods a cache has, or a server alone; `judged` is what the cluster is found to have made of a pod."""
+class Server(Client):
+    """Answers quorum reads of pods with `there`; nothing has Events."""
 
-    def __init__(self, closing: bool = False, **units: UnitRecord) -> None:
-        cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
-        self.cached = cluster.pods
+    def __init__(self) -> None:
+        super().__init__(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         self.there: Pod | None = None
         self.asked: list[str] = []
+        self.events_asked = 0
+
+    async def find(self, _kind, name, _namespace=""):
+        self.asked.append(name)
+        return self.there
+
+    async def page(self, *_where, **_options):
+        self.events_asked += 1
+        return SimpleNamespace(items=[])
+
+
+class Bench:
+    """One run, the pods that the cache and the server have, and what collaborators return."""
+
+    def __init__(self, closing: bool = False, **units: UnitRecord) -> None:
+        self.server = Server()
+        self.cluster = Cluster(self.server, now=lambda: NOW)
+        self.cached = self.cluster.pods
+        self.queued: list[tuple[str, float]] = []
+        self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         self.examined: list[str] = []
         self.judged: str | Exception = ""
         self.whole = True
-        followers = SimpleNamespace(follow=lambda *_: None, sealed=lambda _uid: None)
+        self.released: list[str] = []
+        self.sealed: SimpleNamespace | None = None
+        self.followed: list[tuple[str, str]] = []
+        self.head = Head()
+        self.heads: list[tuple[object, ...]] = []
+        self.log: dict[str, bytes] | Exception = {}
+        self.kept: dict[str, bytes] | None = None
         self.observer = StepObserver(
-            cluster,
-            pods=SimpleNamespace(whole=self._whole),
-            followers=followers,
-            outputs=None,
+            self.cluster,
+            pods=SimpleNamespace(whole=self._whole, release=self._release, contents=self._contents),
+            followers=SimpleNamespace(
+                follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)), sealed=lambda _uid: self.sealed
+            ),
+            outputs=SimpleNamespace(recall=self._recall),
             builder=SimpleNamespace(examine=self._examine),
+            states=SimpleNamespace(head=self._head),
         )
-        self.observer._client = SimpleNamespace(find=self._find)
         records = {f"db/{name}": each for name, each in units.items()}
         ledger = Run(uid="u", target=TARGET, plan="", units=records)
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
         self.session = Session(run)
         self.sight = Sight(run=run, session=self.session, plan=PLAN, now=NOW, closing=closing, abandoned=False)
 
-    async def _find(self, _kind, name, _namespace):
-        self.asked.append(name)
-        return self.there
+    async def _head(self, *asked):
+        self.heads.append(asked)
+        return self.head
 
     async def _whole(self, pod):
         return {"metadata": {"uid": pod.metadata.uid}} if self.whole else None
+
+    async def _release(self, pod):
+        self.released.append(pod.metadata.uid)
+
+    async def _contents(self, _pod, _digest):
+        if isinstance(self.log, Exception):
+            raise self.log
+        return self.log
+
+    async def _recall(self, _run, _place, _result):
+        return self.kept
 
     async def _examine(self, _run, _plan, place, *_):
         self.examined.append(place)
@@ -111,137 +156,140 @@ class Bench:
         return await self.observer.observe(self.sight)
 
 
-class TestWaiting:
-    @pytest.mark.parametrize(
-        ("name", "closing", "pressing"),
-        [("make", False, False), ("make", True, True), ("drop", True, False), ("of a lost plan", True, False)],
-    )
-    async def test_why_is_asked_at_once_where_a_create_step_stands_in_the_way_of_the_end(self, name, closing, pressing):
-        bench, asked = Bench(closing, **{name: record()}), []
-
-        async def explain(_pod, fact, _silence, *, pressing):
-            asked.append(pressing)
-            return fact
-
-        bench.observer._pod_events = SimpleNamespace(explain=explain, again_in=lambda _silence: 1.0)
-        placed = pod(f"db/{name}")
-        bench.cached.put(Pod(metadata=placed.metadata, spec=placed.spec, status=PodStatus(phase="Pending")))
-        assert isinstance((await bench.look()).facts[f"db/{name}", 1], Waiting)
-        assert asked == [pressing]
+@pytest.mark.parametrize(
+    ("name", "closing", "pressing"),
+    [("make", False, False), ("make", True, True), ("drop", True, False), ("of a lost plan", True, False)],
+)
+async def test_create_step_that_delays_the_end_has_its_events_read(name, closing, pressing):
+    bench = Bench(closing, **{name: record()})
+    placed = pod(f"db/{name}")
+    bench.cached.put(Pod(metadata=placed.metadata, spec=placed.spec, status=PodStatus(phase="Pending")))
+    assert isinstance((await bench.look()).facts[f"db/{name}", 1], Waiting)
+    assert bool(bench.server.events_asked) is pressing
 
 
 class TestMissing:
     """The cache has no pod of an attempt. Who is asked for it, and what is known then."""
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
-    async def test_one_that_may_be_alive_is_asked_for_and_its_absence_is_a_doubt(self, state):
+    async def test_missing_pod_of_a_living_attempt_is_in_doubt(self, state):
         bench = Bench(make=record(state))
         facts = (await bench.look()).facts
-        assert bench.asked == [names.pod_name("u", MAKE, 1)]
+        assert bench.server.asked == [names.pod_name("u", MAKE, 1)]
         assert isinstance(facts[MAKE, 1], Unclear)
         assert facts[MAKE, 1].reason == Reason.POD_GONE
 
-    async def test_it_is_found_where_the_server_has_it(self):
+    async def test_pod_missing_in_the_cache_is_read_from_the_server(self):
         bench = Bench(make=record())
-        bench.there = pod()
+        bench.server.there = pod()
         assert isinstance((await bench.look()).facts[MAKE, 1], Running)
-        assert bench.sight.pods[MAKE, 1] == bench.there
+        assert bench.sight.pods[MAKE, 1] == bench.server.there
 
     async def test_another_of_its_name_is_not_taken_for_it(self):
         bench = Bench(make=record())
-        bench.there = pod(uid="another")
+        bench.server.there = pod(uid="another")
         assert isinstance((await bench.look()).facts[MAKE, 1], Unclear)
         assert bench.sight.pods == {}
 
-    async def test_nor_is_one_that_the_cache_has(self):
+    async def test_cached_pod_with_another_uid_is_ignored(self):
         bench = Bench(make=record())
         bench.cached.put(pod(uid="another"))
         assert isinstance((await bench.look()).facts[MAKE, 1], Unclear)
         assert bench.sight.pods == {}
 
-    async def test_of_an_attempt_that_nobody_claimed_what_the_run_owns_is_seen(self):
+    async def test_owned_pod_of_an_unclaimed_attempt_is_seen(self):
         bench = Bench(make=record(State.VOID))
         bench.cached.put(pod(uid="another"))
         await bench.look()
         assert bench.sight.pods.keys() == {(MAKE, 1)}
 
-    async def test_what_the_cache_has_is_not_asked_for(self):
+    async def test_cached_pod_is_not_read_again(self):
         bench = Bench(make=record())
         bench.cached.put(pod())
         assert isinstance((await bench.look()).facts[MAKE, 1], Running)
-        assert bench.asked == []
+        assert bench.server.asked == []
 
-    async def test_what_is_gone_is_asked_for_once(self):
+    async def test_deleted_pod_is_read_once(self):
         bench = Bench(make=record())
         first = (await bench.look()).facts
         assert (await bench.look()).facts == first
-        assert len(bench.asked) == 1
+        assert len(bench.server.asked) == 1
 
     @pytest.mark.parametrize(
         ("closing", "outcome", "asked"),
         [(False, "succeeded", 0), (True, "succeeded", 1), (False, "failed", 1), (True, "failed", 1)],
     )
-    async def test_one_that_is_recorded_matters_where_something_follows_that_must_not_run_beside_it(
-        self, closing, outcome, asked
-    ):
+    async def test_recorded_pod_is_read_only_if_a_step_must_not_overlap(self, closing, outcome, asked):
         bench = Bench(closing, make=record(State.DONE, outcome=outcome))
         for _ in range(2):
             assert (await bench.look()).facts == {}, "its end is known, and no doubt about it"
-        assert len(bench.asked) == asked
+        assert len(bench.server.asked) == asked
         other = Bench(closing, make=record(State.DONE, outcome=outcome))
-        other.there = pod()
+        other.server.there = pod()
         assert ((MAKE, 1) in (await other.look()).facts) is bool(asked)
 
     @pytest.mark.parametrize("of", [record(State.VOID), record(kind="fork"), record(kind="object")])
-    async def test_nobody_asks_for_what_was_voided_or_is_no_pod(self, of):
+    async def test_void_attempts_and_other_kinds_are_not_read(self, of):
         bench = Bench(closing=True, make=of)
         assert (await bench.look()).facts == {}
-        assert bench.asked == []
+        assert bench.server.asked == []
 
 
-class TestPassingOver:
-    """A pod that waits to be claimed and would read other than what is told by now is left out of what is seen."""
+class TestStates:
+    """Ends of steps with a Terraform state."""
 
-    def left(
-        self, seed: Pod, *, name: str = SEED, make=None, text: bool = True, seeded=None, now: int = NOW, fact=None
-    ) -> bool:
-        """Whether it is still there, where what it reads has just been told by the first attempt."""
-        told = {"url": OutputRecord(digest="sha256:0", size=1, text=text)}
-        facts = {(MAKE, 1): Ended(result=Result(outcome="succeeded", ended_at=NOW, outputs=told))}
-        bench = Bench(make=make or record(), **({"seed": seeded} if seeded else {}))
-        bench.sight.now = now
-        key = (name, 1)
-        bench.sight.pods[key] = seed
-        facts[key] = fact or Held(ref="s")
-        bench.observer._pass_over(bench.sight, facts)
-        assert (MAKE, 1) in facts
-        return key in facts
+    @pytest.mark.parametrize(
+        ("refused", "outcome"), [((), ("succeeded", "")), ((REFUSAL,), ("failed", Reason.STATE_REFUSED))]
+    )
+    async def test_refused_state_fails_the_end_of_a_step(self, refused, outcome, monkeypatch):
+        bench = Bench(make=record())
+        unit = msgspec.structs.replace(UNITS[0], exec=msgspec.structs.replace(SCRIPT, state=True), outputs=())
+        bench.sight.plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(unit,)),))
+        bench.head = Head(refused=refused, versions=(VERSION,))
+        seen = Seen(fact=Ended(result=Result(outcome="succeeded")))
+        monkeypatch.setattr("dayfly.execute.pod.read.pod", lambda *_, **__: seen)
+        bench.cached.put(pod())
+        result = (await bench.look()).facts[MAKE, 1].result
+        assert (result.outcome, result.reason) == outcome
+        assert bench.heads == [("box", "db", (MAKE, 1))]
 
-    def test_one_that_reads_what_is_told_in_this_very_moment_stays(self):
-        assert self.left(pod(SEED, uid="s", reads="1", gated=True))
 
-    @pytest.mark.parametrize("reads", ["", "2", "0"])
-    def test_one_that_reads_anything_else_does_not(self, reads):
-        assert not self.left(pod(SEED, uid="s", reads=reads, gated=True))
+HALF = (PLAN.steps[SEED].unit.timeouts.schedule_ms + PLAN.steps[SEED].unit.timeouts.pull_ms) // 2
 
-    def test_one_that_cannot_hold_what_is_told_does_not(self):
-        """While it was still being made nobody knew that it would have a zero byte."""
-        assert not self.left(pod(SEED, uid="s", reads="1", gated=True), text=False)
 
-    def test_one_whose_window_has_half_gone_does_not(self):
-        half = sum((PLAN.steps[SEED].unit.timeouts.schedule_ms, PLAN.steps[SEED].unit.timeouts.pull_ms)) // 2
-        seed = pod(SEED, uid="s", reads="1", gated=True)
-        assert self.left(seed, now=milliseconds(BORN) + half - 1)
-        assert not self.left(seed, now=milliseconds(BORN) + half)
-
-    def test_one_that_is_claimed_is_let_go_whatever_it_reads(self):
-        assert self.left(pod(SEED, uid="s", reads="7", gated=True), seeded=record())
-
-    def test_what_does_not_wait_behind_its_gate_is_not_left_out(self):
-        assert self.left(pod(SEED, uid="s", reads="7"), fact=Running(since=1))
-
-    def test_one_of_which_the_plan_says_nothing_is_not_judged(self):
-        assert self.left(pod("db/gone", uid="s", reads="7", gated=True), name="db/gone")
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [
+        ({}, True),
+        *[({"reads": reads}, False) for reads in ("", "2", "0")],
+        ({"value": b"\0"}, False),
+        ({"age": HALF - 1}, True),
+        ({"age": HALF}, False),
+        ({"reads": "7", "claimed": True}, True),
+        ({"reads": "7", "gated": False}, True),
+        ({"reads": "7", "name": "db/gone"}, True),
+    ],
+    ids=["fits", "no label", "later", "absent", "unfit", "young", "old", "claimed", "at work", "not in the plan"],
+)
+async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left, monkeypatch):
+    """The outputs of the first attempt of `make` are read in the same look."""
+    value, name, gated = how.get("value", b"x"), how.get("name", SEED), how.get("gated", True)
+    told = OutputRecord(digest=f"sha256:{hashlib.sha256(value).hexdigest()}", size=1, text=value != b"\0")
+    end = Seen(
+        fact=Ended(result=Result(outcome="succeeded", ended_at=NOW, outputs={"url": told})), values={"url": value}
+    )
+    real = read.pod
+    monkeypatch.setattr(read, "pod", lambda seen, **of: end if of["unit"].name == "make" else real(seen, **of))
+    units = {"seed": msgspec.structs.replace(record(), ref="s")} if how.get("claimed") else {}
+    if name == "db/gone":
+        units["gone"] = UnitRecord(kind="exec")
+    bench = Bench(make=record(), **units)
+    bench.sight.now = milliseconds(BORN) + how["age"] if "age" in how else NOW
+    bench.cached.put(pod())
+    bench.cached.put(pod(name, uid="s", reads=how.get("reads", "1"), gated=gated))
+    facts = (await bench.look()).facts
+    assert (MAKE, 1) in facts
+    assert ((name, 1) in facts) is left
 
 
 class TestAltered:
@@ -254,7 +302,7 @@ class TestAltered:
         return {name: (each.reason, each.message, each.since) for name, each in found.items()}
 
     @pytest.mark.parametrize("judged", ["", "it has a sidecar"])
-    async def test_it_is_judged_once(self, judged):
+    async def test_gated_pod_is_judged_once(self, judged):
         bench = Bench()
         bench.judged = judged
         said = {MAKE: (Reason.POD_ALTERED, judged, NOW)} if judged else {}
@@ -269,76 +317,70 @@ class TestAltered:
             CannotRenderError(Reason.INPUT_UNFIT, "m"),
         ],
     )
-    async def test_one_that_could_not_be_made_now_is_not_claimed_and_judged_again(self, fault):
+    async def test_pod_that_could_not_be_built_now_is_judged_again(self, fault):
         bench = Bench()
         bench.judged = fault
         assert await self.objections(bench, looks=2) == {MAKE: (Reason.POD_ALTERED, "m", NOW)}
         assert len(bench.examined) == 2
 
-    async def test_whoever_has_made_it_has_judged_it(self):
+    async def test_pod_made_by_this_operator_is_not_judged_again(self):
         bench = Bench()
         bench.session.pod("p").judged = "it has a sidecar"
         assert await self.objections(bench) == {MAKE: (Reason.POD_ALTERED, "it has a sidecar", NOW)}
         assert bench.examined == []
 
     @pytest.mark.parametrize("judged", ["it has another input", ""])
-    async def test_one_that_a_peer_made_of_what_the_target_says_no_more_goes(self, judged):
-        bench, released = Bench(), []
-
-        async def release(pod):
-            released.append(pod.metadata.uid)
-
-        bench.observer._pods.release = release
+    async def test_peers_pod_with_outdated_target_fields_is_released(self, judged):
+        bench = Bench()
         bench.judged, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
         bench.cached.put(pod(gated=True))
         known = await bench.look()
         assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})
-        assert released == ["p"] * bool(judged)
+        assert bench.released == ["p"] * bool(judged)
 
-    async def test_one_that_has_gone_meanwhile_is_not_judged(self):
+    async def test_deleted_pod_is_not_judged(self):
         bench = Bench()
         bench.whole = False
         assert await self.objections(bench) == {}
         assert bench.examined == []
 
-    async def test_one_that_is_claimed_or_at_work_is_not_judged(self):
+    async def test_claimed_or_running_pod_is_not_judged(self):
         assert await self.objections(bench := Bench(make=record())) == {}
         assert await self.objections(other := Bench(), seen=pod()) == {}
         assert bench.examined == other.examined == []
 
-    async def test_nor_one_of_which_the_plan_says_nothing(self):
+    async def test_pod_of_a_unit_outside_the_plan_is_not_judged(self):
         bench = Bench(gone=UnitRecord(kind="exec"))
         assert await self.objections(bench, seen=pod("db/gone", gated=True)) == {}
         assert bench.examined == []
 
 
-@pytest.mark.parametrize("kind", [Ended, Sealed])
-@pytest.mark.parametrize(("ended", "then"), [(4, 9), (5, 5), (9, 9), (10, 9)])
-def test_an_end_before_its_claim_or_after_now_is_now(kind, ended, then):
+@pytest.mark.parametrize(("ended", "then"), [(4, NOW), (5, 5), (NOW, NOW), (NOW + 1, NOW)])
+async def test_end_before_its_claim_or_after_now_counts_as_now(ended, then, monkeypatch):
     """A node's clock may be wrong, and what follows is timed by it."""
-    found = _in_time(kind(result=Result(outcome="succeeded", ended_at=ended)), record(), 9)
-    assert found == kind(result=Result(outcome="succeeded", ended_at=then))
+    bench = Bench(make=record())
+    seen = Seen(fact=Ended(result=Result(outcome="succeeded", ended_at=ended)))
+    monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
+    bench.cached.put(pod())
+    assert (await bench.look()).facts[MAKE, 1].result.ended_at == then
 
 
 class TestHearing:
-    """What a followed log has told before the pod has ended."""
+    """Facts from a followed log before the pod has ended."""
 
     END = Ended(result=Result(outcome="succeeded", ended_at=9))
 
-    async def heard(self, monkeypatch, told, *, state=State.CLAIMED, attempt: int = 1, records=("r",)):
-        bench = Bench(make=UnitRecord(attempt=attempt, state=state, kind="exec", ref="p", claimed_at=5))
+    async def heard(self, monkeypatch, told, make: UnitRecord, records=("r",)):
+        bench = Bench(make=make)
         monkeypatch.setattr(step_observer.receipt, "understand", lambda *_, **__: told)
-        splitter = SimpleNamespace(records=records, contents=lambda: {"url": b"1"})
-        followed = []
-        bench.observer._followers = SimpleNamespace(
-            sealed=lambda _uid: splitter, follow=lambda pod, run: followed.append((pod.metadata.uid, run))
-        )
-        return bench.observer._sealed(bench.sight, MAKE, 1, pod()), followed, bench
+        bench.sealed = SimpleNamespace(records=records, contents=lambda: {"url": b"1"})
+        bench.cached.put(pod())
+        return (await bench.look()).facts.get((MAKE, 1)), bench
 
-    async def test_a_sealed_end_moves_data_on(self, monkeypatch):
-        fact, followed, bench = await self.heard(monkeypatch, self.END)
+    async def test_sealed_end_is_known_with_its_outputs(self, monkeypatch):
+        fact, bench = await self.heard(monkeypatch, self.END, record())
         assert fact == Sealed(result=self.END.result)
-        assert followed == [("p", "box")]
+        assert bench.followed == [("p", "box")]
         assert bench.sight.outputs == {(MAKE, 1): {"url": b"1"}}
 
     @pytest.mark.parametrize(
@@ -346,70 +388,69 @@ class TestHearing:
         [
             NeverRan(reason="Void"),
             Ended(result=Result(outcome="failed", reason=Reason.LOST)),
+            Ended(result=Result(outcome="failed", reason=Reason.CANCELLED)),
         ],
     )
-    async def test_what_is_no_end_of_the_step_is_left_to_the_pods_status(self, monkeypatch, told):
-        fact, _, bench = await self.heard(monkeypatch, told)
-        assert (fact, bench.sight.outputs) == (None, {})
+    async def test_log_without_an_end_of_the_step_is_ignored(self, monkeypatch, told):
+        fact, bench = await self.heard(monkeypatch, told, record())
+        assert (type(fact), bench.sight.outputs) == (Running, {})
 
-    async def test_a_log_that_cannot_be_read_tells_nothing(self, monkeypatch):
-        assert (await self.heard(monkeypatch, self.END, records=None))[0] is None
-
-    @pytest.mark.parametrize("how", [{"state": State.DONE}, {"state": State.VOID}, {"attempt": 2}])
-    async def test_of_what_is_recorded_or_another_attempt_nothing_is_heard(self, monkeypatch, how):
-        fact, followed, _ = await self.heard(monkeypatch, self.END, **how)
-        assert (fact, followed) == (None, [])
-
-
-class TestEnds:
-    """Of the pod of an attempt that has ended the outputs are wanted as long as that is not recorded."""
-
-    END = Ended(result=Result(outcome="succeeded", ended_at=NOW))
+    async def test_unreadable_log_is_ignored(self, monkeypatch):
+        assert isinstance((await self.heard(monkeypatch, self.END, record(), records=None))[0], Running)
 
     @pytest.mark.parametrize(
-        ("of", "wanted"),
-        [(record(), True), (record(State.UNKNOWN), True), (record(State.DONE), False), (UnitRecord(attempt=2), False)],
-        ids=["at work", "in doubt", "recorded", "one before the last"],
+        "make", [record(State.DONE), record(State.VOID), msgspec.structs.replace(record(), attempt=2)]
     )
-    async def test_they_are_asked_for(self, monkeypatch, of, wanted):
-        bench, asked = Bench(make=of), []
-        monkeypatch.setattr(step_observer.read, "pod", lambda *_, **__: step_observer.read.Seen(fact=self.END))
-
-        async def with_outputs(_sight, key, seen, _pod):
-            asked.append(key)
-            return seen.fact
-
-        bench.observer._with_outputs = with_outputs
-        before = bench.session.pod("p").log_wait
-        assert await bench.observer._read(bench.sight, MAKE, 1, pod()) == self.END
-        assert asked == [(MAKE, 1)] * wanted
-        assert (bench.session.pod("p").log_wait is before) is wanted, "of what is recorded no log is waited for"
+    async def test_recorded_attempt_is_not_followed(self, monkeypatch, make):
+        fact, bench = await self.heard(monkeypatch, self.END, make)
+        assert not isinstance(fact, Sealed)
+        assert bench.followed == []
 
 
-@pytest.mark.parametrize(
-    ("recalled", "fact", "said"),
-    [
-        (True, NeverRan(reason="r", message="m"), "no such image"),
-        (False, NeverRan(reason="r", message="m"), "m"),
-        (True, Running(since=1, message="m"), "m"),
-    ],
-)
-async def test_why_it_never_ran_is_asked_for_where_it_was_recalled(monkeypatch, recalled, fact, said):
-    bench = Bench(make=record())
-    monkeypatch.setattr(step_observer.read, "pod", lambda *_, **__: step_observer.read.Seen(fact=fact))
+class TestOutputs:
+    """The outputs of a step that has ended, from its pod, its log and the Secret of an earlier try."""
 
-    async def last_words(_pod, end):
-        return NeverRan(reason=end.reason, message="no such image")
+    VALUES = {"url": b"db://1", "key": b"s3cr3t"}
+    TROUBLE = errors.ServerTrouble("GET log", "no log", status=500)
 
-    bench.observer._pod_events.last_words = last_words
-    seen = pod()
-    seen.metadata.labels.update({names.RECALLED_LABEL: "5"} if recalled else {})
-    assert (await bench.observer._read(bench.sight, MAKE, 1, seen)).message == said
+    async def told(self, monkeypatch, kind=Ended, *, log=None, kept=None, abandoned=False, **values: bytes):
+        outputs = {
+            name: OutputRecord(digest=f"sha256:{hashlib.sha256(value).hexdigest()}", size=len(value))
+            for name, value in self.VALUES.items()
+        }
+        fact = kind(result=Result(outcome="succeeded", ended_at=NOW, outputs=outputs))
+        in_log = () if values.keys() == self.VALUES.keys() else ("key",)
+        seen = Seen(fact=fact, values=values, in_log=in_log, log_digest="d")
+        monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
+        bench = Bench(make=record())
+        bench.sight.abandoned = abandoned
+        bench.log, bench.kept = log if log is not None else self.TROUBLE, kept
+        bench.cached.put(pod())
+        return (await bench.look()).facts[MAKE, 1], bench
 
+    @pytest.mark.parametrize("kind", [Ended, Sealed])
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {"url": b"db://1", "log": {"key": b"s3cr3t"}},
+            {"url": b"db://1", "key": b"s3cr3t"},
+            {"url": b"db://1", "kept": VALUES},
+        ],
+        ids=["pod and log", "pod", "an earlier try"],
+    )
+    async def test_outputs_are_put_together_from_all_sources(self, monkeypatch, kind, how):
+        fact, bench = await self.told(monkeypatch, kind, **how)
+        assert isinstance(fact, kind)
+        assert (fact.result.outcome, bench.sight.outputs) == ("succeeded", {(MAKE, 1): self.VALUES})
 
-async def test_of_one_that_has_started_nobody_asks_any_more_why_it_does_not():
-    bench, ended = Bench(make=record()), []
-    bench.observer._pod_events.end = ended.append
-    memory = bench.session.pod("p")
-    await bench.observer._read(bench.sight, MAKE, 1, pod())
-    assert ended == [memory.silence]
+    async def test_log_that_cannot_be_read_now_is_waited_for(self, monkeypatch):
+        fact, bench = await self.told(monkeypatch, url=b"db://1")
+        assert fact == Unread(since=NOW, message="no log")
+        assert (bench.sight.outputs, bench.queued[-1]) == ({}, ("box", 1.001))
+
+    @pytest.mark.parametrize("how", [{"abandoned": True}, {"log": {"key": b"another"}}])
+    async def test_missing_output_fails_the_step(self, monkeypatch, how):
+        fact, bench = await self.told(monkeypatch, url=b"db://1", **how)
+        assert (fact.result.outcome, fact.result.reason, fact.result.outputs) == ("failed", Reason.OUTPUTS_LOST, {})
+        assert fact.result.message.startswith("output key was written, but"), "the other one is there"
+        assert bench.sight.outputs == {}

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.fork.render import FORK_LABEL
+from dayfly.execute.pod.names import GATE
 from dayfly.kube import errors
-from dayfly.kube.objects import ObjectMeta, OwnerReference
+from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, SchedulingGate
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import FrozenError
 
@@ -23,9 +24,11 @@ class Cache(list):
         return self
 
 
-def pod(name: str, labels: dict[str, str] | None) -> SimpleNamespace:
+def pod(name: str, labels: dict[str, str] | None) -> Pod:
+    """A pod that never began, so it may be released."""
     owner = OwnerReference(api_version="dayfly.dev/v1alpha1", kind="Run", name=RUN, uid="r")
-    return SimpleNamespace(metadata=ObjectMeta(name=name, labels=labels, owner_references=[owner]))
+    spec = PodSpec(scheduling_gates=[SchedulingGate(name=GATE)])
+    return Pod(metadata=ObjectMeta(name=name, labels=labels, owner_references=[owner]), spec=spec)
 
 
 @pytest.mark.parametrize(("cached", "fresh", "goes"), [(True, True, False), (None, True, False), (None, None, True)])
@@ -37,9 +40,8 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
         return fresh
 
     def note(what: str):
-        async def noted(run: str, *pods: SimpleNamespace) -> None:
-            assert run == RUN
-            done.append((what, "".join(each.metadata.name for each in pods)))
+        async def noted(of: str | Pod) -> None:
+            done.append((what, of if isinstance(of, str) else of.metadata.name))
 
         return noted
 
@@ -53,20 +55,19 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
         ledger=SimpleNamespace(get=lambda _run: cached, fresh=read),
     )
     parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
-    sweeper = Sweeper(cluster, SimpleNamespace(), SimpleNamespace(), *parts)
-    sweeper._orphan = note("pod")
+    sweeper = Sweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
     await sweeper.tidy(RUN)
-    assert done == ([("routes", ""), ("forks", ""), ("pod", "b"), ("pod", "c")] if goes else [])
+    assert done == ([("routes", RUN), ("forks", RUN), ("pod", "b"), ("pod", "c")] if goes else [])
 
 
-async def test_what_the_server_refuses_of_a_run_that_is_gone_keeps_none_of_the_rest(monkeypatch):
+async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
     """Rules in its name may stand where we have no rights, by anybody's hand; its pods hang on our finalizer."""
     done: list[str] = []
 
     async def refused(_run: str) -> None:
         raise errors.Forbidden("PUT", "no", status=403)
 
-    async def orphan(_run: str, pod: SimpleNamespace) -> None:
+    async def release(pod: Pod) -> None:
         done.append(pod.metadata.name)
         if pod.metadata.name == "a":
             raise errors.Invalid("PATCH", "neither", status=422)
@@ -83,8 +84,7 @@ async def test_what_the_server_refuses_of_a_run_that_is_gone_keeps_none_of_the_r
         ledger=SimpleNamespace(get=lambda _run: None, fresh=nothing),
     )
     parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
-    sweeper = Sweeper(cluster, SimpleNamespace(), SimpleNamespace(), *parts)
-    monkeypatch.setattr(sweeper, "_orphan", orphan)
+    sweeper = Sweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
     with pytest.raises(errors.Forbidden):
         await sweeper.tidy(RUN)
     assert done == ["forks", "a", "b"]

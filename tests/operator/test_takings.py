@@ -13,11 +13,11 @@ from rig.scenes import CHAIN_UNITS, RETRY_UNITS
 from rig.takings import LIVES, NOTHING, Asked, Taking, met, play, takings
 from rig.world import World, live
 
-from share import SHARE
+from selection import SELECTION
 
 PARTS = 3000
 # All of it takes hours: its workers play it side by side, and one that is ended goes on from there.
-SLICES = 48 if SHARE.everything else 1
+SLICES = 48 if SELECTION.is_complete else 1
 
 
 def lived(name: str, taking: Taking | None, number: int = 0, after: float = 0.0) -> tuple[World, list[Asked]]:
@@ -42,7 +42,7 @@ def cells(name: str, numbers: range) -> list[tuple[Taking, int]]:
     taking, ended at that change, is there for all of those.
     """
     every = whole(name)[1]
-    if not SHARE.everything:
+    if not SELECTION.is_complete:
         return [(taking, number) for taking in every for number in numbers]
     found: list[tuple[Taking, int]] = []
     for number in numbers:
@@ -65,7 +65,7 @@ def test_what_is_taken_away_is_waited_for(name, slice_, played):
     assert count > 40
     assert len(every) > 50
     numbers = range(1 + slice_, count + 1, SLICES)
-    share = SHARE.of(cells(name, numbers), PARTS, f"what is taken from {name}")
+    share = SELECTION.sample(cells(name, numbers), PARTS, f"what is taken from {name}")
     played("lives of which something is taken away", len(share))
     for taking, number in share:
         try:
@@ -91,7 +91,7 @@ AGAIN = {
     "target out of sight": ("steps", "the definition of sandboxes", 31),
     "group out of sight": ("group", "the definition of routegroups", 66),
     # The object, which others define: that it was gone was recorded.
-    "object out of sight": ("mixed", "the definition of claims", 24),
+    "object out of sight": ("mixed", "the definition of claims", 26),
     # The finalizer was off, and the deletion that came after it heard that there are none of these.
     "run out of sight at its end": ("steps", "the definition of runs", 48),
     # A group's address still led to a fork whose own routes were gone: its run heard later that it may delete again.
@@ -117,7 +117,7 @@ def test_a_world_leaves_what_scenes_share_as_it_was(name):
     assert before == (CHAIN_UNITS, RETRY_UNITS)
 
 
-@pytest.mark.parametrize("name", SHARE.of(LIVES, 3, "lives that a taking does not touch"))
+@pytest.mark.parametrize("name", SELECTION.sample(LIVES, 3, "lives that a taking does not touch"))
 def test_what_nobody_meets_makes_no_difference(name):
     """So the proof leaves it out."""
     count, every = whole(name)
@@ -125,7 +125,7 @@ def test_what_nobody_meets_makes_no_difference(name):
     undisturbed, requests = lived(name, NOTHING, number, after(number))
     unmet = [each for each in every if each not in met(every, requests)]
     assert unmet, "half of a life asks for less than all of it"
-    for taking in SHARE.of(unmet, len(unmet), f"unmet of {name}"):
+    for taking in SELECTION.sample(unmet, len(unmet), f"unmet of {name}"):
         world, same = lived(name, taking, number, after(number))
         assert same == requests
         assert [str(line) for line in world.cloud.log] == [str(line) for line in undisturbed.cloud.log]

@@ -30,7 +30,7 @@ from dayfly.spec.lifecycle import Unit as Step
 from dayfly.spec.report import Report
 from dayfly.spec.run import Run
 from kube.fake import Fault, Harm
-from share import SHARE
+from selection import SELECTION
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
 STEPS = ("before", "warm", "drain", "report")
@@ -185,7 +185,7 @@ def test_a_crash_at_any_of_its_changes(harm, played):
         sent = len(world.writes)
 
     tell(life)
-    share = SHARE.of(range(1, sent + 1), 16, f"a target of another kind, {harm.name}")
+    share = SELECTION.sample(range(1, sent + 1), 16, f"a target of another kind, {harm.name}")
     played("changes for a target of another kind, each with a crash", len(share))
     for number in share:
 
@@ -246,7 +246,7 @@ def test_given_up_by_an_annotation_it_lives_on():
         seal(world)
         world.start()
         await world.until(lambda: world.cloud.starts("before"), "preStart")
-        patch = {"metadata": {"annotations": {"dayfly.dev/abandon": "nobody needs it"}}}
+        patch = {"metadata": {"annotations": {"dayfly.dev/abandon": "force: nobody needs it"}}}
         world.ask("PATCH", f"{MAPS}/box", patch, "application/merge-patch+json")
         await world.until(lambda: not world.cluster.objects("runs"), "its run to end", 60)
         left = target(world)

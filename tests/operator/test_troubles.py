@@ -54,6 +54,7 @@ class TestPods:
         assert world.cloud.starts("db/make") == 1
         assert not world.cloud.starts("db/seed")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("operators", [1, 2])
     def test_pod_forced_away_with_its_finalizer_is_unknown(self, operators):
         """The proof of the end is gone with the pod: cleanup comes after the step's own deadline, never beside it."""
@@ -230,6 +231,25 @@ class TestLedger:
         world = play(story)
         assert not world.cloud.starts("db/drop")
 
+    def test_frozen_run_reports_nothing_of_a_new_sandbox_of_its_name(self):
+        async def story(world: World) -> None:
+            await world.until(lambda: ready(world), "ready")
+            await world.processes.pop().end()
+            for document in world.cluster.objects("objectlifecyclemethods"):
+                world.take_away(f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}")
+            world.take_away("/apis/dayfly.dev/v1alpha1/namespaces/shop/sandboxes/box")
+            world.sandbox(wish())
+            world.start()
+            await world.until(lambda: ready(world), "the new one to be ready", 60)
+            [process] = world.processes
+            await world.until(
+                lambda: b'turns_total{result="frozen"}' in process.operator.metrics.text(), "the loss", 60
+            )
+            await world.rest(60)
+            assert ready(world)
+
+        play(story)
+
     def test_document_changed_by_hand_is_a_lost_one(self):
         """The digest is pinned: another script under the same name is never run."""
 
@@ -367,6 +387,8 @@ class TestSweeper:
 
 
 class TestNames:
+    @pytest.mark.slow
+    @pytest.mark.long_story
     def test_same_name_again_and_again(self):
         """Each is another one: none meets the pods, the ledger or the outputs of the one before."""
 
@@ -387,6 +409,7 @@ class TestNames:
             world.check_cleaned(run)
 
 
+@pytest.mark.slow
 def test_unreachable_server_is_waited_for():
     """An hour without any answer, in the middle of a step: afterwards all goes on as if nothing had been."""
 

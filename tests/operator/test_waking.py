@@ -271,9 +271,8 @@ def forking(name: str, baseline: str, *, namespace: str = "shop", closed: bool =
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_the_end_of_a_run_is_urgent(cluster, asked, closed):
-    cluster._whole = True
     cluster.runs.put(forking("box", "web", closed=closed))
-    assert asked == [("box", Urgency.URGENT if closed else Urgency.NORMAL)]
+    assert asked == [("box", Urgency.URGENT if closed else Urgency.BACKGROUND)]
 
 
 def test_of_a_run_that_is_gone_we_hear(cluster, asked):

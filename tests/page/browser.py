@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from share import SHARE
+from selection import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ new PerformanceObserver((list) => {
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser, or a skip where the machine has none; in CI that is a failure."""
-    program = (not SHARE.everything and shutil.which("chromium-headless-shell")) or shutil.which("chromium")
+    program = (not SELECTION.is_complete and shutil.which("chromium-headless-shell")) or shutil.which("chromium")
     if not program or not AXE.exists():
         say = pytest.fail if os.environ.get("CI") else pytest.skip
         say("the page's tests need chromium (apt-get install chromium) and: scripts/page.sh tools")

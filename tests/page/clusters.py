@@ -159,7 +159,7 @@ def serving(
 ) -> Iterator[Served]:
     """The page's process, in a thread, for somebody with these rights; `denied` as in `Denying`."""
     cluster.faults = lambda _: None
-    cluster.store._changed.clear()  # those who waited did so on a loop that has ended
+    cluster.store.drop_waiting()  # they waited on a loop that has ended
     for log in cluster.logs.values():
         log.grown = asyncio.Event()
     ada = Ada(cluster, "ada")

@@ -18,6 +18,7 @@ from control.client import Client
 from dayfly.cli import lock
 from dayfly.client.home import Home
 from dayfly.spec.run import Request
+from dayfly.spec.wire import HistoryEntry
 from page import browser as driven
 from page.worlds import told
 
@@ -167,7 +168,6 @@ VIEWS = [
 ]
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("scheme", "size"), SCHEMES)
 def test_every_view_can_be_read_by_everybody(world, host, enter, scheme, size):
     world.put("sandboxes/old", wishes.empty())
@@ -211,9 +211,61 @@ def test_what_needs_somebody_leads_to_it(world, host, enter):
         visit.open("/page/attention", ".concerns li")
         text = visit.page.inner_text(".concerns")
         assert "sandbox sb1" in text
-        assert "What to do: read its log with `dayfly logs sb1" in text
+        assert "What to do: read its log with dayfly logs sb1" in text
+        codes = visit.page.locator(".concerns .next code").all_inner_texts()
+        assert "dayfly logs sb1" in codes
         visit.page.click(".concerns a >> nth=0")
         visit.page.wait_for_selector(".why li:has-text('ResourceFailed')")
+
+
+def test_badge_counts_what_its_page_lists(world, host, enter):
+    """Failures, stuck cleanups and abandoned ones."""
+    asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
+    world.put("sandboxes/sb3", wishes.empty())
+    for name, reason, field in (("sb2", "CleanupStuck", "closed"), ("sb3", "Abandoned", "abandon")):
+        told(host, uid := uid_of(host, name), reason=reason)
+        host.reports[uid] = msgspec.structs.replace(host.reports[uid], **{field: asked})
+    assert {each["kind"] for each in world.get("attention")} == {"failed", "stuck", "abandoned"}
+    with enter() as visit:
+        for path, wait in (("/page/attention", ".concerns li"), ("/page/sandboxes", "tbody tr th a")):
+            visit.open(path, wait)
+            visit.page.wait_for_selector(f"nav .badge:text-is('{len(world.get('attention'))}')")
+        visit.open("/page/attention", ".concerns li")
+        assert visit.page.locator(".concerns > li").count() == len(world.get("attention"))
+        world.put("sandboxes/sb4", wishes.empty())
+        told(host, uid_of(host, "sb4"), reason="ResourceFailed")
+        visit.page.wait_for_selector(f"nav .badge:text-is('{len(world.get('attention'))}')")
+
+
+def test_code_in_sentences_is_shown_as_code_and_never_as_markup(world, host, enter):
+    evil = "<img src=x onerror=alert(1)>"
+    said = f"db/make: use `dayfly logs {evil}` and one ` alone"
+    told(host, uid_of(host, "sb1"), reason="ResourceFailed", message=said)
+    with enter() as visit:
+        visit.open("/page/sandboxes/sb1", ".standing .message code")
+        assert visit.page.inner_text(".standing .message code") == f"dayfly logs {evil}"
+        assert visit.page.inner_text(".standing .message").endswith(" and one ` alone")
+        assert visit.page.locator("img[src=x]").count() == 0
+        for path, wait in (("/page/attention", ".concerns code"), ("/page/sandboxes/sb1", ".why code")):
+            visit.open(path, wait)
+            assert "`dayfly" not in visit.page.inner_text("main")
+
+
+def test_abandoned_and_ended_sandbox_states_what_may_be_left(world, host, enter):
+    uid = uid_of(host, "sb1")
+    moves = (("Claim", "mydb/provision", ""), ("Close", "", ""))
+    host.lines[uid] = tuple(
+        HistoryEntry(seq=n, at=5, unit=unit, attempt=1, move=move, reason=reason, message="")
+        for n, (move, unit, reason) in enumerate(moves)
+    )
+    body = {"reason": "its machine burnt", "force": True}
+    assert world.call("POST", "sandboxes/sb1/abandon", body).status == 200
+    with enter() as visit:
+        visit.open(f"/page/sandboxes/sb1?uid={uid}", ".why li")
+        text = visit.page.inner_text(".why")
+        assert "its machine burnt" in text
+        assert "created by mydb/provision" in text
+        assert "Nothing holds it up" not in text
 
 
 def test_who_may_only_look_sees_no_buttons_and_the_server_refuses(world, enter):

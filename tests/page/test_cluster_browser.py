@@ -87,7 +87,11 @@ def test_what_strangers_write_is_text(browser, stage):
     asked = stage(FAILING, failing)
     with serving(asked.cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
         evil = {"labels": {"team": EVIL}, "description": EVIL}
-        served.ask("PATCH", f"{SHOP}/box", {"spec": evil, "metadata": {"annotations": {"dayfly.dev/abandon": EVIL}}})
+        served.ask(
+            "PATCH",
+            f"{SHOP}/box",
+            {"spec": evil, "metadata": {"annotations": {"dayfly.dev/abandon": f"force: {EVIL}"}}},
+        )
         status = {
             "status": {
                 "message": EVIL,

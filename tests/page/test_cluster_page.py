@@ -370,6 +370,7 @@ class TestChanges:
             said = served.call("POST", "sandboxes/box/retry", {})
             assert said.json == {"retried": [{"unit": unit["id"], "attempt": unit["attempt"]}]}
             assert served.call("POST", "sandboxes/box/abandon", {"reason": " "}).status == 400
+            assert served.call("POST", "sandboxes/box/abandon", {"reason": "x", "force": 1}).status == 400
             assert served.call("POST", "sandboxes/box/abandon", {"reason": "gone with its machine"}).status == 200
             notes = asked.cluster.objects("sandboxes")[0]["metadata"]["annotations"]
             assert notes == {
@@ -377,9 +378,17 @@ class TestChanges:
                 "dayfly.dev/abandon": "gone with its machine",
             }
             wait_for(lambda: served.get("sandboxes/box/report").get("abandon"))
+            served.ask("PATCH", BOX, {"metadata": {"finalizers": None}})
+            wait_for(lambda: served.get("sandboxes/box/report")["phase"] == "abandoned")
+            assert "gone with its machine" in served.get("sandboxes/box/report")["message"]
+            why = served.get("sandboxes/box/why")
+            assert (why["reason"], [each["reason"] for each in why["because"]]) == ("Abandoned", ["MayBeLeft"])
         asked = stage(LIFE, up)
         with serving(asked.cluster) as served:
             served.sign_in()
+            early = served.call("POST", "sandboxes/box/abandon", {"reason": "not needed"})
+            assert (early.status, "is not being deleted" in early.json["error"]) == (409, True)
+            assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
             assert served.call("POST", "sandboxes/box/retry", {}).status == 409
             assert served.call("DELETE", "sandboxes/box").status == 200
             assert "deletionTimestamp" in asked.cluster.objects("sandboxes")[0]["metadata"]

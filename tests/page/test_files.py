@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ def static(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the built one, empty."""
     folder = tmp_path / "static"
     folder.mkdir()
-    monkeypatch.setattr(files.Page.__init__, "__defaults__", (folder,))
+    monkeypatch.setattr(files, "Page", functools.partial(files.Page, folder))
     return folder
 
 

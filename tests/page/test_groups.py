@@ -181,7 +181,6 @@ VIEWS = [
 ]
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("scheme", "size"), SCHEMES)
 def test_every_view_can_be_read_by_everybody(world, enter, scheme, size):
     with enter(color_scheme=scheme, viewport=size) as visit:

@@ -29,6 +29,7 @@ def visible(page) -> None:
     assert not set(text) & set("\u202e\u2066\u200b\x07\x1b"), "nothing that turns or hides text"
 
 
+@pytest.mark.slow
 def test_hostile_text_is_text_on_every_view(client, host, enter):
     plugin = wishes.plugin(description=EVIL)
     plugin["spec"]["create"][0]["script"] = f"#!/bin/sh\n{EVIL}"
@@ -148,6 +149,7 @@ def test_a_plugins_readme_is_read_and_runs_nothing(client, enter):
         assert page.locator(".readme").count() == 0
 
 
+@pytest.mark.slow
 def test_a_log_of_a_megabyte_does_no_harm(client, host, enter):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("sandboxes/sb1", wishes.sandbox())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from page import browser as driven
-from share import SHARE
+from selection import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def taken_up(session: Any) -> tuple[float, float, float]:
 
 
 def test_a_day_of_changes_leaves_browser_and_server_as_they_were(server, browser, played):
-    parts, each = (PARTS, EACH) if SHARE.everything else (FEW, EACH_OF_FEW)
+    parts, each = (PARTS, EACH) if SELECTION.is_complete else (FEW, EACH_OF_FEW)
     url, (first, second) = server.ready["url"], server.ready["links"]
     with driven.visit(browser, url, first) as listed, driven.visit(browser, url, second) as one:
         sessions = [visit.context.new_cdp_session(visit.page) for visit in (listed, one)]

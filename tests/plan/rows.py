@@ -37,8 +37,8 @@ LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such im
 ASKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recalled=NOW - 1_000)
 MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_MS)
 ASKING = (
-    "attempt 1 lacks its image (no such image), so the runner, in another image, is asked to confirm that it never "
-    "began; without an answer within 2 min it is ended and cleaned up as if it had begun"
+    "attempt 1 cannot start (no such image), so the runner, in another container of its pod, is asked to confirm that it "
+    "never began; without an answer within 2 min it is ended and cleaned up as if it had begun"
 )
 UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
 MAKE, SEED, DROP, APP = "db/make", "db/seed", "db/drop", "fork:shop/app"

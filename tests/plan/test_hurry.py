@@ -13,8 +13,8 @@ TWICE = after(PAIR, DROPPED, claim(DROP, 2), record(DROP, failed(at=NOW), 2))
 CRASHED = after(PLAN, up(), record(APP, failed(NOW - 10, NOW)))
 FAILED = ledger(PAIR, claim(MAKE), record(MAKE, failed(at=NOW)))
 OTHER_STOPS = {OTHER: "is not started because db/make failed; delete the sandbox to clean up"}
-LATER = {DROP: "attempt 1 failed (ExitCode: exit code 1); tries again in 5 s"}
-LATEST = {DROP: "attempt 2 failed (ExitCode: exit code 1); tries again in 10 s"}
+LATER = {DROP: "attempt 1 failed (exit code 1); tries again in 5 s"}
+LATEST = {DROP: "attempt 2 failed (exit code 1); tries again in 10 s"}
 
 
 def wishing(**retry):

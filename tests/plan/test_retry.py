@@ -49,7 +49,8 @@ def test_after_failures(event, retry, count, then):
     [
         (Event.PRE_START, VOID_LIMIT - 1, Standing.AGAIN),
         (Event.PRE_START, VOID_LIMIT, Standing.FAILED),
-        (Event.PRE_STOP, 999, Standing.AGAIN),
+        (Event.PRE_STOP, PRE_STOP_TRIES - 1, Standing.AGAIN),
+        (Event.PRE_STOP, PRE_STOP_TRIES, Standing.FAILED),
         (Event.POST_STOP, 999, Standing.AGAIN),
     ],
 )
@@ -57,9 +58,31 @@ def test_after_attempts_that_never_ran(event, count, then):
     assert standing(step(event), voids(count)) is then
 
 
+@pytest.mark.parametrize("reason", ["PodRefused", "FieldInvalid", "InputUnfit"])
+def test_create_that_can_never_start_fails_at_its_first_void(reason):
+    record = UnitRecord(attempt=1, state=State.VOID, voids=1, reason=reason)
+    assert standing(step(Event.PRE_START), record) is Standing.FAILED
+    assert standing(step(Event.POST_STOP), record) is Standing.AGAIN
+
+
 def test_a_void_is_no_failure():
     record = UnitRecord(attempt=2, state=State.DONE, outcome="failed", failures=1, voids=1)
     assert standing(step(idempotent=True, limit=2), record) is Standing.AGAIN
+
+
+def test_pre_stop_has_five_tries_whether_they_ran_or_not():
+    def record(failures):
+        return UnitRecord(attempt=failures + 2, state=State.DONE, outcome="failed", failures=failures, voids=2)
+
+    assert standing(step(Event.PRE_STOP), record(2)) is Standing.AGAIN
+    assert standing(step(Event.PRE_STOP), record(3)) is Standing.FAILED
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_create_that_cannot_be_executed_fails_at_once(idempotent):
+    record = UnitRecord(attempt=1, state=State.VOID, reason="NotExecutable", voids=1)
+    assert standing(step(idempotent=idempotent), record) is Standing.FAILED
+    assert standing(step(Event.POST_STOP), record) is Standing.AGAIN
 
 
 @pytest.mark.parametrize(

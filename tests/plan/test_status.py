@@ -11,8 +11,8 @@ from dayfly.plan.phases import of_resource, phase, troubled
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.plan.status import describe, limited, of_unit, respoken
-from dayfly.plan.world import Ended, Running, Wish
-from dayfly.spec.lifecycle import Input, Output, Ref
+from dayfly.plan.world import Ended, Objection, Running, Waiting, Wish
+from dayfly.spec.lifecycle import Exec, Input, Output, Ref
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import OutputRecord, Phase, Result
 from plan.worlds import (
@@ -51,6 +51,17 @@ def told(run, plan=PLAN, now=NOW, **fields) -> Report:
     """What is said of a run at that moment."""
     where = world(run, **fields)
     return describe(plan, where, decide(plan, where, now), now)
+
+
+@pytest.mark.parametrize(("script", "alike"), [("#!/bin/bash\nrm it", True), ("#!/bin/sh\nrm it", False)])
+def test_delete_step_with_the_same_broken_program_is_named(script, alike):
+    def has(name, script):
+        return msgspec.structs.replace(unit(name), exec=Exec(script=script, image="busybox"))
+
+    plan = plan_of(document(pre_start=(has("make", "#!/bin/bash\nmake it"),), post_stop=(has("drop", script),)))
+    ended = msgspec.structs.replace(void("db/make"), reason="NotExecutable")
+    message = one(told(after(plan, born(plan), claim("db/make"), ended), plan), "db/make").message
+    assert ("db/drop would fail in the same way: correct the plugin for both" in message) is alike
 
 
 def made(plan=PLAN, *names):
@@ -103,6 +114,27 @@ class TestOpen:
     def test_a_failure_is_the_runs_own(self, names, at, reason):
         report = told(after(PLAN, made(PLAN, *names), claim(at), record(at, failed(at=5))))
         assert (report.reason, report.about, report.others) == (reason, at, 0)
+
+    @pytest.mark.parametrize("claimed", [False, True], ids=["new", "running"])
+    def test_fork_refused_for_good_fails_the_run(self, claimed):
+        run = with_fork() if claimed else made(FORKED, "a", "b")
+        held = {"objections": {APP: Objection(reason=Reason.BAD_PATCH, message="m")}}
+        if claimed:
+            held = {"facts": {(APP, 1): Waiting(since=5, reason=Reason.BAD_PATCH, message="m")}}
+        report = told(run, FORKED, **held)
+        assert report.reason is Reason.FORK_FAILED
+        assert "BadPatch" in report.message
+        assert one(report, APP).state == "failed"
+        assert phase(begun=True, closed=False, ready=report.ready, reason=report.reason) == "Failed"
+
+    def test_fork_without_its_baseline_is_pending(self):
+        held = {APP: Objection(reason=Reason.BASELINE_MISSING, message="m")}
+        assert told(made(FORKED, "a", "b"), FORKED, objections=held).reason is Reason.FORKS_PENDING
+
+    def test_refused_fork_does_not_fail_a_run_that_is_closed(self):
+        held = {APP: Objection(reason=Reason.BAD_PATCH, message="m")}
+        report = told(after(FORKED, with_fork(), close()), FORKED, objections=held)
+        assert report.reason is Reason.DELETING
 
     def test_a_failure_before_the_forks_comes_before_a_doubt(self):
         run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), claim("db/b"))
@@ -170,9 +202,21 @@ class TestClosed:
     def test_what_was_never_begun_is_passed_over(self):
         run = after(PLAN, made(PLAN, "a"), close())
         report = told(run)
-        assert states(report) == {"a": "succeeded", **dict.fromkeys("bcd", "skipped"), "y": "waiting", "z": "waiting"}
-        assert (report.done, report.total, report.reason) == (0, 2, Reason.DELETING)
-        assert report.about in ("db/y", "db/z")
+        assert states(report) == {"a": "succeeded", **dict.fromkeys("bcd", "skipped"), "y": "skipped", "z": "waiting"}
+        assert (report.done, report.total, report.reason) == (0, 1, Reason.DELETING)
+        assert report.about == "db/z"
+
+    def test_waiting_step_names_the_steps_before_it(self):
+        run = after(PLAN, made(PLAN, "a"), claim("db/b"), close())
+        found = one(told(run, facts={("db/b", 1): Running(since=7)}), "db/z")
+        assert (found.reason, found.message) == (Reason.WAITING_FOR_EARLIER, "starts once db/b is done")
+        assert found.waits_on == ("db/b",)
+
+    @pytest.mark.parametrize("reason", [Reason.KIND_NOT_SERVED, Reason.OBJECT_ENDING, "Quota"])
+    def test_attempt_that_cannot_end_gives_the_reason(self, reason):
+        run = after(PLAN, made(PLAN, "a"), claim("db/b"), close())
+        found = one(told(run, facts={("db/b", 1): Running(since=7, reason=reason, message="m")}), "db/b")
+        assert (found.reason, found.message) == (reason, "asked to end: deleted by ada; m")
 
     def test_what_will_never_be_begun_is_not_counted(self):
         report = told(after(PLAN, born(PLAN), close(), Finish(at=NOW)))
@@ -262,7 +306,7 @@ class TestBeside:
 
     def test_a_resource_counts_what_is_of_its_own_and_of_its_part(self):
         report = told(after(PLAN, made(PLAN, "a"), close()))
-        assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 2)
+        assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 1)
         assert of_resource(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
         other = of_resource(report.units, "other", closed=True)
         assert (other[:3], other.worst, other.troubled) == (("Deleting", 0, 0), None, False)

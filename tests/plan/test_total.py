@@ -1,5 +1,6 @@
 """`decide` answers for every world, however strange, and gives the same answer twice."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ worlds = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(world=worlds, now=moments)
 def test_every_world_has_an_answer_and_always_the_same(world, now):

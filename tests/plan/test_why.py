@@ -1,8 +1,13 @@
 """`why`: reports in, the chain of blockers out, with what to do at its end."""
 
+import pytest
+
+from dayfly.plan import reason_words
+from dayfly.plan.reason_words import Of
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Blocker, ended_logs, mute, nothing_to_retry, why
-from dayfly.spec.report import Report, UnitReport
+from dayfly.plan.why import Blocker, ended_logs, forgotten, mute, nothing_to_retry, why
+from dayfly.spec.identity import resource_id
+from dayfly.spec.report import Report, UnitReport, with_reason
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import LogInfo
 
@@ -31,10 +36,67 @@ def leaf(*units: UnitReport, **fields: object) -> Blocker:
     return only
 
 
-def test_nothing_holds_up_what_is_ready_or_over():
+def test_ready_run_has_no_blocker():
     assert why(report(reason=Reason.READY, ready=True), "box") is None
-    assert why(report(reason=Reason.CLEANED), "box") is None
-    assert why(report(reason=Reason.ABANDONED), "box") is None
+
+
+def test_cleaned_run_states_why_it_ended_and_by_whom():
+    over = {"phase": Phase.CLEANED, "message": "nothing is left"}
+    told = asked(reason=Reason.CLEANED, closed=DELETED, **over)
+    assert (told.subject, told.reason, told.since, told.next) == ("sandbox box", Reason.CLEANED, 5, "")
+    assert told.message == "it has ended: deleted by ada by ada; nothing is left"
+    expired = Request(at=7, reason=Reason.EXPIRED, message="its time to live is over")
+    told = asked(reason=Reason.CLEANED, closed=expired, **over)
+    assert told.message == "it has ended: its time to live is over; nothing is left"
+    assert asked(reason=Reason.CLEANED, **over).message == "it has ended; nothing is left"
+
+
+GIVEN_UP = Request(at=9, reason=Reason.ABANDONED, message="its machine burnt", by="ann")
+OVER = {"phase": Phase.ABANDONED, "reason": Reason.ABANDONED, "abandon": GIVEN_UP, "closed": DELETED}
+
+
+def test_abandoned_run_names_author_reason_and_leftovers():
+    told = why(report(**OVER), "box", left=("db/make", "db/seed", "warm"))
+    assert (told.subject, told.reason, told.since) == ("sandbox box", Reason.ABANDONED, 9)
+    assert told.message == "its cleanup was abandoned by ann: its machine burnt"
+    assert told.next == "check whether these still exist, and remove them by hand"
+    found = [(each.subject, each.reason, each.message) for each in told.because]
+    assert found == [
+        ("db", "MayBeLeft", f"created by db/make, db/seed (DAYFLY_RESOURCE_ID={resource_id('r', 'db')})"),
+        ("warm", "MayBeLeft", f"created by warm (DAYFLY_RESOURCE_ID={resource_id('r', '')})"),
+    ]
+
+
+def test_abandoned_run_of_an_agent_names_no_resource_ids():
+    told = why(report(**OVER), "box", left=("db/make",), ids=False)
+    assert [each.message for each in told.because] == ["created by db/make"]
+
+
+def test_abandoned_run_states_whether_anything_may_be_left():
+    none = why(report(**OVER), "box", left=())
+    assert (none.message.endswith("; no create step ran"), none.next, none.because) == (True, "", ())
+    unknown = why(report(**OVER), "box")
+    assert unknown.message.endswith("; it is not known whether anything is left")
+    assert unknown.next
+
+
+def test_abandoned_run_names_units_that_still_run():
+    make = unit("db/make", "unknown", resource="db", started_at=4, reason="NodeLost", message="may have run")
+    drop = unit("db/drop", "waiting", resource="db", event="postStop")
+    told = asked(make, drop, **{**OVER, "phase": Phase.CLOSED})
+    assert [(each.subject, each.reason) for each in told.because] == [("db/make", "NodeLost"), ("db", "MayBeLeft")]
+
+
+def test_abandoned_run_without_its_request_states_the_message():
+    told = asked(reason=Reason.ABANDONED, message="cleanup was given up: by hand")
+    assert "cleanup was given up: by hand" in told.message
+
+
+@pytest.mark.parametrize(("abandoned", "reason"), [(True, Reason.ABANDONED), (False, Reason.CLEANED)])
+def test_forgotten_run_states_how_it_ended(abandoned, reason):
+    told = forgotten("box", abandoned=abandoned, ended_at=9)
+    assert (told.subject, told.reason, told.since) == ("sandbox box", reason, 9)
+    assert "has dropped" in told.message
 
 
 def test_the_top_is_the_sandbox_since_its_birth_or_its_deletion():
@@ -51,6 +113,28 @@ def test_what_waits_stands_above_what_it_waits_for():
     assert (waiting.subject, waiting.next) == ("db/seed", "")
     (running,) = waiting.because
     assert running.next == "watch it with `dayfly logs box db make -f`"
+
+
+WAITS = [
+    *(reason for of in (Of.WAIT, Of.HOLD, Of.IMAGE) for reason in reason_words.SECTIONS[of]),
+    "Forbidden",
+    "",
+]
+
+
+@pytest.mark.parametrize("reason", WAITS)
+@pytest.mark.parametrize(("event", "state"), [("postStop", "waiting"), ("postStop", "running"), ("start", "running")])
+def test_each_wait_of_a_closing_run_has_advice(reason, event, state):
+    found = leaf(unit("db/drop", state, event=event, reason=reason), closed=DELETED, phase=Phase.CLOSED)
+    assert found.next
+    assert "fix the plugin" not in found.next
+    assert "apply" not in found.next
+
+
+@pytest.mark.parametrize("reason", sorted({*reason_words.SECTIONS[Of.RUN]} - {Reason.CLEANED}))
+def test_each_reason_of_a_closing_run_has_advice(reason):
+    found = why(report(reason=reason, closed=DELETED, phase=Phase.CLOSED), "box")
+    assert found is None or found.next
 
 
 def test_what_says_nothing_stands_there_with_its_state():
@@ -182,3 +266,18 @@ def test_what_is_not_waiting_to_be_retried_says_why():
     assert "is never run again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")
     assert nothing_to_retry(told, "db/drop") == "db/drop is not waiting to be retried: its state is failed"
     assert nothing_to_retry(told, "db/seed") == "db/seed is not waiting to be retried: its state is running"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "said"),
+    [
+        ("ExitCode", "exit code 3", "exit code 3"),
+        ("Signal", "signal 9 (SIGKILL)", "signal 9 (SIGKILL)"),
+        ("waiting", "waiting", "waiting"),
+        ("OOMKilled", "needed more memory", "OOMKilled: needed more memory"),
+        ("", "m", "m"),
+        ("Deleting", "", "Deleting"),
+    ],
+)
+def test_reason_that_the_message_repeats_is_left_out(reason, message, said):
+    assert with_reason(reason, message) == said

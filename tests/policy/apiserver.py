@@ -58,13 +58,19 @@ class Api:
             headers["Impersonate-Group"] = (
                 "system:serviceaccounts" if user.startswith("system:serviceaccount:") else "system:authenticated"
             )
-        connection = self._connection()
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
+        answer = self.send(method, path, None if body is None else json.dumps(body), headers)
         data = answer.read()
         return Answer(
             answer.status, json.loads(data) if answer.headers.get_content_type() == "application/json" else data
         )
+
+    def send(
+        self, method: str, path: str, body: str | bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Return the answer. Read its body before the next request of this thread."""
+        connection = self._connection()
+        connection.request(method, path, body, headers)
+        return connection.getresponse()
 
     def _connection(self) -> http.client.HTTPSConnection:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)

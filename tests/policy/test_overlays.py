@@ -12,7 +12,7 @@ import pytest
 from dayfly.execute.pod import policy
 from policy.apiserver import eventually
 from policy.overlays import Source, merged, terms
-from share import SHARE
+from selection import SELECTION
 
 BLOCKS, PARTS = 20, 20
 TOTAL = 5_000  # pods of a block
@@ -21,7 +21,7 @@ CASES = {"restricted": 270, "baseline": 45}  # overlays of a block that the serv
 
 def blocks(about: str) -> list[int]:
     """The seeds of those to draw."""
-    return SHARE.of(range(1, BLOCKS + 1), PARTS, about)
+    return SELECTION.sample(range(1, BLOCKS + 1), PARTS, about)
 
 
 @pytest.mark.slow

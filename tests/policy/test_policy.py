@@ -30,14 +30,26 @@ REFUSED = [
     (main(securityContext={"capabilities": {"drop": []}}), "capabilities.drop must hold ALL"),
     (main(securityContext={"procMount": "Unmasked"}), "procMount must be 'Default'"),
     (main(securityContext={"runAsUser": 0}), "runAsUser must not be 0"),
+    (
+        main(resources={"limits": {"memory": "-64Mi"}}),
+        "resources.limits[memory] must be a quantity that is not negative",
+    ),
+    (main(resources={"requests": {"cpu": -1}}), "resources.requests[cpu] must be a quantity"),
+    (main(resources={"limits": {"cpu": "half"}}), "resources.limits[cpu] must be a quantity"),
+    (main(resources={"limits": {"cpu": True}}), "resources.limits[cpu] must be a quantity"),
+    (main(resources={"limits": "1Gi"}), "resources.limits must be a mapping"),
+    *(
+        (main(resources={"limits": {"memory": each}}), "resources.limits[memory] must be at least 6Mi")
+        for each in ("1Mi", "6143Ki", "1", 4096, "4e6", "0", "100m", "6M")
+    ),
+    (volume(emptyDir={"sizeLimit": "-1Gi"}), "emptyDir.sizeLimit must be a quantity"),
+    (spec(securityContext={"runAsUser": None}), "spec.securityContext.runAsGroup needs a runAsUser beside it"),
     (main(securityContext={"runAsNonRoot": False}), "runAsNonRoot must not be false"),
     (main(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "seLinuxOptions is the administrator's"),
     (main(securityContext={"seccompProfile": {"type": "Unconfined"}}), "seccompProfile.type must be 'RuntimeDefault'"),
     (spec(securityContext={"seccompProfile": None}), "seccompProfile must be RuntimeDefault here or for the pod"),
     (spec(securityContext={"$patch": "replace"}), "runAsNonRoot must be true here or for the pod"),
     (spec(securityContext={"sysctls": [{"name": "a", "value": "b"}]}), "spec.securityContext.sysctls must be empty"),
-    (main(env=[{"name": "DAYFLY_RECALLED", "value": "1"}]), "container main: env must leave DAYFLY_RECALLED as Dayfly"),
-    (main(env=[{"name": "DAYFLY_RECALLED", "$patch": "delete"}]), "container main: env must leave DAYFLY_RECALLED"),
     ({"metadata": {"labels": {"dayfly.dev/recalled": "1"}}}, "metadata.labels[dayfly.dev/recalled] is Dayfly's own"),
     (spec(hostNetwork=True), "spec.hostNetwork must be false"),
     (spec(hostPID=True), "spec.hostPID must be false"),

@@ -9,16 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from cli.fake import Fake, serving
 from dayfly.cli import lock
-from dayfly.client import Client, DayflyError, Exit
+from dayfly.client import Client, DayflyError
 from dayfly.client.home import Home
-from dayfly.embedded.beginning import take
-from dayfly.pytest_plugin import keeper, own_server
+from dayfly.execute.process.ci_marks import CI_MARKS
+from dayfly.pytest_plugin import own_server
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "examples" / "sqlite-notes"
@@ -86,6 +85,7 @@ def test_notes(dayfly_resource):
 """
 
 
+@pytest.mark.long_story
 def test_a_resource_for_a_test_a_module_and_a_session_on_several_workers(suite):
     suite.write(RESOURCE)
     suite.write(
@@ -116,21 +116,27 @@ def test_a_sandbox_with_its_fork(dayfly_sandbox):
     suite.settle()
 
 
-def test_what_stops_the_server_does_not_end_with_the_command_that_the_tests_were(suite):
-    """Under `dayfly with`: should that be killed, all that carries its mark is ended, and nobody else stops the server."""
+def test_server_of_tests_has_no_mark_of_with_or_of_a_ci_job(suite):
+    """CI runners and `dayfly with` end every process with their mark, and the server must clean up after that."""
     suite.write(
         """
 import os, pathlib
-from dayfly.cli import guard
 
 def test_it(dayfly_resource):
     dayfly_resource(NOTES, folder=FOLDER)
-    marked = guard._belonging(os.environ[guard.MARK], {os.getpid()})
-    said = [pathlib.Path(f"/proc/{each}/cmdline").read_bytes() for each in marked]
-    assert not [each for each in said if b"dayfly.pytest_plugin.keeper" in each]
+    said = []
+    for each in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if os.environ["DAYFLY_WITH"].encode() in (each / "environ").read_bytes():
+                said.append((each / "cmdline").read_bytes())
+        except OSError:
+            pass
+    assert said
+    assert not [each for each in said if b"pytest" not in each]
 """
     )
-    assert "1 passed" in suite.run("-q", DAYFLY_WITH=f"with-{suite.folder.name}")
+    mark = f"with-{suite.folder.parent.name}-{suite.folder.name}"
+    assert "1 passed" in suite.run("-q", DAYFLY_WITH=mark, **dict.fromkeys(CI_MARKS, mark))
     suite.settle()
 
 
@@ -153,7 +159,7 @@ def test_no_plugin(dayfly_resource):
     said = suite.run(code=1)
     assert 'dayfly_resource("broken.yaml")' in said
     assert re.search(
-        r"^E  .*FailedError: t-broken-\w{6}: ResourceFailed: broken/make: ExitCode: exit code 3$", said, re.MULTILINE
+        r"^E  .*FailedError: t-broken-\w{6}: ResourceFailed: broken/make: exit code 3$", said, re.MULTILINE
     )
     assert re.search(r"^E  .*broken/make \| no such bucket$", said, re.MULTILINE)
     assert 'no step of "sqlite-notes" takes "foldr"' in said
@@ -170,7 +176,6 @@ def test_it(dayfly_resource, dayfly_resource_session):
 """
 
 
-@pytest.mark.rotates(3)
 def test_what_a_failed_test_had_can_be_kept(suite):
     suite.write(FAILING)
     said = suite.run("--dayfly-keep", "-n", "1", code=1)
@@ -184,7 +189,6 @@ def test_what_a_failed_test_had_can_be_kept(suite):
     suite.settle()
 
 
-@pytest.mark.rotates(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_pytest_is_ended(suite, number):
     suite.write(
@@ -206,50 +210,16 @@ def test_it(dayfly_resource):
     suite.settle()
 
 
-@pytest.mark.parametrize("runs", [True, False])
-def test_a_server_that_does_not_answer_for_long_is_stopped_all_the_same(tmp_path, monkeypatch, runs):
-    """As one whose machine is overloaded; what is gone needs nobody that waits for it."""
-    home = Home.of(tmp_path / "home")
-    home.path.mkdir(mode=0o700)
-    (home.path / "users").touch(mode=0o600)
-    looks, stopped = [], []
-
-    class Away:
-        def __init__(self, **_):
-            looks.append(1)
-            if len(looks) < 3:
-                raise DayflyError(Exit.NO_SERVER, "it does not answer")
-            self.sandboxes = SimpleNamespace(list=tuple)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return None
-
-    monkeypatch.setenv("DAYFLY_HOME", str(home.path))
-    monkeypatch.setattr(keeper, "_LOOK_S", 0.001)
-    monkeypatch.setattr(keeper, "Client", Away)
-    monkeypatch.setattr(keeper.subprocess, "run", lambda command, **_: stopped.append(command[-1]))
-    held = take(home.path)
-    if not runs:
-        os.close(held)
-    keeper.main()
-    assert (len(looks), stopped) == ((3, ["down"]) if runs else (1, []))
-    if runs:
-        os.close(held)
-
-
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp_path, monkeypatch, status):
     """The folder outlives a machine's restart, and its port is somebody else's then."""
     started = []
 
-    def start(self):
-        started.append(self.home)
-        raise DayflyError(Exit.NO_SERVER, "enough")
+    def start(command, *, env, **_):
+        started.append(env["DAYFLY_HOME"])
+        return subprocess.CompletedProcess(command, 1, stderr="enough")
 
-    monkeypatch.setattr(own_server.OwnServer, "_start", start)
+    monkeypatch.setattr(subprocess, "run", start)
     stranger = Fake()
     stranger.say("GET", "sandboxes", [], status=status)
     tmp_path.chmod(0o700)
@@ -258,10 +228,9 @@ def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp
         (tmp_path / "lock").write_text("4711")
         with pytest.raises(DayflyError, match="enough"):
             own_server.OwnServer(tmp_path)
-    assert (started, stranger.asked) == ([tmp_path], [])
+    assert (started, stranger.asked) == ([str(tmp_path)], [])
 
 
-@pytest.mark.rotates(3)
 def test_a_server_that_runs_is_used_where_somebody_says_so(suite):
     environment = {**suite.environment, "DAYFLY_HOME": str(suite.folder / "home")}
     dayfly = [sys.executable, "-m", "dayfly"]

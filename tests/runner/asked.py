@@ -25,12 +25,13 @@ class Asked:
             each.chmod(0o777)
             each.joinpath("old").write_text("old")
 
-    def _ask(self, packet: bytes) -> int:
+    def ask(self, packet: bytes) -> int:
+        """Send a packet; returns the number in the answer: a process id, 0, or a negative errno."""
         self.ours.send(packet)
         return int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
 
     def answer(self, *folders: Path) -> int:
-        return self._ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
+        return self.ask(f"ahead {self.isolation} ".encode() + b"\0".join(map(bytes, folders or self.folders)))
 
     def ahead(self, *folders: Path) -> int:
         """The process id of one that waits. Right after a folder was changed there is none."""
@@ -43,7 +44,7 @@ class Asked:
 
     def launch(self, one: Attempt) -> int:
         """The process id of its launcher, which has ended."""
-        pid = self._ask(f"{self.isolation} {one.dir}".encode())
+        pid = self.ask(f"{self.isolation} {one.dir}".encode())
         os.waitpid(pid, 0)
         if pid in self.waiting:
             self.waiting.remove(pid)

@@ -14,7 +14,7 @@ from runner.attempts import Receipt, order, read_receipt
 # The shell that sets the mounts up becomes the runner, so the runner is process 1.
 ENTER = """
 set -e
-root=$1; read_only=$2; user=$3; begin=$4; shift 4
+root=$1; read_only=$2; user=$3; begin=$4; verb=$5; shift 5
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 for device in null zero urandom; do mount --bind "/dev/$device" "$root/dev/$device"; done
@@ -26,8 +26,8 @@ if [ "$read_only" = yes ]; then
     mount -o remount,bind,ro "$root"
 fi
 set -- env -i "$@" "$(command -v chroot)" --userspec="$user:$user" --groups= "$root"
-if [ "$begin" = / ]; then exec "$@" /dayfly/dayfly-runner pod; fi
-exec "$@" /bin/sh -c 'cd "$0" && exec /dayfly/dayfly-runner pod' "$begin"
+if [ "$begin" = / ]; then exec "$@" /dayfly/dayfly-runner "$verb"; fi
+exec "$@" /bin/sh -c 'cd "$0" && exec /dayfly/dayfly-runner "$1"' "$begin" "$verb"
 """
 
 MARK = b"\x1e"
@@ -95,6 +95,7 @@ class Container:
     read_only: bool = False
     user: int = 0
     folder: str = "/"  # the image's
+    verb: str = "pod"
     environment: list[str] = field(default_factory=lambda: ["PATH=/usr/bin:/bin"])
 
     @classmethod
@@ -130,7 +131,7 @@ class Container:
     def start(self) -> subprocess.Popen[bytes]:
         (self.root / "dev/termination-log").write_bytes(b"")
         read_only = "yes" if self.read_only else "no"
-        enter = ["sh", "-c", ENTER, "enter", str(self.root), read_only, str(self.user), self.folder]
+        enter = ["sh", "-c", ENTER, "enter", str(self.root), read_only, str(self.user), self.folder, self.verb]
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", *enter, *self.environment]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 

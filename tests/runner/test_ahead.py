@@ -152,21 +152,21 @@ def test_one_that_is_let_go_ends_and_is_no_launcher(attempt, asked: Asked):
     """Whatever keeps it from its end: whoever has asked for that may kill it from now on."""
     first = asked.ahead()
     os.kill(first, signal.SIGSTOP)
-    assert asked._ask(b"let go") == 0
+    assert asked.ask(b"let go") == 0
     one = order(attempt, asked, "echo x")
     assert asked.launch(one) != first
     assert one.log == "x\n"
     os.kill(first, signal.SIGCONT)
     assert os.waitpid(first, 0) == (first, 0)
     asked.waiting.remove(first)
-    assert asked._ask(b"let go") == 0, "nobody is there to be let go"
+    assert asked.ask(b"let go") == 0, "nobody is there to be let go"
 
 
 @pytest.mark.parametrize("isolated", ["root"], indirect=True)
 def test_one_of_another_isolation_is_let_go_for_a_launcher(attempt, asked: Asked):
     first = asked.ahead()
     bare = attempt().write("#!/bin/sh\necho x\n", isolation="none")
-    assert os.waitpid(asked._ask(str(bare.dir).encode()), 0)[0] != first
+    assert os.waitpid(asked.ask(str(bare.dir).encode()), 0)[0] != first
     assert os.waitpid(first, 0) == (first, 0)
     asked.waiting.remove(first)
 

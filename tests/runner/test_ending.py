@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from runner.attempts import patience, processes_with, wait_until
 from runner.scripts import BOMB, DAEMON, RESTLESS, STUBBORN
-from share import in_time
+from selection import in_time
 
 
 def test_a_script_that_ignores_the_polite_signal_is_killed_after_its_grace(attempt, isolation, mark):
@@ -83,6 +84,24 @@ def test_a_daemon_ends_with_the_script_that_left_it(attempt, isolation, mark):
     assert (receipt.outcome, receipt.code) == ("exited", 0)
     assert in_time(time.monotonic() - begin, 5)
     assert processes_with(mark) == []
+
+
+def test_log_names_processes_that_a_program_left_running(attempt, isolation):
+    one = attempt()
+    script = "#!/bin/sh\nsleep 300 &\nsetsid sleep 301 &\nprintf 'no end of line'\n"
+    assert one.run(script, isolation=isolation).outcome == "exited"
+    first, last, *rest = one.log.splitlines()
+    assert (first, rest) == ("no end of line", [])
+    left = re.fullmatch(r"\[dayfly: the step's program has ended, and processes that it left were ended: (.*)\]", last)
+    assert left is not None
+    assert re.fullmatch(r"\w+ \(\d+\), \w+ \(\d+\)", left[1])
+
+
+@pytest.mark.parametrize("script", ["sleep 0.01 & wait", "true", "trap '' TERM; sleep 300"])
+def test_log_has_no_such_line_without_processes_left(attempt, isolation, script):
+    one = attempt()
+    one.run(f"#!/bin/sh\n{script}\n", isolation=isolation, run_ms=500, grace_ms=50)
+    assert "dayfly:" not in one.log
 
 
 def test_restless_processes_are_caught(attempt, isolation, mark):

@@ -138,7 +138,7 @@ def test_nobody_is_held_by_nothing(attempt, asked: Asked):
 def test_what_comes_along_with_another_packet_is_not_kept(attempt, asked: Asked):
     """A socket with `ahead` or `let go` is closed: the resident runner lives for months."""
     opened = Path(f"/proc/{asked.process.pid}/fd")
-    asked._ask(b"let go")
+    asked.ask(b"let go")
     before = len(list(opened.iterdir()))
     for packet in (b"let go", b"ahead root /nowhere"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -187,7 +188,24 @@ def test_too_late_is_void_and_says_so_in_the_marker(attempt):
         ("echo no line\n", "#!"),
         ("#!/bin/sh\r\necho\r\n", "carriage return"),
         ("#!/etc/passwd\n", "/etc/passwd"),
+        ("#!/etc\n", "/etc"),
         ("", "#!"),
+        ("#!/usr/bin/env no-such-shell\n", "no-such-shell"),
+        ("#! /usr/bin/env \tno-such-shell \ntrue\n", "no-such-shell"),
+        ("#!/usr/bin/env sh -e\n", "sh -e"),  # env searches for all of it as one name
+        ("#!/usr/bin/env -S no-such-shell -e\n", "no-such-shell"),
+        ("#!/usr/bin/env /no/such/shell\n", "/no/such/shell"),
+        ("#!/usr/bin/env sh\r\n", "carriage return"),
+        ("#!/no/such/env sh\n", "/no/such/env"),
+        ('#!/usr/bin/env -S "no-such-shell" -e\n', "no-such-shell"),
+        ("#!/usr/bin/env -vS no-such-shell\n", "no-such-shell"),
+        ("#!/usr/bin/env -iS no-such-shell\n", "no-such-shell"),
+        ("#!/usr/bin/env -S -i -u A B=c no-such-shell -e\n", "no-such-shell"),
+        ("#!/usr/bin/env -S PATH=/no/such sh\n", "sh, for which"),
+        ("#!/usr/bin/env --split-string=no-such-shell -e\n", "no-such-shell"),
+        ("#!/usr/bin/env\n", "names no program behind env"),
+        ("#!/usr/bin/env -i\n", "names no program behind env"),
+        ("#!/usr/bin/env A=b\n", "names no program behind env"),
     ],
 )
 def test_a_script_that_cannot_be_executed_names_what_to_repair(attempt, isolation, script, words):
@@ -202,6 +220,83 @@ def test_a_service_that_is_missing_is_not_executable(attempt):
     receipt = attempt().run(arg=["no-such-program"])
     assert receipt.outcome == "not-executable"
     assert "no-such-program" in receipt.detail
+
+
+@pytest.mark.parametrize(
+    "words", [["/usr/bin/env", "no-such"], ["env", "A=b", "no-such", "x"], ["env", "-S", "no-such x"]]
+)
+def test_program_that_env_does_not_find_is_not_executable(attempt, isolation, words):
+    receipt = attempt().run(arg=words, isolation=isolation)
+    assert receipt.outcome == "not-executable"
+    assert "no-such" in receipt.detail
+
+
+@pytest.mark.parametrize("words", [["env"], ["env", "true"], ["env", "A=b", "true"], ["env", "-S", "true x"]])
+def test_program_that_env_finds_is_executed(attempt, isolation, words):
+    assert attempt().run(arg=words, isolation=isolation).code == 0
+
+
+@pytest.mark.parametrize("kind", ["script", "binary"])
+def test_program_behind_env_without_its_loader_is_not_executable(attempt, place, isolation, kind):
+    program = elf(place, machine=OWN, loader=b"/no/such/loader\0")
+    if kind == "script":
+        program.write_text("#!/no/such/interpreter\n")
+    receipt = attempt().run(f"#!/usr/bin/env {program}\n", isolation=isolation)
+    assert receipt.outcome == "not-executable"
+    assert f"{program}, which env starts" in receipt.detail
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("env sh", "env  sh ", "env -S sh -e", "env -Ssh", "env -S -i /bin/sh", "env -S A=1 sh", "env /bin/sh"),
+        *("env -S -i sh", "env -S -u PATH sh", "env -S PATH=/no/such:/bin sh", 'env -S "sh" -e', "env -S -- sh"),
+    ],
+)
+def test_script_runs_if_env_finds_its_interpreter(attempt, isolation, line):
+    one = attempt()
+    receipt = one.run(f"#!/usr/bin/{line}\necho here\n", isolation=isolation)
+    assert (receipt.outcome, receipt.code, one.log) == ("exited", 0, "here\n"), receipt.detail
+
+
+def elf(place: Path, *, machine: int, loader: bytes) -> Path:
+    """A minimal ELF file of 64 bits; `machine` as in its header."""
+    at = 64 + 56
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400000, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    program = place / "program"
+    program.write_bytes(head + struct.pack("<IIQQQQQQ", 3, 4, at, 0, 0, len(loader), len(loader), 1) + loader)
+    program.chmod(0o755)
+    return program
+
+
+OTHER, OWN = 2, {"x86_64": 62, "aarch64": 183}[os.uname().machine]  # SPARC, and this machine's
+
+
+@pytest.mark.parametrize(
+    ("machine", "loader", "words"),
+    [(OTHER, b"/lib/ld.so\0", "architecture"), (OWN, b"/no/such/loader\0", "loader or interpreter that it names")],
+)
+@pytest.mark.parametrize("is_script", [False, True])
+def test_binary_the_kernel_refuses_is_not_executable(attempt, place, isolation, machine, loader, words, is_script):
+    program = elf(place, machine=machine, loader=loader)
+    one = attempt()
+    receipt = one.run(f"#!{program}\n", isolation=isolation) if is_script else one.run(arg=[str(program)])
+    assert receipt.outcome == "not-executable"
+    assert words in receipt.detail, receipt.detail
+    assert str(program) in receipt.detail
+
+
+def test_step_for_which_no_process_is_made_is_refused(attempt):
+    """The kernel makes none beyond a limit, which another try may not meet."""
+    one = attempt(user="nobody")
+    one.user = 2_000_000 + os.getpid()  # who has no process of other tests
+    os.chown(one.dir, one.user, one.user)
+    one.prefix = ["prlimit", "--nproc=2"]  # the launcher, and its stand-in
+    receipt = one.run("#!/bin/sh\necho began\n")
+    assert receipt.outcome == "refused"
+    assert "process cannot be created" in receipt.detail
+    assert one.log == ""
 
 
 def test_the_log_ends_at_its_limit_and_says_so(attempt):

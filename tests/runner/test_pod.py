@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -84,6 +85,17 @@ def test_an_image_without_a_shell_is_enough(container):
     missing = container(shell=False).run("#!/bin/bash\n")
     assert (missing.receipt.outcome, missing.code) == ("not-executable", 127)
     assert "/bin/bash" in missing.receipt.detail
+
+
+@pytest.mark.parametrize("code", [125, 127])
+def test_script_cannot_leave_its_own_words_as_the_message(container, code):
+    """The user of the step may own the file, as root does, and close it before the runner writes there."""
+    one = container(user=65532)
+    os.chown(one.root / "dev/termination-log", one.user, one.user)
+    script = f"#!/bin/sh\necho forged > /dev/termination-log; chmod 444 /dev/termination-log; exit {code}\n"
+    ended = one.run(script)
+    assert ended.code == code
+    assert dict(ended.summary)["outcome"] == b"exited"
 
 
 def test_large_outputs_travel_in_the_log_alone(container):
@@ -223,11 +235,11 @@ def test_too_late_is_void(container):
 
 def test_what_is_recalled_is_void_and_leaves_nothing(container):
     one = container()
-    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    one.verb = "void"
     ended = one.run("#!/bin/sh\necho x > /tmp/effects\n")
     assert (ended.receipt.outcome, ended.code, ended.log) == ("void", 125, b"")
     assert ended.receipt.fields["nonce"] == "n-1"
-    one.environment.pop()
+    one.verb = "pod"
     (one.root / "dayfly-state/receipt").unlink()
     assert one.run().receipt.outcome == "void"
     assert not (one.root / "tmp/effects").exists()
@@ -244,7 +256,7 @@ def test_what_started_before_its_recall_says_so(container, mark, killed, outcome
     os.kill(first_process(first), killed)
     first.communicate(timeout=60)
     wait_until(lambda: processes_with(mark) == [])
-    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    one.verb = "void"
     assert one.run().receipt.outcome == outcome
     assert (one.root / "tmp/effects").read_text() == "x\n"
 
@@ -254,15 +266,21 @@ def test_recalled_as_another_user_it_does_not_say_that_it_never_began(container)
     one = container().write("#!/bin/sh\necho x > /tmp/effects\n")
     one.run()
     one.user = 65532
-    one.environment.append("DAYFLY_RECALLED=1767225600000")
+    one.verb = "void"
     told = one.run().receipt
     assert (told.outcome, told.fields["nonce"]) == ("refused", "")
 
 
-def test_a_script_does_not_see_that_it_could_be_recalled(container):
-    one = container()
-    one.environment.append("DAYFLY_RECALLED=")
-    assert one.run("#!/bin/sh\nset -u; echo ${DAYFLY_RECALLED-none}\n").log == b"none\n"
+def test_recall_beside_a_running_step_says_nothing(container, mark):
+    """The running step holds the lock; its own receipt follows."""
+    one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
+    first = one.start()
+    wait_until((one.root / "tmp/effects").exists)
+    process, other = first_process(first), replace(one, verb="void")
+    late = other.end(other.start())
+    assert (late.code, late.stdout) == (3, b"")
+    os.kill(process, signal.SIGTERM)
+    assert one.end(first).receipt.outcome == "cancelled"
 
 
 def test_secrets_become_variables_and_files(container):
@@ -296,6 +314,8 @@ def test_everything_else_is_dead_before_the_receipt(container, mark):
     ended = container().run(DAEMON, env=f"MARK={mark}")
     assert ended.receipt.outcome == "exited"
     assert processes_with(mark) == []
+    assert ended.log.startswith(b"[dayfly: the step's program has ended, and processes that it left were ended: ")
+    assert ended.log.endswith(b"]\n")
 
 
 def test_a_stubborn_step_meets_its_deadline(container, mark):

@@ -40,7 +40,7 @@ def step(attempt, asked: Asked) -> Callable[..., Attempt]:
     """Runs a step to its end. It says first when its private folders were made, to the nanosecond."""
     birth = "stat -c %w " + " ".join(str(each) for each in asked.folders)
     asked.ahead()  # from this on the folders are known
-    assert asked._ask(b"let go") == 0
+    assert asked.ask(b"let go") == 0
 
     def run(script: str = "", **keys: object) -> Attempt:
         one = order(attempt, asked, f"{birth}\n{script}", **keys)
@@ -126,7 +126,7 @@ def leave(step, asked: Asked, leaving: str) -> None:
     look = f"{LISTED} {one} {two} | grep -v total; touch {one}/mine; rm {one}/mine; {PROCESS_LISTS}; ls /mnt"
     (two / "older").write_text("older")
     asked.ahead()  # no sooner than a change of the folder could be told from this one
-    assert asked._ask(b"let go") == 0
+    assert asked.ask(b"let go") == 0
     leaving = f"set -e; {leaving.format(one=one, two=two, swap=SWAP.format(two=two))}; echo done"
     plain, _ = given(lambda: step(look), lambda: step(leaving))
     later = step(look)
@@ -203,7 +203,7 @@ def test_whatever_changes_on_the_host_is_seen(step, asked: Asked, change: str):
     script = f"ls {folder}; cat {folder}/old 2>&1; stat -c %a {folder}"
     second = step(script)
     assert born(second)[1] != born(first)[1]
-    assert asked._ask(b"let go") == 0
+    assert asked.ask(b"let go") == 0
     assert said(step(script)) == said(second)
 
 
@@ -224,7 +224,7 @@ def test_of_several_none_is_older_than_what_was_mounted(step, attempt, asked: As
     place = here / "mounted"
     place.mkdir()
     both = [order(attempt, asked, "sleep 0.05") for _ in range(2)]
-    launchers = [asked._ask(f"{asked.isolation} {each.dir}".encode()) for each in both]
+    launchers = [asked.ask(f"{asked.isolation} {each.dir}".encode()) for each in both]
     for each in launchers:
         os.waitpid(each, 0)
     step()
@@ -307,7 +307,7 @@ def test_one_that_waits_for_its_order_has_them_too(step, asked: Asked):
 def test_nothing_is_kept_for_long(step, asked: Asked, let_go: str):
     first = step()
     if let_go == "asked to":
-        assert asked._ask(b"let go") == 0
+        assert asked.ask(b"let go") == 0
     else:
         wait_until(lambda: stands(asked.process.pid), 30)
     assert born(step()) != born(first)
@@ -346,4 +346,4 @@ class TestUserNamespace:
     def test_it_forks_no_launcher_that_is_to_stand_elsewhere(self, attempt, asked: Asked, isolated):
         one = attempt().write("#!/bin/sh\n", isolation="none")
         for packet in (f"{one.dir}", f"root {one.dir}", f"ahead root {asked.folders[0]}"):
-            assert asked._ask(packet.encode()) == -errno.EINVAL
+            assert asked.ask(packet.encode()) == -errno.EINVAL

@@ -424,13 +424,32 @@ BUGS: tuple[Bug, ...] = (
         5,
     ),
     # --- retry ---
-    _bug("voids without end", RETRY, "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 5", 5, 9),
+    _bug("voids without end", RETRY, "VOID_LIMIT: Final = 3", "VOID_LIMIT: Final = 9", 5, 9),
     _bug("a sixth preStop", LIFECYCLE, "PRE_STOP_TRIES = 5", "PRE_STOP_TRIES = 6", 5, 9),
     _bug("a second create", RETRY, "        return 1\n", "        return 2\n", 1, 9),
     _bug("limits are not read", RETRY, 'return retry.limit or float("inf")', 'return float("inf")', 5, 9),
     _bug("postStop gives up", RETRY, '        return float("inf")\n', "        return PRE_STOP_TRIES\n", 0, 13),
     _bug("the back-off does not grow", RETRY, "min(max(times - 1, 0), most_ms.bit_length())", "0", 13),
     _bug("what can never be is tried again", RETRY, "or record.reason in _ALWAYS_SO", "", 5, 9),
+    _bug("voids have no limit of the unit's own", RETRY, "max(VOID_LIMIT, tries(step))", "VOID_LIMIT", 0, 13),
+    _bug("a program that cannot be executed is tried again", RETRY, "        Reason.NOT_EXECUTABLE,\n", "", 5, 9),
+    _bug(
+        "a preStop that never ran is tried without end",
+        RETRY,
+        "return Standing.AGAIN if record.vain < tries(step) else Standing.FAILED",
+        "return Standing.AGAIN",
+        5,
+        9,
+        13,
+    ),
+    _bug(
+        "a preStop has its tries beside those that never ran",
+        RETRY,
+        "spent = record.failures if step.creates else record.vain",
+        "spent = record.failures",
+        5,
+        9,
+    ),
     # --- sealed ---
     _bug(
         "stop steps need nothing",

@@ -6,6 +6,7 @@ believed only after asking afresh, and of attempts that the ledger has recorded 
 """
 
 from dayfly.execute.turn import Scene
+from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.lifecycle import CREATING
@@ -31,6 +32,7 @@ class Pod:
         *(
             "attempt",
             "bound",
+            "broken",
             "clings",
             "created",
             "deleting",
@@ -57,11 +59,12 @@ class Pod:
         self.gated = True
         self.deleting = False
         self.bound = False
+        self.broken = False  # its program could not be executed
         self.clings = False  # it lives on for a while after its receipt
         self.nowhere = False  # no node takes it
         self.lacks = False  # its image is missing
-        self.recalled = 0  # since when it has another image, in which its runner says that it never began
-        self.spareless = False  # that one is missing too
+        self.recalled = 0  # since when it has another container, in which the runner excludes that it begins
+        self.spareless = False  # the image of that one is missing
         self.lost = False  # its node is cut off: it reports nothing
         self.state = NONE
         self.shown = NONE  # the state that the API tells
@@ -176,6 +179,8 @@ class Cluster(Simulation):
         if pod.gated:
             return Held(ref=pod.uid)
         if pod.shown == DEAD:
+            if pod.broken:
+                return NeverRan(reason=Reason.NOT_EXECUTABLE, message="its interpreter does not exist")
             if not pod.result.outcome:
                 return NeverRan(reason="NotStarted", message="its node says that it never started")
             return Ended(result=pod.result)
@@ -240,8 +245,6 @@ class Cluster(Simulation):
         pod = self._seen(server, unit, attempt)
         if pod is not None and not pod.recalled and not self._lost_request():
             pod.recalled = server.now
-            if pod.state == ALIVE:  # its kubelet ends what runs in the old image
-                pod.kill_at = min(pod.kill_at or 1 << 60, self.now + GRACE)
             self.news()
 
     def cancel(self, server: Server, scene: Scene, unit: str, attempt: int) -> None:
@@ -320,6 +323,9 @@ class Cluster(Simulation):
                 self.say(f"{pod.unit}#{pod.attempt}", "seals that it never began")
                 self._dead(pod)
             case 0 if pod.deleting or (shape.event is not None and self.now >= pod.created + START_WINDOW):
+                self._dead(pod)
+            case 0 if shape.broken:
+                pod.broken = True
                 self._dead(pod)
             case 0:
                 pod.state, pod.started = ALIVE, self.now

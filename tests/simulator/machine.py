@@ -85,6 +85,8 @@ class Machine(Simulation):
             return NeverRan(reason="Void", message="fenced before it started")
         if folder.marker == "unfit":
             return NeverRan(reason=Reason.INPUT_NOT_TEXT, message="an input contains a zero byte")
+        if folder.marker == "broken":
+            return NeverRan(reason=Reason.NOT_EXECUTABLE, message="its interpreter does not exist")
         if folder.marker == "started" and holder:
             return Running(since=holder.started or folder.since, ready=holder.ready)
         if folder.marker == "started":
@@ -166,6 +168,9 @@ class Machine(Simulation):
             case 1 if folder.marker:
                 if folder.marker == "void":
                     folder.receipt = Result(outcome="")
+                self._leave(who)
+            case 1 if self.scenario.shapes[who.unit].broken:
+                folder.marker = "broken"  # the receipt tells it in the next moment
                 self._leave(who)
             case 1:
                 folder.marker, folder.since = "started", self.now

@@ -34,6 +34,8 @@ from simulator.target import STOPPED, SelfStarting
 ALIVE = (State.CLAIMED, State.UNKNOWN)
 PRE_STOP_TRIES = 5
 VOIDS = 3
+# Reasons after which no create unit is tried again.
+HOPELESS = ("InputNotText", "NotExecutable")
 NOTHING = UnitRecord()
 
 
@@ -261,9 +263,16 @@ class Oracle:
             return
         if record.state is State.DONE and record.outcome == "succeeded":
             raise Violation(9, f"{name} claimed after success")
-        if shape.creates and record.state is State.VOID and (record.voids >= VOIDS or record.reason == "InputNotText"):
+        if (
+            shape.creates
+            and record.state is State.VOID
+            and (record.voids >= _voids(shape) or record.reason in HOPELESS)
+        ):
             raise Violation(9, f"{name} claimed after {record.voids} voids")
-        tries = PRE_STOP_TRIES if shape.event is Event.PRE_STOP else shape.limit
+        spent = record.failures + record.voids if shape.event is Event.PRE_STOP else record.failures
+        if shape.event is Event.PRE_STOP and spent >= PRE_STOP_TRIES:
+            raise Violation(9, f"{name} claimed after {spent} attempts, may have {PRE_STOP_TRIES}")
+        tries = shape.limit
         if record.state is State.DONE and shape.event is not Event.POST_STOP and tries and record.failures >= tries:
             raise Violation(9, f"{name} claimed after {record.failures} failures, may have {tries}")
         wait = min(600_000, shape.backoff_ms * 2 ** (record.failures + record.voids - 1))
@@ -312,7 +321,8 @@ class Oracle:
             return True
         if shape.event is not Event.PRE_STOP:
             return False
-        return not self.forked or (record.state is State.DONE and record.failures >= PRE_STOP_TRIES)
+        ended = record.state in (State.DONE, State.VOID)
+        return not self.forked or (ended and record.failures + record.voids >= PRE_STOP_TRIES)
 
     def pre_stop_over(self, now: dict[str, UnitRecord] | None = None) -> bool:
         """Whether each preStop unit has succeeded or has had its tries."""
@@ -445,10 +455,15 @@ def _ended(record: UnitRecord, at: int) -> int:
 
 def _failed(shape: Shape, record: UnitRecord) -> bool:
     if record.state is State.VOID:
-        return record.voids >= VOIDS or record.reason == "InputNotText"
+        return record.voids >= _voids(shape) or record.reason in HOPELESS
     if record.state is not State.DONE or record.outcome == "succeeded":
         return False
     return bool(shape.limit) and record.failures >= shape.limit
+
+
+def _voids(shape: Shape) -> float:
+    """Return how many attempts of a create unit may end before they start."""
+    return max(VOIDS, shape.limit or float("inf"))
 
 
 def _gist(record: UnitRecord) -> tuple[object, ...]:

@@ -52,6 +52,7 @@ class Shape(NamedTuple):
     deaf: bool  # ignores SIGTERM
     spills: bool  # leaves outputs behind even when it fails
     unfit: bool = False  # what it reads cannot be given to it
+    broken: bool = False  # its program cannot be executed
     after: tuple[str, ...] = ()  # of a fork: those that answer before it begins, and outlive it
     undoes: str = ""  # the create unit of the same document that a postStop unit undoes
 
@@ -171,6 +172,8 @@ class _Draughtsman:
         idempotent = not creates or rng.random() < 0.4
         limit = rng.choice((2, 3, 3, 0)) if idempotent and creates else 0 if idempotent else 1
         retry = Retry(idempotent=idempotent, limit=limit, backoff_ms=rng.choice((1_000, 5_000)))
+        fails = self._fails(event, idempotent)
+        hangs, deaf, spills = rng.random() < 0.05, rng.random() < 0.15, rng.random() < 0.5
         shape = Shape(
             id=unit_id(resource, name),
             event=event,
@@ -180,11 +183,13 @@ class _Draughtsman:
             idempotent=idempotent,
             limit=limit,
             backoff_ms=retry.backoff_ms,
-            fails=self._fails(event, idempotent),
-            hangs=rng.random() < 0.05,
-            deaf=rng.random() < 0.15,
-            spills=rng.random() < 0.5,
+            fails=fails,
+            hangs=hangs,
+            deaf=deaf,
+            spills=spills,
             unfit=creates and bool(reads) and rng.random() < 0.05,
+            # Of no chance of its own, so plans stay as drawn. A broken postStop would never come to its end.
+            broken=event is not Event.POST_STOP and deaf and not spills and not fails,
             undoes=self._undone(resource, name, event, reads),
         )
         self.shapes[shape.id] = shape

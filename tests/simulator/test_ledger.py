@@ -11,6 +11,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Wish
 from dayfly.spec.lifecycle import Lifecycle, Retry, Unit
 from dayfly.spec.run import Request, Result, Run
+from simulator.ledgers import open_ledger
 from simulator.scenario import TARGET, output_record, value
 
 UNIT = Unit(name="make", kind="exec", retry=Retry(idempotent=True, limit=0))
@@ -22,10 +23,14 @@ NAME = "db/make"
 @pytest.fixture
 def ledger():
     with closing(Ledger(":memory:")) as ledger:
-        run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
-        with ledger.transaction("birth"):
-            ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
+        birth(ledger)
         yield ledger
+
+
+def birth(ledger):
+    run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
+    with ledger.transaction("birth"):
+        ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
 
 
 def commit(ledger, *moves):
@@ -83,7 +88,14 @@ def test_values_stay_while_the_next_attempt_runs(ledger):
 
 
 @pytest.mark.parametrize("instructions", range(1, 60, 3))
-def test_a_write_that_breaks_off_anywhere_changes_nothing_and_the_next_one_works(ledger, instructions):
+def test_write_that_breaks_off_changes_nothing(instructions):
+    ledger, connection = open_ledger()
+    with closing(ledger):
+        _break_off(ledger, connection, instructions)
+
+
+def _break_off(ledger, connection, instructions):
+    birth(ledger)
     before = ledger.load("run-1")
     left = [1]
 
@@ -91,13 +103,13 @@ def test_a_write_that_breaks_off_anywhere_changes_nothing_and_the_next_one_works
         left[0] -= 1
         return left[0] == 0
 
-    ledger._db.set_progress_handler(break_off, instructions)
+    connection.set_progress_handler(break_off, instructions)
     try:
         commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
     except (LedgerError, sqlite3.OperationalError):  # reading may break off too
-        ledger._db.set_progress_handler(None, 0)
+        connection.set_progress_handler(None, 0)
         assert ledger.load("run-1") == before
-    ledger._db.set_progress_handler(None, 0)
+    connection.set_progress_handler(None, 0)
     if ledger.load("run-1") == before:
         commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
     assert ledger.load("run-1").run.unit(NAME).attempt == 1
@@ -114,9 +126,7 @@ def test_values_leave_the_file_with_the_run(tmp_path):
     """What was secret is not to be found in what SQLite leaves of a row that is deleted."""
     path, secret = tmp_path / "ledger.db", b"correct horse battery staple " * 200
     with closing(Ledger(path)) as ledger:
-        run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
-        with ledger.transaction("birth"):
-            ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
+        birth(ledger)
         claimed = commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
         told = {"one": output_record(NAME, 1, "one")}
         record = Record(unit=NAME, attempt=1, result=Result(outcome="succeeded", outputs=told))

@@ -6,13 +6,14 @@ from random import Random
 
 import msgspec
 
-from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.embedded.ledger import LedgerError, Stored
 from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Fact, Objection, TargetState, Wish
 from dayfly.spec.run import Request, Result, Run
+from simulator.ledgers import open_ledger
 from simulator.oracle import Oracle, Violation
 from simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record
 from simulator.server import ALIVE, Crash, Server
@@ -30,7 +31,7 @@ class Simulation(abc.ABC):
 
     def __init__(self, seed: int, *, story: list[str] | None = None, rng: Random | None = None) -> None:
         self.rng = rng = rng or Random(seed)
-        self.ledger = Ledger(":memory:", hook=self.at_write)
+        self.ledger, self.connection = open_ledger(hook=self.at_write)
         self.story = story
         self.now = START
         self.faulty = True
@@ -182,7 +183,7 @@ class Simulation(abc.ABC):
         elif name == "after dissolve":
             self.oracle.dissolved()
         if name.startswith("after"):
-            self.ledger._db.set_progress_handler(None, 0)
+            self.connection.set_progress_handler(None, 0)
             self._remember(name)
         elif self.refuse and name != "before birth":
             self.refuse -= 1
@@ -202,7 +203,7 @@ class Simulation(abc.ABC):
             left[0] -= 1
             return left[0] == 0
 
-        self.ledger._db.set_progress_handler(refuse, self.rng.randrange(1, 120))
+        self.connection.set_progress_handler(refuse, self.rng.randrange(1, 120))
 
     def load(self, server: Server) -> Stored | None:
         """The run as this server sees it: only where several are active may that be an older one."""
@@ -334,7 +335,7 @@ class Simulation(abc.ABC):
         except Exception as error:
             raise Violation(0, f"a turn raised {error!r}") from error
         finally:
-            self.ledger._db.set_progress_handler(None, 0)
+            self.connection.set_progress_handler(None, 0)
 
     def _turned(self, server: Server, decision: Decision | None) -> None:
         if decision is None or server.scene is None:
@@ -404,7 +405,7 @@ class Simulation(abc.ABC):
             return False
         finally:
             self.crash_in = armed
-            self.ledger._db.set_progress_handler(None, 0)
+            self.connection.set_progress_handler(None, 0)
         self.news()
         return changed
 

@@ -177,7 +177,7 @@ def steps(source, *, cleanup):
     )
     outputs = st.lists(st.fixed_dictionaries({"sensitive": st.booleans(), "description": TEXT}), max_size=3)
     step = st.fixed_dictionaries(
-        {"script": TEXT.map(lambda t: SCRIPT + t)},
+        {"script": TEXT.map(lambda t: SCRIPT + t.replace("\r", ""))},
         optional={
             "inputs": st.none() | inputs,
             "outputs": outputs.map(
@@ -252,6 +252,7 @@ def test_plugins_round_trip(name, spec, version):
     assert load_text(text.dump(wire)) == found
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(NAMES, SANDBOX_SPECS)
 def test_sandboxes_round_trip(name, spec):
@@ -299,6 +300,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(JSON, st.sampled_from(documents.KINDS))
 def test_whatever_comes_is_taken_or_refused(body, kind):

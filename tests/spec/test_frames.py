@@ -21,11 +21,13 @@ def test_the_spelling_is_the_documented_one():
     assert encode("dayfly-order", [("nonce", b"abc"), ("env", b"")]) == sealed(body)
 
 
+@pytest.mark.slow
 @given(keys, records)
 def test_what_was_encoded_is_decoded(kind, content):
     assert decode(kind, encode(kind, content)) == content
 
 
+@pytest.mark.slow
 @given(records, st.data())
 def test_every_cut_is_noticed(content, data):
     document = encode("dayfly-order", content)

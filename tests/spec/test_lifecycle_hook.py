@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.spec import documents, lifecycle_hook, object_kinds, text
-from dayfly.spec.errors import SpecError
+from dayfly.spec.errors import SpecError, with_article
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
 from spec.places import load, refusal
@@ -348,7 +348,7 @@ def test_every_refused_kind_is_refused_in_every_version(group: str, name: str):
     for version in ("v1", "v7beta2"):
         body = kind(f"{group}/{version}" if group else version, spelled)
         error = refusal(body)
-        assert error.problem.startswith(f"no hook may go with a {spelled}: ")
+        assert error.problem.startswith(f"no hook may go with {with_article(spelled)}: ")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,21 @@ REFUSED = {
     "no interpreter": (create("    §script: echo"), "spec.create[0].script", "must begin with #!"),
     "empty script": (create("    §script: ''"), "spec.create[0].script", "must begin with #!"),
     "relative interpreter": (create("    §script: '#!sh'"), "spec.create[0].script", "absolute path"),
-    "carriage return": (create('    §script: "#!/bin/sh\\r\\ntrue"'), "spec.create[0].script", "carriage return"),
+    "carriage return": (
+        create('    §script: "#!/bin/sh\\r\\ntrue"'),
+        "spec.create[0].script",
+        "line 1 ends in a carriage return; save the script with Unix line endings (LF)",
+    ),
+    "carriage return in a command": (
+        create('    command: [sh, -c, §"rm a\\r\\nrm b"]'),
+        "spec.create[0].command[2]",
+        "ends in a carriage return",
+    ),
+    "byte order mark": (
+        create('    §script: "\\uFEFF#!/bin/sh"'),
+        "spec.create[0].script",
+        "begins with a byte order mark (U+FEFF); save it as UTF-8 without one",
+    ),
     "long script": (create("    §script: '#!/bin/sh " + "ä" * 65_536 + "'"), "spec.create[0].script", "131072"),
     "script and command": (
         create(STEP + "    command: [x]").replace("name: a", "§name: a"),

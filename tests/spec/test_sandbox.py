@@ -37,6 +37,57 @@ REFUSED = {
         '"name"',
     ),
     "fork of nothing": (HEAD + FORK.replace("name: web", "§name: ''"), "spec.forks[0].forkOf.name", "missing"),
+    "namespace with a blank": (
+        HEAD + FORK.replace("namespace: d", "§namespace: d e"),
+        "spec.forks[0].forkOf.namespace",
+        "not the name of a namespace",
+    ),
+    "namespace that leads elsewhere": (
+        HEAD + FORK.replace("namespace: d", "§namespace: d/secrets/e"),
+        "spec.forks[0].forkOf.namespace",
+        "not the name of a namespace",
+    ),
+    "workload with capitals": (
+        HEAD + FORK.replace("name: web", "§name: Web"),
+        "spec.forks[0].forkOf.name",
+        "not the name of a workload",
+    ),
+    "local namespace": (
+        HEAD + "  local:\n  - from: {kind: Deployment, §namespace: ../d, name: web}",
+        "spec.local[0].from.namespace",
+        "not the name of a namespace",
+    ),
+    "runner's namespace": (HEAD + "  runner: {§namespace: d?watch=1}", "spec.runner.namespace", "not the name of a"),
+    "endpoint that leads elsewhere": (
+        HEAD + "  defaultRouteGroup: {endpoints: [{name: a, §target: 'http://a.d%2fsecrets.svc:80'}]}",
+        "spec.defaultRouteGroup.endpoints[0].target",
+        "not a target",
+    ),
+    "host of an endpoint": (
+        HEAD + "  endpoints: [{name: a, §host: 'a/b', port: 80}]",
+        "spec.endpoints[0].host",
+        "not the name of a host",
+    ),
+    "container": (
+        HEAD + FORK + "    customizations: {images: [{image: i, §container: a b}]}",
+        "spec.forks[0].customizations.images[0].container",
+        "not the name of a container",
+    ),
+    "name of a Secret": (
+        ENV + "{name: A, valueFrom: {secret: {§name: ../a, key: k}}}",
+        "spec.forks[0].customizations.env[0].valueFrom.secret.name",
+        "not the name of a Secret",
+    ),
+    "key of a ConfigMap": (
+        ENV + "{name: A, valueFrom: {configMap: {name: a, §key: k/l}}}",
+        "spec.forks[0].customizations.env[0].valueFrom.configMap.key",
+        "not a key of a ConfigMap",
+    ),
+    "fork of an expression": (
+        ENV + "{name: A, valueFrom: {fork: {forkOf: {kind: Deployment, §namespace: d e, name: web}, expression: x}}}",
+        "spec.forks[0].customizations.env[0].valueFrom.fork.forkOf.namespace",
+        "not the name of a namespace",
+    ),
     "baseline twice": (
         HEAD + FORK + FORK.replace("  forks:\n", "").replace("forkOf", "§forkOf"),
         "spec.forks[1].forkOf",
@@ -453,3 +504,23 @@ def test_times_to_live(text, seconds):
 def test_no_times_to_live(text):
     with pytest.raises(SpecError):
         sandbox.ttl_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0m", "is no time to live: write more than 0, like 8h, or leave `ttl` out"),
+        ("00w", "is no time to live: write more than 0"),
+        ("-5m", "is not a time to live: write a whole number and m, h, d or w, like 8h"),
+        ("30", "is not a time to live: write a whole number and m, h, d or w, like 8h"),
+        ("30s", "is not a time to live: write a whole number and m, h, d or w, like 8h"),
+        ("4294967296w", "is not a time to live"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Sandbox", "RouteGroup"])
+def test_ttl_without_effect_is_refused_with_field_and_advice(kind, text, said):
+    match = {"match": {"label": {"key": "a", "value": "b"}}} if kind == "RouteGroup" else {}
+    body = {"name": "s", "spec": {"cluster": "c", "ttl": {"duration": text}, **match}}
+    with pytest.raises(SpecError) as fault:
+        documents.from_wire(body, kind)
+    assert str(fault.value).startswith(f'spec.ttl.duration: "{text}" {said}')

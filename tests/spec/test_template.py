@@ -21,6 +21,9 @@ FILES = {
     "wide.yaml": b"[" + b"1," * 6_000 + b"1]",
     "large": b"x" * 3_000_000,
     "bad.yaml": b"a: [",
+    "marked.sh": b"\xef\xbb\xbf#!/bin/sh\n",
+    "marked.yaml": b"\xef\xbb\xbfa: 1\n",
+    "wide.sh": "#!/bin/sh".encode("utf-16"),
 }
 
 
@@ -57,6 +60,10 @@ def refusal(source, **variables):
         ("a: '@{d.o-t_1}'", {"a": "D"}),
         ("a: '@{empty}'", {"a": ""}),
         ("a: '@{embed: ./seed.sh}'", {"a": "#!/bin/sh\necho @{x}\n"}),
+        ("a: '@{embed: marked.sh}'", {"a": "#!/bin/sh\n"}),
+        ("a: '>@{embed: marked.sh}'", {"a": ">#!/bin/sh\n"}),
+        ("a: '@{embed[yaml]: marked.yaml}'", {"a": {"a": 1}}),
+        ("a: '@{embed[binary]: marked.yaml}'", {"a": "77u/YTogMQo="}),
         ("a: '@{embed:./seed.sh}'", {"a": "#!/bin/sh\necho @{x}\n"}),
         ("a: '@{ embed : ./seed.sh }'", {"a": "#!/bin/sh\necho @{x}\n"}),
         ("a: '@{embed[raw]: ../up}!'", {"a": "up!"}),
@@ -230,3 +237,14 @@ class TestPorts:
             self.ports(f"a:\n  - port: '{value}'")
         assert caught.value.problem == f'port is not int: "{value}"'
         assert (caught.value.path, caught.value.line, caught.value.column) == ("a[0].port", 2, 5)
+
+
+def test_utf16_file_is_named_with_its_remedy():
+    assert refusal("a: '@{embed: wide.sh}'").problem == (
+        '"wide.sh" is UTF-16, not UTF-8; save it as UTF-8, or embed it with [binary]'
+    )
+
+
+def test_fault_in_an_embedded_text_names_its_file():
+    filled = template.expand(text.parse_one("a: ['@{embed: marked.sh}', b]", file="x.yaml"), {}, read)
+    assert [filled.error("is wrong", ("a", at)).problem for at in (0, 1)] == ["marked.sh: is wrong", "is wrong"]

@@ -155,9 +155,6 @@ class TestPlaces:
 
 
 REFUSED = {
-    "alias": "a: §&x 1\nb: *x",
-    "anchor on a list": "a: §&x [1]",
-    "anchor on a key": "§&x a: 1",
     "duplicate key": "a: 1\n§a: 2",
     "duplicate in flow": 'x: {"a": 1, §a: 2}',
     "boolean key": "x:\n  §on: 1",
@@ -196,8 +193,9 @@ class TestBytes:
         assert "byte 8" in error.problem
         assert (error.line, error.column) == (2, 4)
 
-    def test_utf16_is_not_utf8(self):
-        assert "byte 0" in refusal("a: 1".encode("utf-16")).problem
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_utf16_is_named_with_its_remedy(self, encoding):
+        assert refusal("a: 1".encode(encoding)).problem == "UTF-16, not UTF-8; save the file as UTF-8"
 
     def test_a_byte_order_mark_and_carriage_returns_are_no_matter(self):
         document = text.parse_one("\ufeffa: 1\r\nb: 2\r\n".encode(), file="x.yaml")
@@ -284,7 +282,7 @@ BOMBS = {
     "lines": "- 1\n" * 500_000,
     "empty documents": "---\n" * 500_000,
     "documents": "--- a\n" * 300_000,
-    "aliases": "a: &a [x,x]\n" + "".join(f"b{n}: &b{n} [*a,*a]\n" for n in range(100)),
+    "aliases": "b0: &b0 [x,x]\n" + "".join(f"b{n}: &b{n} [*b{n - 1},*b{n - 1}]\n" for n in range(1, 100)),
     "long string": "a: [" + '"' + "x" * 4_000_000,
     "long word": "a: " + "9" * 4_000_000,
     "too big": "a" * (text.MAX_BYTES + 1),
@@ -370,3 +368,94 @@ def test_the_slower_parser_reads_the_same(monkeypatch):
     assert text.parse_one(source, file="x.yaml") == quick
     for case in REFUSED.values():
         refusal(case.replace("§", ""))
+
+
+class TestAnchors:
+    @pytest.mark.parametrize(
+        ("source", "data"),
+        [
+            ("a: &x 1\nb: *x", {"a": 1, "b": 1}),
+            ("a: &x\nb: *x", {"a": None, "b": None}),
+            ("a: &x [1, {k: v}]\nb: [*x, *x]", {"a": [1, {"k": "v"}], "b": [[1, {"k": "v"}]] * 2}),
+            ("a: &x 1\nb: &x 2\nc: *x", {"a": 1, "b": 2, "c": 2}),
+            ("&k a: 1\nb: *k", {"a": 1, "b": "a"}),
+            ("a: &k name\n*k : 1", {"a": "name", "name": 1}),
+            ("a: &x {k: 1, l: 2}\nb: {<<: *x, l: 3, m: 4}", {"a": {"k": 1, "l": 2}, "b": {"l": 3, "m": 4, "k": 1}}),
+            ("a: {<<: [{k: 1}, {k: 2, l: 2}], m: 3}", {"a": {"k": 1, "l": 2, "m": 3}}),
+            (
+                "a: &x {k: 1}\nb: &z {<<: *x, l: 2}\nc: {<<: *z}",
+                {"a": {"k": 1}, "b": {"k": 1, "l": 2}, "c": {"k": 1, "l": 2}},
+            ),
+            ("a: {'<<': 1}", {"a": {"<<": 1}}),
+        ],
+    )
+    def test_alias_is_the_value_of_its_anchor(self, source, data):
+        assert text.parse_one(source, file="x.yaml").data == data
+
+    def test_values_of_aliases_are_separate(self):
+        data = text.parse_one("a: &x {k: []}\nb: *x\nc: {<<: *x}", file="x.yaml").data
+        data["a"]["k"].append(1)
+        assert (data["b"], data["c"]) == ({"k": []}, {"k": []})
+
+    def test_alias_has_its_own_place_and_words(self):
+        document = text.parse_one("a: &x\n  k: on\nb: *x\nc:\n  <<: *x", file="x.yaml")
+        assert [document.marks[keys] for keys in (("a", "k"), ("b", "k"), ("c", "k"))] == [(2, 3), (3, 4), (5, 3)]
+        assert {keys[0] for keys in document.spelled if keys[1:] == ("k",)} == {"a", "b", "c"}
+
+    @pytest.mark.parametrize(
+        ("source", "place", "said"),
+        [
+            ("a: *x", (1, 4), "the alias *x has no anchor &x before it; write it in quotes if it is text"),
+            (
+                "a: &x 1\n---\nb: *x",
+                (3, 4),
+                "the alias *x has no anchor &x before it; write it in quotes if it is text",
+            ),
+            ("a: &x [*x]", (1, 8), "the alias *x stands within its own anchor; write it in quotes if it is text"),
+            ("a: &x {<<: *x}", (1, 12), "the alias *x stands within its own anchor; write it in quotes if it is text"),
+            ("a: {<<: 1}", (1, 5), "a merge key (<<) takes a mapping, or a list of mappings"),
+            ("a: &x 1\nb: {<<: [{}, *x]}", (2, 5), "a merge key (<<) takes a mapping, or a list of mappings"),
+            ("a: &x {}\nb: {<<: *x, <<: *x}", (2, 13), 'the key "<<" appears twice; the first is in line 2'),
+            ("a: &x 1\n*x : 2", (2, 1), '"*x" is a number in YAML; write "*x" in quotes'),
+            (
+                "a: *.x",
+                (1, 5),
+                '"*" and "&" begin aliases and anchors in YAML; write the value in quotes if it is text',
+            ),
+        ],
+    )
+    def test_alias_without_value_is_refused_with_its_place(self, source, place, said):
+        fault = refusal(source)
+        assert ((fault.line, fault.column), fault.problem) == (place, said)
+
+    def test_bomb_ends_at_the_limit(self):
+        lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+        lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+        assert refusal("\n".join(lines)).line == 4
+        merged = ["a0: &a0 {k0: x}"]
+        merged += [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: *a{n - 1}}}" for n in range(1, 40)]
+        assert "more than 10000" in refusal("\n".join(merged)).problem
+
+    def test_depth_counts_through_aliases(self):
+        lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 100))]
+        assert refusal("\n".join(lines)).problem == "nested more than 64 deep"
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "said"),
+    [
+        ("a: @{v}", 4, '"@" cannot begin a value in YAML; write it in quotes: "@{v}"'),
+        ("- @{v}-x", 3, '"@" cannot begin a value in YAML; write it in quotes: "@{v}-x"'),
+        ("a: {b: @{v}}", 8, '"@" cannot begin a value in YAML; write it in quotes: "@{v}"'),
+        ("[@{v}, c]", 2, '"@" cannot begin a value in YAML; write it in quotes: "@{v}"'),
+        ("@{v}: x", 1, '"@" cannot begin a value in YAML; write it in quotes: "@{v}"'),
+        ("a: @{embed: ./x y}", 4, '"@" cannot begin a value in YAML; write it in quotes: "@{embed: ./x y}"'),
+        ("a: `x`", 4, '"`" cannot begin a value in YAML; write it in quotes: "`x`"'),
+        ("a: %x", 4, '"%" cannot begin a value in YAML; write it in quotes: "%x"'),
+        ("a: x @{embed: ./x}", 13, '"@{embed:"... must be in quotes, with the whole value around it'),
+        ("a: b: c", 5, 'a value that contains ": " must be in quotes; or the line has the wrong indentation'),
+    ],
+)
+def test_value_without_quotes_is_named(source, column, said):
+    fault = refusal(source)
+    assert (fault.line, fault.column, fault.problem) == (1, column, said)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.spec.unserved import Leads, group_unserved, unserved
+from dayfly.spec.unserved import Leads, ToLocal, group_unserved, unserved
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
@@ -16,6 +16,20 @@ def test_what_no_host_carries_out(field):
     [said] = unserved({"cluster": "c", field: [{"name": "x"}]}, by_name=True)
     assert said.startswith(f"spec.{field} (")
     assert unserved({"cluster": "c", field: []}, by_name=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("local", "says"),
+    [
+        (ToLocal.UNROUTED, "restart this server with dayfly up --routing"),
+        (ToLocal.CLUSTER, "which a cluster is not: dayfly up --routing"),
+        (ToLocal.UNKNOWN, "on your machine: dayfly up --routing"),
+    ],
+)
+def test_local_names_the_option_that_its_host_needs(local, says):
+    [said] = unserved({"local": [{"name": "x"}]}, by_name=True, local=local)
+    assert said.startswith("spec.local (it needs a host that routes")
+    assert says in said
 
 
 @pytest.mark.parametrize(
@@ -55,7 +69,7 @@ def test_where_a_host_routes_only_what_carries_no_key_or_lies_elsewhere_is_in_va
         "spec.endpoints[2] (the group has its addresses in east, and none in west)",
     )
     spec = {"defaultRouteGroup": {"endpoints": endpoints}, "local": [{}]}
-    assert unserved(spec, by_name=True, routes=True, local=True) == (
+    assert unserved(spec, by_name=True, routes=True, local=ToLocal.YES) == (
         'spec.defaultRouteGroup.endpoints[1] (no fork answers for "x.y.svc")',
     )
     assert any("spec.local" in each for each in unserved(spec, by_name=True, routes=True))

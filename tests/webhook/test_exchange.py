@@ -1,29 +1,52 @@
-"""How long an answer is waited for: all of it together for as long as was said, however it trickles in."""
+"""Timeouts of a request: connecting, and the whole answer, however slowly its parts arrive."""
 
 import socket
+import ssl
 from types import SimpleNamespace
 
 import pytest
 
 from dayfly.execute.webhook import exchange
 from dayfly.execute.webhook.ends import End
-from dayfly.execute.webhook.exchange import LostError, UnsentError, Way, _connected, _exchanged, _first, send
-from dayfly.execute.webhook.request import Origin
+from dayfly.execute.webhook.exchange import LostError, UnsentError, Way, send
+from dayfly.execute.webhook.request import Origin, Request
+
+V6, V4 = (socket.AF_INET6, ("2001:db8::1", 443)), (socket.AF_INET, ("192.0.2.1", 443))
+HTTP, HTTPS = Origin("http", "a.example", 80), Origin("https", "a.example", 443)
+WAY = Way(HTTP, allowed=True, ca="", connect_s=5, answer_s=5, left_s=60)
+REQUEST = Request(HTTP, "GET", "/", (("Accept", "*/*"),), None)
+SHORT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Stream:
-    """Says its parts, each of which takes a second, and notes how long it may take; then it is too late."""
+class Network:
+    """Sockets in virtual time; `waits` are the timeouts that they are given.
 
-    def __init__(self, monkeypatch, *parts: bytes, takes: bool = True) -> None:
-        self.parts, self.takes = list(parts), takes
+    Connecting takes `connecting` seconds, and each part of the answer one. After the last part nothing comes.
+    """
+
+    def __init__(self, monkeypatch, *parts, connecting=0, silent=(), lacks=(), takes=True):
+        self.parts, self.connecting, self.silent, self.lacks, self.takes = list(parts), connecting, silent, lacks, takes
         self.now, self.waits = 100.0, []
         monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(exchange, "socket", SimpleNamespace(socket=self.socket, SOCK_STREAM=socket.SOCK_STREAM))
+
+    def socket(self, family, _kind):
+        if family in self.lacks:
+            raise OSError(97, "Address family not supported by protocol")
+        return self
+
+    def send(self, *addresses, **way):
+        """Send a request to a name with these addresses."""
+        return send(WAY._replace(**way), REQUEST, lambda *_: list(addresses or (V4,)))
 
     def settimeout(self, seconds):
         self.waits.append(seconds)
 
-    def close(self):
-        pass
+    def connect(self, address):
+        if address in self.silent:
+            self.now += self.waits[-1]
+            raise TimeoutError("timed out")
+        self.now += self.connecting
 
     def sendall(self, _data):
         if not self.takes:
@@ -38,87 +61,55 @@ class Stream:
         buffer[: len(part)] = part
         return len(part)
 
-    def connected(self, *_):
-        self.now += 3
-        return self
+    def close(self):
+        pass
 
 
-@pytest.fixture
-def request_():
-    headers = (("Accept", "*/*"),)
-    return SimpleNamespace(
-        method="GET", body=None, headers=headers, target="/", origin=SimpleNamespace(authority="a.example")
-    )
-
-
-def test_each_part_may_take_what_is_left(monkeypatch, request_):
-    stream = Stream(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n", b"o", b"k")
-    answer = _exchanged(stream, request_, 103.5)
+def test_each_part_of_an_answer_may_use_the_remaining_time(monkeypatch):
+    network = Network(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n", b"o", b"k")
+    answer = network.send(answer_s=3.5)
     assert (answer.status, answer.body, answer.fault) == (200, b"ok", None)
-    assert stream.waits == pytest.approx([3.5, 2.5, 1.5, 0.5, 0.001]), "and at last a moment"
+    assert network.waits[1:] == pytest.approx([3.5, 2.5, 1.5, 0.5, 0.001]), "and at last a moment"
 
 
-def test_one_that_does_not_end_is_slow_and_one_that_does_not_begin_is_lost(monkeypatch, request_):
-    begun = Stream(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 9\r\n\r\n", b"o")
-    assert _exchanged(begun, request_, 200.0).fault is End.SLOW
-    for stream in (Stream(monkeypatch), Stream(monkeypatch, takes=False)):
-        with pytest.raises(LostError, match="no answer came in time"):
-            _exchanged(stream, request_, 200.0)
+def test_answer_that_does_not_end_is_slow(monkeypatch):
+    begun = Network(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 9\r\n\r\n", b"o")
+    assert begun.send().fault is End.SLOW
 
 
-WAY = Way(Origin("https", "a.example", 443), allowed=True, ca="", connect_s=5, answer_s=5, left_s=7)
+@pytest.mark.parametrize("takes", [True, False])
+def test_answer_that_does_not_begin_is_lost(monkeypatch, takes):
+    with pytest.raises(LostError, match="no answer came in time"):
+        Network(monkeypatch, takes=takes).send()
 
 
 @pytest.mark.parametrize(("left", "wait"), [(7, 4), (60, 5)])
-def test_what_connecting_took_is_not_there_for_the_answer(monkeypatch, request_, left, wait):
-    stream = Stream(monkeypatch, b"HTTP/1.1 204 No Content\r\n\r\n")
-    monkeypatch.setattr(exchange, "_connected", stream.connected)
-    assert send(WAY._replace(left_s=left), request_).status == 204
-    assert stream.waits[0] == wait
+def test_time_to_connect_is_not_left_for_the_answer(monkeypatch, left, wait):
+    network = Network(monkeypatch, SHORT, connecting=3)
+    assert network.send(left_s=left).status == 204
+    assert network.waits[1] == wait
 
 
-def test_what_the_connection_took_is_not_there_for_its_handshake(monkeypatch):
-    stream = Stream(monkeypatch)
-    monkeypatch.setattr(exchange, "_resolved", lambda *_: [])
-    monkeypatch.setattr(exchange, "_first", stream.connected)
-    monkeypatch.setattr(exchange, "_secured", lambda stream, _: stream)
-    _connected(WAY, exchange.resolve)
-    assert stream.waits == [2]
+def test_time_to_connect_is_not_left_for_the_handshake(monkeypatch):
+    network = Network(monkeypatch, SHORT, connecting=3)
+    context = SimpleNamespace(wrap_socket=lambda stream, server_hostname: stream)
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: context)
+    assert network.send(origin=HTTPS).status == 204
+    assert network.waits[1] == 2
 
 
-class Network:
-    """Where a name leads: to addresses, of which the first answers nobody, or is of a family that this machine lacks."""
-
-    V6, V4 = (socket.AF_INET6, ("2001:db8::1", 443)), (socket.AF_INET, ("192.0.2.1", 443))
-
-    def __init__(self, monkeypatch, *, lacks: bool = False) -> None:
-        self.now, self.lacks, self.waits = 100.0, lacks, []
-        monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(exchange, "socket", SimpleNamespace(socket=self._socket, SOCK_STREAM=socket.SOCK_STREAM))
-
-    def _socket(self, family, _kind):
-        if self.lacks and family == socket.AF_INET6:
-            raise OSError(97, "Address family not supported by protocol")
-        return SimpleNamespace(settimeout=self.waits.append, connect=self._connect, close=list)
-
-    def _connect(self, address):
-        if address == self.V6[1]:
-            self.now += self.waits[-1]
-            raise TimeoutError("timed out")
-
-
-def test_an_address_that_answers_nobody_leaves_time_for_the_next(monkeypatch):
-    network = Network(monkeypatch)
-    _first([Network.V6, Network.V4], WAY.origin, 105.0)
-    assert network.waits == [2.5, 2.5]
+def test_silent_address_leaves_time_for_the_next(monkeypatch):
+    network = Network(monkeypatch, SHORT, silent=[V6[1]])
+    assert network.send(V6, V4).status == 204
+    assert network.waits[:2] == [2.5, 2.5]
     with pytest.raises(UnsentError, match="cannot be connected to: timed out"):
-        _first([Network.V6], WAY.origin, 110.0)
-    assert network.waits[2:] == [5.0 + 2.5], "the last has all that is left"
+        network.send(V6)
+    assert network.waits[-1] == 5, "the last has all that is left"
 
 
-def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(monkeypatch):
-    network = Network(monkeypatch, lacks=True)
-    _first([Network.V6, Network.V4], WAY.origin, 105.0)
-    assert network.waits == [5.0]
+def test_address_of_a_family_that_is_missing_is_skipped(monkeypatch):
+    network = Network(monkeypatch, SHORT, lacks=[socket.AF_INET6])
+    assert network.send(V6, V4).status == 204
+    assert network.waits[0] == 5
     with pytest.raises(UnsentError, match="cannot be connected to: address family not supported"):
-        _first([Network.V6], WAY.origin, 105.0)
+        network.send(V6)

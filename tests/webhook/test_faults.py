@@ -93,6 +93,7 @@ def live(folder, life, number, fault) -> SimpleNamespace:
     return SimpleNamespace(truth=truth, sent=sent, posts=sum(seen.method == "POST" for seen in server.seen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("life", LIVES)
 def test_each_request_meets_each_fault(tmp_path, life, fault):

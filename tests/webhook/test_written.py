@@ -86,7 +86,7 @@ REFUSED = {
     "a Secret's name": (
         field("headers: {X: {$secret: {§name: A_b, key: c}}}"),
         f'{HERE}.headers.X["$secret"].name',
-        "names no Secret",
+        "is not the name of a Secret",
     ),
     "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is no status of an answer"),
     "both": (

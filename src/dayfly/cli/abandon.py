@@ -20,9 +20,10 @@ _LONGEST = 200
 @click.command("abandon")
 @options.named("sandbox", "subjects")
 @click.option("--reason", required=True, help="Why; it is recorded with who asked and when.")
+@click.option("--force", is_flag=True, help="Abandon a sandbox that is not being deleted, and leave everything behind.")
 @options.cluster
-def command(sandbox: str, reason: str, context: str | None, namespace: str | None) -> None:
-    """Give up a sandbox's cleanup: its delete steps are no longer run, and it is removed.
+def command(sandbox: str, reason: str, force: bool, context: str | None, namespace: str | None) -> None:
+    """Give up the cleanup of a sandbox that is being deleted: its delete steps are no longer run, and it is removed.
 
     What they would have removed may be left over, and is listed. To delete a sandbox with everything it has, do not
     abandon it: use dayfly sandbox delete.
@@ -32,7 +33,7 @@ def command(sandbox: str, reason: str, context: str | None, namespace: str | Non
     host = hosts.find(context, namespace)
     # The outputs that name what stays behind go with the sandbox.
     remains = list(_remains(host, sandbox))
-    host.abandon(sandbox, reason)
+    host.abandon(sandbox, reason, force=force)
     end = ":" if remains else "."
     show.talk(f'Abandoned sandbox "{sandbox}"; what its delete steps would have removed may be left over{end}')
     for line in remains:

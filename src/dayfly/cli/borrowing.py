@@ -11,7 +11,7 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
 from dayfly.client import temporary
 from dayfly.compile.references import nearest
-from dayfly.spec import names
+from dayfly.spec import names, text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.workload import Workload
 
@@ -119,13 +119,13 @@ def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
-    """The whole content of each file, as it is."""
+    """The whole text of each file; a byte order mark is no part of it."""
     found = []
     for name, path in _pairs("--param-file", given):
         try:
-            found.append((name, reading.read(path).decode()))
-        except UnicodeDecodeError:
-            raise CliError(Exit.USAGE, f"{path}: is not UTF-8 text", "a param is text") from None
+            found.append((name, text.decode(reading.read(path))))
+        except text.NotTextError as fault:
+            raise CliError(Exit.USAGE, f"{path}: is {fault}", "a param is text; save it as UTF-8") from None
     return found
 
 

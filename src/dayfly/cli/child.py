@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dayfly.cli import guard
+from dayfly.cli import guard, show
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType, TracebackType
     from typing import Self
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     Pause = Callable[[], AbstractContextManager[None]]
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+_REMIND_S = 1.0
+_MOST_NAMES = 5
 
 
 class Interrupted(Exception):  # noqa: N818 # not an error: somebody wants us to end
@@ -102,6 +108,8 @@ class Signals:
     def run(self, command: Sequence[str], environment: Mapping[str, str], mark: str) -> int:
         """Run a command to its end; its exit code, or 128 + n if signal n ended it.
 
+        If a signal to us came before its end, all processes with the mark are ended too.
+
         Args:
             command: The command and its arguments.
             environment: All of its environment but the mark.
@@ -113,18 +121,23 @@ class Signals:
         with _guarded(mark) as tell:
             child = subprocess.Popen(list(command), env={**environment, guard.MARK: mark})
             tell(f"{child.pid}\n".encode())
-            return self._wait(child)
+            return self._wait(child, mark)
 
-    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+    def _wait(self, child: subprocess.Popen[bytes], mark: str) -> int:
         waited = {*(signal.Signals(number) for number in self._before), signal.SIGCHLD}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+        family = _Family(mark, child.pid)
         try:
             while self._noted:
+                family.look()
                 child.send_signal(self._noted.pop(0))
             while child.poll() is None:
                 news = signal.sigtimedwait(waited, 0.5)
-                if news is not None and news.si_signo != signal.SIGCHLD and not _had_it_too(child.pid, news):
-                    child.send_signal(news.si_signo)
+                if news is not None and news.si_signo != signal.SIGCHLD:
+                    family.look()
+                    if not _had_it_too(child.pid, news):
+                        child.send_signal(news.si_signo)
+            family.settle(waited)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
@@ -139,21 +152,73 @@ class Signals:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+class _Family:
+    """The processes that a command has started: ended after a signal, and otherwise reported."""
+
+    def __init__(self, mark: str, command: int) -> None:
+        self._mark = mark
+        self._command = command
+        self._seen: dict[int, str] = {}
+        self._signalled = False
+
+    def look(self) -> None:
+        """Note, before the command gets a signal, its children: those without the mark are not found after its end."""
+        self._signalled = True
+        found = guard.belonging(self._mark, {self._command})
+        self._seen |= {process: guard.born(process) for process in found}
+
+    def settle(self, waited: Collection[int]) -> None:
+        """End or report the processes that are left after the command.
+
+        Args:
+            waited: Blocked signals; one of them other than SIGCHLD ends the grace period.
+        """
+        if not self._signalled:
+            if left := guard.belonging(self._mark):
+                show.talk(f"The command has ended; processes that it started are still running: {_names(left)}")
+            return
+        known = {process for process, began in self._seen.items() if began and began == guard.born(process)}
+        remind_at = time.monotonic() + _REMIND_S
+
+        def wait() -> bool:
+            nonlocal remind_at
+            if time.monotonic() > remind_at:
+                remind_at = math.inf
+                left = _names(guard.belonging(self._mark, known))
+                show.talk(f"dayfly: waiting for processes of the command: {left}; send another signal to kill them")
+            news = signal.sigtimedwait(waited, guard.AGAIN_S)
+            return news is not None and news.si_signo != signal.SIGCHLD
+
+        guard.end(self._mark, known, guard.GRACE_S, wait)
+
+
+def _names(processes: Collection[int]) -> str:
+    """Their names and numbers, of a few."""
+    found = []
+    for process in sorted(processes)[:_MOST_NAMES]:
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{process}/comm").read_text(errors="replace").strip()
+            found.append(f"{show.plain(name)} ({process})")
+    more = len(processes) - _MOST_NAMES
+    return ", ".join(found) + (f" and {more} more" if more > 0 else "")
+
+
 @contextlib.contextmanager
 def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
     """A process beside us that ends the command should we be killed; yields what tells it the command's number."""
     # Apart from the terminal's signals, our folder and our output: it must not outlive us for anybody who waits.
     watcher = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, mark],
+        [sys.executable, "-I", "-S", guard.__file__, mark, guard.DETACHED],
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd="/",
         env={},
         start_new_session=True,
     )
-    pipe = watcher.stdin
+    pipe, its_end = watcher.stdin, watcher.stdout
     assert pipe is not None, "asked for above"
+    assert its_end is not None, "asked for above"
 
     def tell(word: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # somebody has killed it: the command does without
@@ -166,6 +231,8 @@ def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
         tell(guard.DONE)
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
+        its_end.read()  # it prints nothing, and ends
+        its_end.close()
         watcher.wait()
 
 
@@ -183,3 +250,24 @@ def _had_it_too(child: int, news: signal.struct_siginfo) -> bool:
         return os.getpgid(child) == os.getpgrp()
     except ProcessLookupError:
         return True
+
+
+def run_group(program: Path, environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a program in its folder, as a separate process group that is killed after the time limit.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it took more than `seconds`.
+    """
+    with subprocess.Popen(
+        [program], cwd=program.parent, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            # Its own end first frees the number of its group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess([program], process.returncode, out, err)

@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from dayfly import __version__
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import address as addresses
-from dayfly.client.address import ORGANISATION, START, Address
+from dayfly.client.address import ORGANISATION, START, Address, below
 from dayfly.client.blocking_io import BlockingIo
 from dayfly.client.connection import Connection, Request, run
 from dayfly.client.errors import RefusedError as ApiError
@@ -113,7 +113,7 @@ class Client:
         """
         found = self.request("GET", "/api/v2/meta/health", {})
         if not isinstance(found, dict):  # whatever answers every address alike
-            raise self._connection.silent("is not Dayfly: it answers 200 with other JSON")
+            raise self._connection.silent("is not Dayfly: it answers 200 with other JSON", is_other=True)
         return found
 
     def request(self, method: str, path: str, query: dict[str, object], body: Any = None) -> Any:
@@ -142,9 +142,7 @@ class Client:
         self._connection.close()
 
     def _below(self, path: tuple[str, ...]) -> str:
-        parts = [self.address.org, *path]
-        # What is no text in an argument is in nothing that the server has, either: it says so.
-        return "/".join(["/api/v2/orgs", *(quote(part, safe="@", errors="replace") for part in parts)])
+        return below(self.address.org, *path)
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:
         try:
@@ -159,16 +157,18 @@ class Client:
     def _understood(self, status: int, answer: bytes) -> Any:
         if _REDIRECTED <= status < _FAULTS:
             # Not followed: the key is for this server alone. And nothing was done, however empty the answer is.
-            raise self._connection.silent(f"is not Dayfly: it answers {status}, which leads elsewhere")
+            raise self._connection.silent(f"is not Dayfly: it answers {status}, which leads elsewhere", is_other=True)
         try:
             content = json.loads(answer) if answer else {}
         except (ValueError, RecursionError):  # the latter of lists within lists within lists
-            raise self._connection.silent(f"is not Dayfly: it answers {status} without JSON") from None
+            raise self._connection.silent(f"is not Dayfly: it answers {status} without JSON", is_other=True) from None
         if status < _FAULTS:
             return content
         error = content.get("error") if isinstance(content, dict) else None
         fault = refusal(status, str(error or f"the server answered {status} without giving a reason"))
         fault.advice = _KEYS if fault.code == Exit.DENIED else ""
+        if not error:
+            fault.advice = self.address.advice(fault.advice, is_other=True)
         if fault.code == Exit.DENIED and self.address.name:
             again = f"log in again with: dayfly login {self.address.url} --name {self.address.name}"
             fault.advice = again if status == UNAUTHORIZED else "ask an admin of the organisation for another key"

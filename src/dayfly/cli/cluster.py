@@ -12,6 +12,7 @@ from dayfly.cli import cluster_logs, from_status
 from dayfly.cli.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, told
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import NO_TIMES, Piece, Standing, When
+from dayfly.client import subject
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
@@ -85,6 +86,9 @@ class Cluster:
         return _standing(found) if found is not None else None
 
     def why(self, name: str) -> Any:
+        if (other := subject.published(name)) is not None:
+            judged = self._run(self._objects.judged(*other))
+            return msgspec.to_builtins(judged) if judged else {}
         found = self._get(name)
         blocker = self._objects.why(found, name, mute(self._run(self._logs.kept(found))))
         return msgspec.to_builtins(blocker) if blocker else {}
@@ -120,8 +124,8 @@ class Cluster:
         """Ask for its end; its UID."""
         return self._run(self._objects.delete(name))
 
-    def abandon(self, name: str, reason: str) -> None:
-        self._run(self._objects.abandon(name, reason))
+    def abandon(self, name: str, reason: str, *, force: bool) -> None:
+        self._run(self._objects.abandon(name, reason, force=force))
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         return self._run(self._objects.retry(name, unit))

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import from_status, lifetime
-from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.cli.exits import CliError, Exit, abandoned_too_early, not_there
 from dayfly.cli.port import NO_TIMES, When
 from dayfly.cli.show import moment
 from dayfly.client import subject
@@ -23,11 +23,13 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     GROUPS,
+    HOOKS,
     PLUGINS,
     RETRY_ANNOTATION,
     RUNS,
     SANDBOXES,
     PluginObject,
+    forced_abandonment,
 )
 from dayfly.plan.why import Blocker, nothing_to_retry
 from dayfly.spec import semver
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 SANDBOX_DICTS, GROUP_DICTS = SANDBOXES.read_as(dict[str, Any]), GROUPS.read_as(dict[str, Any])
+HOOK_DICTS, PLUGIN_DICTS = HOOKS.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
 _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml"
 
 
@@ -88,6 +91,17 @@ class Objects:
     def why(self, found: Any, name: str, mute: Collection[str] = ()) -> Blocker | None:
         """What holds up what was fetched by that name; as `plan.why.why` has it."""
         return from_status.why(found, now(), self.flags, name, mute)
+
+    async def judged(self, kind: str, name: str) -> Blocker | None:
+        """What holds up a lifecycle hook or a resource plugin, as its status says; None if nothing does."""
+        resource = HOOK_DICTS if kind == "lifecyclehook" else PLUGIN_DICTS
+        every = (await self.client.list_all(resource)).items
+        found = next((each for each in every if name in (each["metadata"]["name"], each["spec"].get("name"))), None)
+        if found is None:
+            known = [str(each["metadata"]["name"]) for each in every]
+            see = f"kubectl{self.flags.partition(' -n ')[0]} get {resource.plural}.{resource.group}"
+            raise not_there(f'no {subject.PUBLISHED[kind]} "{name}"', name, known, see)
+        return from_status.why_published(found, now(), self.flags, f"{kind}/{found['metadata']['name']}")
 
     async def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
         """The command that shows a fork's log; empty for a step."""
@@ -136,9 +150,14 @@ class Objects:
             raise await self._no(name) from None
         return uid
 
-    async def abandon(self, name: str, reason: str) -> None:
-        """Of the very one that is there now: one that is made meanwhile under its name is not meant."""
-        await self._annotate(name, (await self.fetch(name))["metadata"]["uid"], ABANDON_ANNOTATION, reason)
+    async def abandon(self, name: str, reason: str, *, force: bool) -> None:
+        """Give up the cleanup of this very object; with `force` also a cleanup that has not begun."""
+        found = await self.fetch(name)
+        meta = found["metadata"]
+        if not force and not meta.get("deletionTimestamp") and from_status.report(found, now()).closed is None:
+            raise abandoned_too_early(name, self.flags)
+        value = forced_abandonment(reason) if force else reason
+        await self._annotate(name, meta["uid"], ABANDON_ANNOTATION, value)
 
     async def retry(self, name: str, unit: str) -> dict[str, int]:
         """Try again now what waits for that: one unit, or all for an empty one; after which attempts they waited."""

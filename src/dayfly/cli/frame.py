@@ -97,6 +97,8 @@ def lasted(unit: Unit, now: int) -> str:
     if not started:
         return ""
     ended = unit.get("endedAt", 0) if unit["state"] not in ("running", "unknown") else now
+    if ended == started and started % 1000 == 0:
+        return "< 1 s"  # Kubernetes' own times have whole seconds
     return span(ended - started) if ended >= started else ""
 
 

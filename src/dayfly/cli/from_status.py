@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from dayfly.operator.cluster.objects import ABANDON_ANNOTATION
-from dayfly.plan import reason_words
+import msgspec
+
+from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, abandonment
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import Blocker, subject
@@ -59,7 +60,7 @@ def report(sandbox: Any, now: int) -> Report:
         total=int(total),
         units=units,
         closed=closed,
-        abandon=_given_up(meta),
+        abandon=_given_up(meta, status, closing=closed is not None),
         born_at=milliseconds(meta["creationTimestamp"]),
         # What only the operator knows is in the condition that says so, in its own words.
         unserved=(_in_vain(sandbox["spec"], status) or ("what its condition Served names",)) if _lacks(status) else (),
@@ -75,19 +76,36 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
     name, found = name or meta["name"], report(sandbox, now)
     if overdue := _overdue(meta, status, now):
         since, message = overdue
-        advice = f"see whether the operator runs: kubectl{flags.partition(' -n ')[0]} -n dayfly-system get pods"
+        kubectl = f"kubectl{flags.partition(' -n ')[0]} -n dayfly-system"
+        advice = f"see whether the operator runs: {kubectl} get pods"
+        if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
+            advice = f"see whether it runs, and what it logs: {kubectl} logs deployment/dayfly-operator"
         return Blocker(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
-    if not found.units and not found.ready:
+    if not found.units and not found.ready and found.abandon is None:
         since = _transition(status) or found.born_at
-        advice = reason_words.advice(found.reason)
-        return Blocker(subject=subject(name), reason=found.reason, message=found.message, since=since, next=advice)
+        whole = Blocker(subject=subject(name), reason=found.reason, message=found.message)
+        whole = chain(found, name, mute) or whole
+        return _typeable(msgspec.structs.replace(whole, since=since), flags)
     blocker = chain(found, name, mute)
     return _typeable(blocker, flags) if blocker else None
+
+
+def why_published(found: Any, now: int, flags: str, name: str) -> Blocker | None:
+    """What holds a LifecycleHook or a ResourcePlugin up, as `why`; `name` is `KIND/NAME`."""
+    status = found.get("status") or {}
+    ready = status.get("ready", status.get("accepted", False))
+    if (troubled := status.get("troubled")) and ready:
+        cluster = flags.partition(" -n ")[0]
+        advice = f"see the Events of that object; {troubled} in all: kubectl{cluster} describe {name}"
+        return Blocker(subject=name, reason=Reason.HINDERED, message=status.get("message", ""), next=advice)
+    return why({**found, "status": status and {**status, "ready": ready}}, now, flags, name)
 
 
 def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
     """Since when something is asked of the Sandbox that no operator has answered to, and what it is."""
     born, dying = milliseconds(meta["creationTimestamp"]), milliseconds(meta.get("deletionTimestamp"))
+    if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()) and now - max(born, dying) > _PATIENCE_MS:
+        return max(born, dying), "the operator has picked it up, but no status of it could be stored yet"
     if dying and status.get("phase") != "Deleting" and now - dying > _PATIENCE_MS:
         return dying, "its deletion was requested, but no operator has picked that up"
     if not status and now - born > _PATIENCE_MS:
@@ -141,10 +159,13 @@ def _closed_at(meta: Any, status: Any) -> int:
     return milliseconds(meta.get("deletionTimestamp")) or _transition(status)
 
 
-def _given_up(meta: Any) -> Request | None:
-    """That its cleanup is to be given up; who asked for that, and when, nobody has written down."""
-    reason = (meta.get("annotations") or {}).get(ABANDON_ANNOTATION)
-    return Request(at=0, reason=Reason.ABANDONED, message=reason) if reason else None
+def _given_up(meta: Any, status: Any, *, closing: bool) -> Request | None:
+    """Return the request to give up its cleanup; its time is the one at which the operator took it up."""
+    asked = abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
+    if asked is None or not asked.applies:
+        return None
+    at = _transition(status) if status.get("reason") == Reason.ABANDONED else 0
+    return Request(at=at, reason=Reason.ABANDONED, message=asked.reason, by=f"annotation {ABANDON_ANNOTATION}")
 
 
 def _in_vain(spec: Any, status: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dayfly.client import subject
 from dayfly.spec.labels import selector, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dayfly.cli.frame import Report
     from dayfly.cli.port import Standing
@@ -61,13 +61,13 @@ def command(
         if name:
             _one(host.sandbox(subject.group(name)), output, "Route group")
             return
-        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output)
+        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output, labels)
         return
     found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
     if _KINDS[kind] == "resources":
-        _resources(found, name, host.flags, output)
+        _resources(found, name, host.flags, output, labels)
     else:
-        _sandboxes(found, output)
+        _sandboxes(found, output, labels)
 
 
 def _phase(report: Report) -> str:
@@ -87,7 +87,7 @@ def _reason(report: Report) -> str:
     return Reason.UNSERVED if unserved else report["reason"]
 
 
-def _sandboxes(found: list[Standing], output: str | None) -> None:
+def _sandboxes(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -97,10 +97,10 @@ def _sandboxes(found: list[Standing], output: str | None) -> None:
         ]
         show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
     else:
-        show.talk("There are no sandboxes.")
+        show.talk("No sandbox has matching labels." if labels else "There are no sandboxes.")
 
 
-def _groups(found: list[Standing], output: str | None) -> None:
+def _groups(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -110,7 +110,7 @@ def _groups(found: list[Standing], output: str | None) -> None:
         ]
         show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
     else:
-        show.talk("There are no route groups.")
+        show.talk("No route group has matching labels." if labels else "There are no route groups.")
 
 
 def _matched(one: Standing) -> list[str]:
@@ -153,14 +153,19 @@ def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
 
 def _ended(report: Report) -> list[tuple[str, str]]:
     """Why one that has ended has, and who wished it."""
-    closed = report.get("closed") or {}
-    if _phase(report) != "Ended" or not closed:
-        return []
-    by = f" (by {closed['by']})" if closed.get("by") else ""
-    return [("Ended", f"{closed['reason']}: {closed['message']}{by}")]
+    rows = []
+    if (closed := report.get("closed")) and _phase(report) == "Ended":
+        rows.append(("Ended", f"{closed['reason']}: {closed['message']}{_author(closed)}"))
+    if abandon := report.get("abandon"):
+        rows.append(("Abandoned", f"{abandon['message']}{_author(abandon)}"))
+    return rows
 
 
-def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | None) -> None:
+def _author(request: Any) -> str:
+    return f" (by {request['by']})" if request.get("by") else ""
+
+
+def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | None, labels: Sequence[str]) -> None:
     every = [each for one in sandboxes for each in _resources_of(one)]
     found = [each for each in every if name in ("", each["name"])]
     if name and not found:
@@ -175,7 +180,7 @@ def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | N
         header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
         show.table(header, rows, elastic="MESSAGE")
     else:
-        show.talk("There are no resources.")
+        show.talk("No sandbox with matching labels has a resource." if labels else "There are no resources.")
 
 
 def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:

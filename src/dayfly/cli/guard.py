@@ -1,9 +1,10 @@
-"""Ends a command whose `dayfly with` was killed, so that it does not go on beside a resource that is removed.
+"""Ends what a command of `dayfly with` has started, so that it does not go on beside a resource that is removed.
 
-A program of its own, which imports nothing of ours: it waits at a pipe whose other end `with` alone holds. The number
-of the command comes there, and a last word once that has ended. A pipe that ends without the last word means that
-`with` is no more. Told by SIGTERM, and killed after a while, are then the command, what it has started in its session,
-and whatever else carries the mark of this `with` in its environment, wherever it has gone.
+`with` calls `end` if a signal has ended its command. If `with` itself is killed, this file does so as a separate
+program, which imports no other module of Dayfly. It reads a pipe whose other end only `with` holds: the process ID of
+the command, and a last word once the command has ended. Without the last word, the end of the pipe means that `with`
+has been killed. `end` sends SIGTERM, and SIGKILL after a grace period, to the command, to its descendants in its
+session, and to every process with the mark of this `with` in its environment, in any session.
 """
 
 from __future__ import annotations
@@ -14,17 +15,25 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
 MARK = "DAYFLY_WITH"
 """The variable in a command's environment that names its sandbox."""
 DONE = b"done\n"
 
-_GRACE_S = 10.0
-_AGAIN_S = 0.05
+DETACHED = "detached"
+"""An argument after the mark: lose the parent, because CI runners also kill the children of a job's processes."""
+GRACE_S = 10.0
+AGAIN_S = 0.05
 
 
 def main() -> None:
     """Wait for the end of `with`; the argument is the value of the mark."""
     mark = sys.argv[1]
+    if DETACHED in sys.argv[2:] and os.fork():
+        os._exit(0)
     pipe = sys.stdin.buffer
     first = pipe.readline()
     root = int(first) if first.endswith(b"\n") else 0
@@ -32,7 +41,7 @@ def main() -> None:
     if first and pipe.readline() == DONE:
         return
     # The number may be another process's by now.
-    end(mark, root if began and began == born(root) else 0, _GRACE_S)
+    end(mark, {root} if began and began == born(root) else (), GRACE_S)
 
 
 def born(process: int) -> str:
@@ -40,23 +49,34 @@ def born(process: int) -> str:
     return "".join(_stat(process)[2:3])
 
 
-def end(mark: str, root: int, grace: float) -> None:
-    """Ask all that belongs to the command to end, and kill what has not after `grace` seconds."""
-    ours = {root} - {0}
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
-        deadline = time.monotonic() + patience
+def _wait() -> bool:
+    time.sleep(AGAIN_S)
+    return False
+
+
+def end(mark: str, known: Collection[int], grace: float, wait: Callable[[], bool] = _wait) -> None:
+    """Send SIGTERM to all processes of a command, and SIGKILL to the rest after `grace` seconds.
+
+    Args:
+        mark: The value of the mark in the environment of these processes.
+        known: Processes that are ended too, with their children in the same session.
+        grace: Seconds between SIGTERM and SIGKILL, and the longest wait after SIGKILL.
+        wait: Waits for a moment; returns True to continue with SIGKILL at once.
+    """
+    ours = {*known}
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + grace
         told: set[int] = set()
-        while ours := _belonging(mark, ours):
+        while ours := belonging(mark, ours):
             for process in ours - told:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, number)
             told |= ours
-            if time.monotonic() > deadline:
+            if wait() or time.monotonic() > deadline:
                 break
-            time.sleep(_AGAIN_S)
 
 
-def _belonging(mark: str, known: set[int]) -> set[int]:
+def belonging(mark: str, known: Collection[int] = ()) -> set[int]:
     """The processes that run of those known, of their children in the same session, and of those with the mark."""
     line = f"{MARK}={mark}".encode()
     every = {process: found for process in _processes() if (found := _stat(process)) and found[3] not in ("Z", "X")}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import client, installed, show
-from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.exits import CliError, Exit, abandoned_too_early
 from dayfly.cli.port import NO_TIMES, Piece, Standing, When
 from dayfly.client import subject
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.cli.port import Host
     from dayfly.spec.plugin import Plugin
 
-_NOT_FOUND = 404
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 def find(context: str | None, namespace: str | None) -> Host:
@@ -100,7 +100,14 @@ class Served:
             return dict(OVER)
 
     def why(self, name: str) -> Any:
-        return self._ask(name, "why")
+        if (found := subject.published(name)) is None:
+            return self._ask(name, "why")
+        kind, bare = found
+        if kind == "lifecyclehook":
+            message = "a server has no lifecycle hooks: they exist only in clusters"
+            raise CliError(Exit.USAGE, message, f"name the cluster: dayfly why {name} --context NAME")
+        self.plugin(*bare.partition("@")[::2])
+        return {}  # a server refuses a plugin that cannot be used
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:  # noqa: ARG002 # the server knows a log's length always
         return [{**info, "cut": 0} for info in self._ask(name, "attempts")]
@@ -129,8 +136,15 @@ class Served:
         found: list[Any] = self._client.get(*subject.at(name), "outputs")
         return found
 
-    def abandon(self, name: str, reason: str) -> None:
-        self._client.post(*subject.at(name), "abandon", body={"reason": reason})
+    def abandon(self, name: str, reason: str, *, force: bool) -> None:
+        from dayfly.cli.client import ApiError
+
+        try:
+            self._client.post(*subject.at(name), "abandon", body={"reason": reason, "force": force})
+        except ApiError as fault:
+            if fault.status != _CONFLICT:
+                raise
+            raise abandoned_too_early(name, self.flags) from None
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         self._ask(name)

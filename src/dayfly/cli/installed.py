@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -31,8 +32,39 @@ def operators_part() -> str:
 
 
 def part(extra: str) -> str:
-    """How one comes to what an extra has; a checkout's one environment for clusters has all of them."""
+    """Return the advice that adds an extra to Dayfly, in the way in which this Dayfly was installed."""
     root = checkout()
     if root is not None:
-        return f"install it with: {root}/scripts/setup.sh operator"
-    return f"install Dayfly with its extra, from its checkout: pip install 'CHECKOUT[{extra}]'"
+        # Envoy is only in the environment for development; that for clusters has all other extras.
+        return f"install it with: {root}/scripts/setup.sh {'dev' if extra == 'routing' else 'operator'}"
+    if not (origin := _origin()):
+        return f"install Dayfly with its extra, from its checkout: {_installer()} 'CHECKOUT[{extra}]'"
+    return f"install it with: {_installer()} 'dayfly[{extra}] @ {origin}'"
+
+
+def _installer() -> str:
+    """Return the command that installs into the environment of this interpreter."""
+    if Path(sys.prefix, "pipx_metadata.json").is_file():
+        return "pipx install --force"
+    if Path(sys.prefix, "uv-receipt.toml").is_file():
+        return "uv tool install --force"
+    return "pip install"
+
+
+def _origin() -> str:
+    """Return the URL from which this package was installed; empty if it is not recorded or no longer there.
+
+    A name without a URL may belong to another project on a package index, so it is never a substitute.
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        recorded = json.loads(distribution("dayfly").read_text("direct_url.json") or "{}")
+        url, source = recorded.get("url", ""), recorded.get("vcs_info")
+    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        return ""
+    if url.startswith("file://"):
+        return url if Path(unquote(urlsplit(url).path)).exists() else ""
+    return f"{source['vcs']}+{url}@{source['commit_id']}" if source else url

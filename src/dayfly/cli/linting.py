@@ -123,13 +123,13 @@ def _source(document: Document, data: bytes, variables: Mapping[str, str]) -> So
         content = take(path)
         place = folder / path.lstrip("/")
         shown = place if place.exists() else Path(path)
-        with contextlib.suppress(UnicodeDecodeError):
-            embedded[path] = Embedded(str(shown), content.decode())
+        with contextlib.suppress(text.NotTextError):
+            embedded[path] = Embedded(str(shown), text.decode(content))
         return content
 
     left = {name: f"@{{{name}}}" for name in _variables(document.data)}
     filled = template.expand(document, {**left, **variables}, read)
-    return Source(document, filled, data.decode(), embedded)
+    return Source(document, filled, text.decode(data), embedded)
 
 
 def _variables(data: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ import click
 from dayfly.cli import hosts, log_tail, options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.log_tail import Tail
+from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +118,7 @@ def _expects_more(report: Any, chosen: Chosen) -> bool:
     if report["phase"] not in ("open", "closed"):
         return False
     due = ("preStart", "start", "postStart") if report["phase"] == "open" else ("preStop", "postStop")
-    hopeless = report["reason"] in ("ResourceFailed", "HookFailed")
+    hopeless = report["reason"] in FAILED
     return any(
         unit["state"] in _MOVING or (unit["state"] == "waiting" and unit["event"] in due and not hopeless)
         for unit in report["units"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import re
 import signal
 import socket
 import sys
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from dayfly.spec.routing import Forms
 
 _SYSTEM = "dayfly-system"
-# A first part of up to 63 characters has to fit before the host's.
-_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_URL = re.compile(
-    rf"(?:(?P<scheme>https?)://)?(?P<host>(?=[^:/]{{1,188}}(?:[:/]|$)){_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?/?"
-)
 
 
 @click.command("operator")
@@ -65,8 +59,8 @@ _URL = re.compile(
     metavar="IMAGE",
     default="",
     envvar="DAYFLY_VOID_IMAGE",
-    help="An image that every node can pull without a secret: in it the runner confirms that a step whose own image is "
-    "missing never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
+    help="An image that every node has or can pull without a secret: in it the runner proves that a step whose own "
+    "image is missing never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
 )
 @click.option(
     "--steps",
@@ -75,6 +69,15 @@ _URL = re.compile(
     envvar="DAYFLY_STEPS",
     help="How many steps of one namespace's sandboxes run at once, and as many again that clean up, unless its "
     "annotation dayfly.dev/steps says otherwise. Default: $DAYFLY_STEPS, or 20.",
+)
+@click.option(
+    "--ephemeral-storage",
+    metavar="QUANTITY",
+    default="2Gi",
+    show_default=True,
+    envvar="DAYFLY_EPHEMERAL_STORAGE",
+    help="How much of its node's disk a step may fill (files outside volumes, emptyDir volumes, logs) unless its "
+    "podTemplateOverlay sets another limit. 0 sets no limit. Or set $DAYFLY_EPHEMERAL_STORAGE.",
 )
 @click.option(
     "--webhook-image",
@@ -175,6 +178,7 @@ def command(
     rate: float | None,
     void_image: str,
     steps: int,
+    ephemeral_storage: str,
     webhook_image: str,
     webhooks: tuple[str, ...],
     state_port: int,
@@ -215,9 +219,19 @@ def command(
         allowed,
         state_port=state_port,
         routing=_routing(_forms(routing_headers, routing_query), istio, _edge(preview_gateway, preview_domain)),
+        ephemeral_storage=_storage_limit(ephemeral_storage),
     )
     dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
     asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
+
+
+def _storage_limit(text: str) -> str:
+    """Return the limit that the option sets; empty for 0, which sets none."""
+    from dayfly.execute.pod.policy.rows import quantity
+
+    for place, problem in quantity()(text, "--ephemeral-storage"):
+        raise CliError(Exit.USAGE, f"{place}: {problem}", "give a quantity such as 2Gi, or 0 for no limit")
+    return "" if text == "0" else text
 
 
 def _program(runner: Path | None) -> Runner:
@@ -248,7 +262,7 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
 
         to = events_out.receiver(events_to, allowed)
         receiver = Receiver(events_out.Poster(to), to.address.url)
-    return Heralds(receiver, tracing.from_environment(os.environ))
+    return Heralds(receiver, tracing.from_environment(os.environ, installed.part("otel")))
 
 
 def _routing(forms: Forms, istio: str, edge: Edge | None) -> Routing:
@@ -258,17 +272,14 @@ def _routing(forms: Forms, istio: str, edge: Edge | None) -> Routing:
 
 
 def _edge(gateway: str, domain: str) -> Edge | None:
-    """Where endpoints have addresses, as two options say together."""
-    from dayfly.execute.gateway.preview import Edge
+    from dayfly.execute.gateway.preview import read_edge
+    from dayfly.spec.errors import SpecError
 
-    if not gateway and not domain:
-        return None
-    namespace, _, name = gateway.partition("/")
-    found = _URL.fullmatch(domain.lower())
-    if not (namespace and name and "/" not in name and found):
+    try:
+        return read_edge(gateway, domain)
+    except SpecError as error:
         wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
-        raise CliError(Exit.USAGE, "endpoints get addresses at a Gateway and below a domain", wanted)
-    return Edge(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
+        raise CliError(Exit.USAGE, str(error), wanted) from None
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:

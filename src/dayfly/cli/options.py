@@ -42,8 +42,16 @@ def _later(name: str) -> Callable[..., Any]:
     return offer
 
 
+def _short(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    from dayfly.client import subject
+
+    return subject.short(value) if isinstance(value, str) else value
+
+
 def named(what: str, offered: str, **more: Any) -> Decorator:
-    """An argument that is completed with what `completing` calls so."""
+    """An argument that is completed with what `completing` calls so; of `subjects`, `sandbox/NAME` means NAME."""
+    if offered == "subjects":
+        more["callback"] = _short
     return click.argument(what, shell_complete=_later(offered), **more)
 
 

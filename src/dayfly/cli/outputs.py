@@ -1,15 +1,23 @@
-"""A sandbox's outputs as environment variables: `<RESOURCE>_<STEP>_<OUTPUT>`, and their form in a dotenv file."""
+"""A sandbox's outputs as environment variables: `<RESOURCE>_<STEP>_<OUTPUT>`, in the forms that readers take."""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
 from dayfly.cli.exits import CliError, Exit
+from dayfly.client.variables import check_variable, variable_name
 
+_LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
+"""Limit of a variable's name and value in bytes: with a longer variable the kernel starts no program."""
+GITHUB, GITLAB = "github", "gitlab"
+_PREFIXES = {GITHUB: ("GITHUB_", "RUNNER_", "ACTIONS_"), GITLAB: ("GITLAB_", "CI_")}
+"""Variables by which these systems control a job."""
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 _MISREAD_IN_SINGLE_QUOTES = re.compile(r"\\\\|\\\Z")
 _EXPANDED = re.compile(r"[$`]")
+_LINE_BREAK = re.compile(r"[\r\n]")
 _ESCAPED_IN_DOUBLE_QUOTES = re.compile(r'(["\\$`])')
 
 
@@ -31,24 +39,29 @@ class Variable(NamedTuple):
             return f"{self.name} is sensitive and never leaves its cluster"
         return f"{self.name} is binary ({self.size} bytes)"
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether no program can be started with it."""
+        return len(self.name) + self.size > _LONGEST
 
-def variables(found: list[Any]) -> list[Variable]:
+
+def variables(found: list[Any], form: str = "") -> list[Variable]:
     """The variables of a sandbox's outputs, in the order of the outputs.
 
     Raises:
-        CliError: two outputs would have the same name.
+        CliError: two outputs would have the same name, or one a name that changes how programs run.
     """
     named: dict[str, Variable] = {}
     for each in found:
         resource, step, output = each.get("resource", ""), each["step"], each["output"]
-        words = "_".join(part for part in (resource, step, output) if part)
-        name = re.sub(r"[^A-Z0-9]", "_", words.upper())
+        name = variable_name(resource, step, output)
         value, size = _decoded(each)
         withheld = bool(each.get("withheld"))
         variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
         if twin := named.get(name):
             message = f"{_place(twin)} and {_place(variable)} would both be {name}"
             raise CliError(Exit.FAILED, message, "take them from: dayfly env SANDBOX -o json")
+        check_variable(name, _place(variable), *_PREFIXES.get(form, ()))
         named[name] = variable
     return list(named.values())
 
@@ -68,6 +81,36 @@ def dotenv(variable: Variable) -> str:
     if "'" not in value and (_EXPANDED.search(value) or not _MISREAD_IN_SINGLE_QUOTES.search(value)):
         return f"{variable.name}='{value}'"
     return f'{variable.name}="{_ESCAPED_IN_DOUBLE_QUOTES.sub(_backslash, value)}"'
+
+
+def for_github(variable: Variable) -> str:
+    """The lines for the file `$GITHUB_ENV` or `$GITHUB_OUTPUT`, from which GitHub's runner reads the value verbatim."""
+    import secrets
+
+    assert variable.value is not None, "checked before"
+    if not _LINE_BREAK.search(variable.value):
+        return f"{variable.name}={variable.value}\n"
+    # Drawn by chance: no value can contain it, and set another variable behind it.
+    delimiter = f"dayfly_{secrets.token_hex(16)}"
+    return f"{variable.name}<<{delimiter}\n{variable.value}\n{delimiter}\n"
+
+
+def for_gitlab(found: list[Variable]) -> str:
+    """The lines of a dotenv report, from which GitLab reads values verbatim, but for blanks at both ends.
+
+    Raises:
+        CliError: values that it would not read back. A line break at the end is left out, as a shell's `$(...)` does.
+    """
+    plain = [(each.name, (each.value or "").rstrip("\n")) for each in found]
+    if wrong := [name for name, value in plain if _LINE_BREAK.search(value) or value != value.strip()]:
+        are = (
+            "has several lines, or a blank at an end" if len(wrong) == 1 else "have several lines, or a blank at an end"
+        )
+        message = f"{', '.join(wrong)} {are}, and a dotenv report of GitLab cannot hold that"
+        raise CliError(
+            Exit.FAILED, message, 'use it in the job that makes it, with: vars=$(dayfly env SANDBOX) && eval "$vars"'
+        )
+    return "".join(f"{name}={value}\n" for name, value in plain)
 
 
 def _backslash(match: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.unserved import ToLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,6 +54,7 @@ def command(
     """
     host = functools.cache(lambda: _host(context, namespace))
     find = functools.partial(_fetched, host)
+    local = ToLocal.CLUSTER if context else ToLocal.UNKNOWN
     wishes = reading.load(files, sets)
     plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
     sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
@@ -60,7 +62,7 @@ def command(
     for wished in wishes:
         wish, document = wished
         if isinstance(wish, Sandbox):
-            preview = _preview(wish, document, plugins, sources, find)
+            preview = _preview(wish, document, plugins, sources, find, local)
             planned = _Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview))
             found.append(_beside(planned, wish, document, plugins, host, find) if diff else planned)
         elif isinstance(wish, LifecycleHook | RouteGroup):
@@ -128,6 +130,7 @@ def _preview(
     plugins: Plugins,
     sources: dict[tuple[str, str], Document],
     find: Callable[[str, str], Plugin],
+    local: ToLocal = ToLocal.UNKNOWN,
 ) -> Preview:
     known = dict(plugins)
     for name, version in compiler.missing(sandbox):
@@ -135,7 +138,7 @@ def _preview(
             plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin
     compiled = compiler.compile(
-        sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, source=document, plugin_sources=sources
+        sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, local=local, source=document, plugin_sources=sources
     )
     return compiler.preview(compiled)
 

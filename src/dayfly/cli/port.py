@@ -83,8 +83,12 @@ class Host(Protocol):
     def outputs(self, name: str) -> list[Any]:
         """`resource`, `step`, `output`, `value`, `encoding` and `sensitive` of each."""
 
-    def abandon(self, name: str, reason: str) -> None:
-        """Give its cleanup up."""
+    def abandon(self, name: str, reason: str, *, force: bool) -> None:
+        """Give its cleanup up.
+
+        Raises:
+            CliError: it is not being deleted, and `force` is not set.
+        """
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         """Try again now what waits for that: one unit, or all for an empty one; the attempts after which they waited.

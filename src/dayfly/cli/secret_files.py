@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import select
 import stat
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
 from dayfly.client import secret_values, temporary
-from dayfly.spec import documents, semver
+from dayfly.spec import documents, semver, text
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.sandbox import Sandbox
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024
+_WRITER_COMES_WITHIN_MS = 1000
 
 
 def read(path: str) -> dict[str, str]:
@@ -33,14 +35,14 @@ def read(path: str) -> dict[str, str]:
     from dotenv.parser import parse_stream
 
     try:
-        text = _contents(path).decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise CliError(Exit.USAGE, f"{path}: is no text in UTF-8 (byte {fault.start})", "save it as UTF-8") from None
-    if "\0" in text:
+        content = text.decode(_contents(path))
+    except text.NotTextError as fault:
+        raise CliError(Exit.USAGE, f"{path}: is {fault}", "save it as UTF-8") from None
+    if "\0" in content:
         raise CliError(Exit.USAGE, f"{path}: contains a zero byte", "write it as lines of NAME=VALUE")
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
-    for binding in parse_stream(io.StringIO(text, newline="")):
+    for binding in parse_stream(io.StringIO(content, newline="")):
         written = binding.original.string
         line = binding.original.line + len(written[: len(written) - len(written.lstrip())].splitlines())
         if binding.error or (binding.key is not None and binding.value is None):
@@ -56,16 +58,17 @@ def read(path: str) -> dict[str, str]:
 
 
 def _contents(path: str) -> bytes:
-    """The bytes of a file that is its owner's alone, and that is us."""
+    """Return the content of a file, or of a pipe, that belongs to this user and that no other user may read."""
     try:
-        # A pipe or a device would make us wait, or do something, when it is opened.
+        # To open a pipe or a device might wait, or have an effect.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or "cannot be read"
         raise CliError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
     try:
         seen = os.fstat(handle)
-        if not stat.S_ISREG(seen.st_mode):
+        is_pipe = stat.S_ISFIFO(seen.st_mode)  # as of `<(...)`, or before `| dayfly with --secrets-file /dev/stdin`
+        if not is_pipe and not stat.S_ISREG(seen.st_mode):
             raise CliError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
         if seen.st_uid != os.geteuid():
             message = f"{path}: belongs to another user (uid {seen.st_uid}), who could change or read it"
@@ -74,10 +77,40 @@ def _contents(path: str) -> bytes:
             raise CliError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
         if seen.st_size > MOST_BYTES:
             raise CliError(Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it")
+        if is_pipe:
+            return _from_pipe(handle, path)
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read(MOST_BYTES)
     finally:
         os.close(handle)
+
+
+def _from_pipe(handle: int, path: str) -> bytes:
+    """Read a pipe that does not block to its end.
+
+    Raises:
+        CliError: no process has it open for writing, so that its end would never come; or it has too much.
+    """
+    polled = select.poll()
+    polled.register(handle, select.POLLIN)
+    has_writer = bool(polled.poll(_WRITER_COMES_WITHIN_MS))
+    content = b""
+    while len(content) <= MOST_BYTES:
+        try:
+            part = os.read(handle, MOST_BYTES)
+        except BlockingIOError:
+            has_writer = True
+            polled.poll()
+            continue
+        if not part:
+            break
+        content += part
+    if not has_writer:
+        message = f"{path}: is not a regular file, and no process writes to this pipe"
+        raise CliError(Exit.USAGE, message, "write the secrets into a file")
+    if len(content) > MOST_BYTES:
+        raise CliError(Exit.USAGE, f"{path}: has more than the {MOST_BYTES} bytes that are read", "shorten it")
+    return content
 
 
 def given(body: Any, path: str | None, client: Client | None = None) -> dict[str, dict[str, str]]:
@@ -104,7 +137,8 @@ def of_wishes(found: Sequence[Wished], path: str, client: Client) -> dict[str, d
     refuse_elsewhere(client.address.url)
     plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
     boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
-    return {box.name: given(temporary.of_sandbox([box, *plugins]), path, client) for box in boxes}
+    values = read(path) if boxes else {}  # once: a second read of a pipe finds nothing
+    return {box.name: _chosen(_wanted(temporary.of_sandbox([box, *plugins]), client), values, path) for box in boxes}
 
 
 def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:

@@ -8,13 +8,13 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from dayfly.cli import lock, runner
 from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.guard import MARK
+from dayfly.execute.process.ci_marks import without_ci_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _ANSWERS_WITHIN = 60
 _ENDS_WITHIN = 10
-_POLL = 0.02
 _SAID = "dayfly: "
 
 
 def start(home: Home, arguments: Sequence[str]) -> Client:
     """Run `dayfly up` with these arguments in a session of its own and wait until it answers.
 
+    It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends once it answers.
+
     Raises:
         CliError: it ended instead, with what it said last; or it does not answer in time.
     """
     home.make()
-    left_behind = _identity(home)
     runner.find()  # may build it, which takes its time and has something to say
     with home.log.open("ab") as log:
         began = log.tell()
-        child = subprocess.Popen(  # the server outlives us; nobody waits for it here
-            [sys.executable, "-m", "dayfly", "up", *arguments],
+        child = subprocess.Popen(
+            [sys.executable, "-m", "dayfly", "up", "--background", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -47,41 +47,41 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
             env=_environment(home),
             start_new_session=True,
         )
-    deadline = time.monotonic() + _ANSWERS_WITHIN
-    while time.monotonic() < deadline:
-        if (code := child.poll()) is not None:
-            with home.log.open("rb") as log:
-                log.seek(began)
-                lines = log.read().decode(errors="replace").splitlines()
-            # One that was quicker writes there as well; only who ends begins a line with "dayfly: ".
-            said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
-            message = said[-1] if said else f"the server ended at once with code {code}"
-            # 0 is what it returns when somebody stops it, and not ours: what we were to do has not been done.
-            given = Exit(code) if code and code in set(Exit) else Exit.FAILED
-            raise CliError(given, message, "" if said else f"see {home.log}")
-        # It holds the home before it says where it is: until then a killed one's address leads to whoever is there now.
-        ours = lock.process(home) == child.pid and _identity(home) != left_behind
-        if ours and (client := answering(home)):
-            child.returncode = 0  # keeps the interpreter from complaining about a child that still runs
-            return client
-        time.sleep(_POLL)
-    _give_up(child)
-    raise CliError(Exit.TIMED_OUT, f"the server does not answer after {_ANSWERS_WITHIN} s", f"see {home.log}")
+    try:
+        code = child.wait(_ANSWERS_WITHIN)
+    except subprocess.TimeoutExpired:
+        _give_up(child)
+        message = f"the server does not answer after {_ANSWERS_WITHIN} s"
+        raise CliError(Exit.TIMED_OUT, message, f"see {home.log}") from None
+    except BaseException:  # as Ctrl-C
+        _give_up(child)
+        raise
+    # Only a server that answered ends its parent with 0. It may have been stopped since.
+    if code == 0 and lock.process(home) is not None and (client := answering(home)):
+        return client
+    with home.log.open("rb") as log:
+        log.seek(began)
+        lines = log.read().decode(errors="replace").splitlines()
+    # Another server that was quicker writes there as well; only a server that ends begins a line with "dayfly: ".
+    said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+    message = said[-1] if said else f"the server ended at once with code {code}"
+    given = Exit(code) if code and code in set(Exit) else Exit.FAILED
+    raise CliError(given, message, "" if said else f"see {home.log}")
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> None:
-    """End a server that was started and does not answer: nobody would ever stop it. What it runs is adopted later."""
-    child.terminate()
-    try:
-        child.wait(_ENDS_WITHIN)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    """End a server that does not answer, and its parent. Steps continue, and the next server adopts them."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if child.returncode is None:  # then it is not reaped, and the number is still its own
+            os.killpg(child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_ENDS_WITHIN)
 
 
 def _environment(home: Home) -> dict[str, str]:
-    """Ours without the mark of a `with` that we run in: what carries it is ended with it."""
-    return {**{name: value for name, value in os.environ.items() if name != MARK}, "DAYFLY_HOME": str(home.path)}
+    """Our environment without the marks by which CI runners, and a `dayfly with` that we run in, find what they end."""
+    kept = {name: value for name, value in without_ci_marks(os.environ).items() if name != MARK}
+    return {**kept, "DAYFLY_HOME": str(home.path)}
 
 
 def stop(home: Home, pid: int, seconds: float) -> None:
@@ -120,12 +120,3 @@ def answering(home: Home) -> Client | None:
         client.health()
         return client
     return None
-
-
-def _identity(home: Home) -> tuple[int, int] | None:
-    """Tells the file with the address from the next one of its name."""
-    try:
-        found = home.url.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns

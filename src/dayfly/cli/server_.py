@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import options, show
+from dayfly.cli import installed, options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.client.home import Home
@@ -57,7 +57,11 @@ class _Wish(NamedTuple):
 @click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
 @click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback: a proxy in front speaks it.")
 @click.option(
-    "--rate", type=click.FloatRange(0), default=50, show_default=True, help="Requests a second for each key; 0: any."
+    "--rate",
+    type=click.FloatRange(0),
+    default=50,
+    show_default=True,
+    help="Requests a second for each key, above which they wait; 0: any.",
 )
 @options.events_to(of="all organisations' sandboxes")
 @options.allow_webhook
@@ -188,7 +192,8 @@ def _opened(database: str | None) -> Iterator[Store]:
     try:
         store = Store.open(_where(database))
     except StoreError as fault:
-        raise CliError(Exit.FAILED, str(fault)) from None
+        advice = installed.part("server") if isinstance(fault.__cause__, ImportError) else ""
+        raise CliError(Exit.FAILED, str(fault), advice) from None
     try:
         yield store
     finally:

@@ -1,6 +1,7 @@
 """Commands that use one server of this home at the same time: the last of them stops it, if one of them has started it.
 
 Whether it has sandboxes does not tell: another command may have found the server, and not wished for anything yet.
+If all of them were killed, the server stops itself once their sandboxes have ended.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from dayfly.client.errors import DayflyError
 from dayfly.spec.numbers import whole
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
     from typing import Self
 
     from dayfly.client.home import Home
 
-FILE = "with.lock"
 _POLL = 0.02
+_IDLE_POLL_S = 0.5
 _LONGEST, _MOST = 16, (1 << 22) - 1  # as many processes as Linux knows
 
 
@@ -40,7 +43,7 @@ class Sharing:
 
         try:
             self._home.make()
-            self._descriptor = os.open(self._home.path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(self._home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             deadline = time.monotonic() + self._seconds
             while not self._locked(fcntl.LOCK_SH) and time.monotonic() < deadline:
                 time.sleep(_POLL)
@@ -82,11 +85,32 @@ class Sharing:
         return whole(text.decode(errors="replace").strip(), _MOST) or 0
 
     def _locked(self, how: int) -> bool:
-        import fcntl
-
         assert self._descriptor is not None, "there is a file to be locked"
-        try:
-            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return _lock(self._descriptor, how)
+
+
+async def stop_when_unused(home: Home, is_idle: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
+    """Set `stop` once no process holds the home's lock for users and the server is idle.
+
+    The lock is kept then until this process ends: a new user waits for that, and starts another server.
+    Without a working lock it is unknown whether the server is used, so it is not stopped.
+    """
+    import asyncio
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        descriptor = os.open(home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while not (_lock(descriptor, fcntl.LOCK_EX) and await is_idle()):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            await asyncio.sleep(_IDLE_POLL_S)
+        stop.set()
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

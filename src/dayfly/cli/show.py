@@ -208,7 +208,7 @@ def _json(data: Any, *, unicode: bool) -> str:
 def _yaml(data: Any, *, unicode: bool) -> str:
     import yaml
 
-    from dayfly.spec import text
+    from dayfly.spec.yaml_words import resolve
 
     class Dumper(yaml.SafeDumper):
         """Scripts as literal blocks; in quotes whatever would be read back as anything but itself."""
@@ -219,7 +219,7 @@ def _yaml(data: Any, *, unicode: bool) -> str:
 
     def _reads_back(value: str) -> bool:
         try:
-            return isinstance(text.resolve(value), str)
+            return isinstance(resolve(value), str)
         except ValueError:
             return False
 

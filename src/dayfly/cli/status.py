@@ -17,6 +17,7 @@ _WORDS = {
     "OutcomeUnknown": "unknown",
     "ResourceFailed": "failed",
     "HookFailed": "failed",
+    "ForkFailed": "failed",
     "Refused": "failed",
     "LedgerLost": "failed",
     "PlanLost": "failed",

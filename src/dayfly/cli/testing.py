@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dayfly.cli import show
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.exits import Exit
+from dayfly.cli.exits import CliError, Exit
 from dayfly.testing import Fault, Life, NotPlayed, Played, Told, as_json, as_junit, as_line, judge, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dayfly.spec.plugin import Plugin
@@ -88,7 +88,7 @@ def play(
             for life in place.lives(params):
                 if tolds and only not in life.name:
                     continue
-                told = _told(place, life, plugin)
+                told = _told(place, life, plugin, first=not tolds)
                 tolds.append(told)
                 if output is None:
                     show.block(as_line(told))
@@ -97,21 +97,38 @@ def play(
                     break  # whatever else were found would follow from this
     except Interrupted as fault:
         show.talk(f"dayfly: {fault}")
+        _sum_up(tolds, plugin, output, aborted=True)
         return 128 + fault.number
+    except CliError:
+        _sum_up(tolds, plugin, output, aborted=True)
+        raise
+    _sum_up(tolds, plugin, output)
+    return Exit.FAILED if any(told.finding for told in tolds) else Exit.OK
+
+
+def _sum_up(tolds: Sequence[Told], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
+    """Print the results of the lives that were played; nothing if none was."""
+    if aborted and not tolds:
+        return
     census = bool(plugin.spec.census)
     if output == "json":
         show.emit(as_json(tolds, census=census), output)
     elif output == "junit":
         show.block(as_junit(tolds, plugin.wire_name).rstrip("\n"))
-    show.talk(summary(tolds, census=census))
-    return Exit.FAILED if any(told.finding for told in tolds) else Exit.OK
+    show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, census=census)}")
 
 
-def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin) -> Told:
+def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> Told:
     if isinstance(life, NotPlayed):
         return Told(life.name, 0.0, None, life.why)
     started = time.monotonic()
-    played = live(place, life)
+    try:
+        played = live(place, life)
+    except CliError as fault:
+        # The plugin itself was accepted in its first life: only what this life changes can be refused.
+        if first or fault.code != Exit.USAGE:
+            raise
+        return Told(life.name, time.monotonic() - started, None, f"it is refused before anything runs: {fault}")
     took = time.monotonic() - started
     finding = judge(life, played, plugin.spec)
     return Told(life.name, took, finding, "" if finding else played.missed)

@@ -15,9 +15,9 @@ from dayfly.cli.child import Signals
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_made import Box
-from dayfly.cli.watch import HOPELESS
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
+from dayfly.spec.report import FAILED
 from dayfly.testing import Ends, Hand, Life, NotPlayed, Played, first_outside, lives_outside
 from dayfly.testing.harm import listed
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
     from dayfly.spec.report import Report, UnitReport
 
-_HOPELESS = (*HOPELESS, Reason.REFUSED)
+_HOPELESS = FAILED | {Reason.REFUSED}
 _PUBLISH = "; what was granted to it by its name it has with --publish"
 _LOOK_S = 0.2
 _KILL_S = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -14,16 +13,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import lock, server, show
-from dayfly.cli.child import Interrupted, Signals
+from dayfly.cli.child import Interrupted, Signals, run_group
 from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.sharing import Sharing
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
-from dayfly.cli.watch import HOPELESS, last_lines
+from dayfly.cli.watch import last_lines
 from dayfly.client.home import Home
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents, names
 from dayfly.spec.identity import resource_id
+from dayfly.spec.report import FAILED
 from dayfly.testing import Ends, Life, Played, first, lives
 from dayfly.testing.harm import took
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _STOP_S = 60
 _CENSUS_S = 60
+_LONGEST_LEASE_S = 86_400
 _TAIL_BYTES, _TAIL_LINES = 4096, 5
 _LOOK_S = 0.05
 _ALLOW = "--allow-webhook"
@@ -44,6 +46,8 @@ def bench(
     plugin: Plugin, seconds: float, allowed: tuple[str, ...] = (), secrets: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[_Bench]:
     """A server in a home of its own, and a folder that its steps see; nothing of either stays.
+
+    If this process is killed, leases end its sandboxes, and the server stops itself after them.
 
     Webhooks are asked on their way, too; `allowed` are the servers that they may ask anyway. `secrets` are the plugin's
     params of that kind.
@@ -63,7 +67,8 @@ def bench(
         with contextlib.ExitStack() as ways:
             led = {step.name: ways.enter_context(Way(step, _writer(journal))) for step in steps if step.webhook}
             asked = [word for name in (*allowed, *(way.name for way in led.values())) for word in (_ALLOW, name)]
-            client = server.start(home, ["--port", "0", *asked])
+            ways.enter_context(Sharing(home, 0))
+            client = server.start(home, ["--port", "0", "--while-used", *asked])
             bench_ = _Bench(client, plugin, journal, seconds, led, secrets)
             try:
                 with heeding(bench_):
@@ -72,27 +77,6 @@ def bench(
                 client.close()
                 if (pid := lock.process(home)) is not None:
                     server.stop(home, pid, _STOP_S)
-
-
-def _run_to_its_end(script: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run it where it lies. Of what it has started nothing lives on either, should it take too long.
-
-    Raises:
-        OSError: it cannot be started.
-        subprocess.TimeoutExpired: it took too long.
-    """
-    with subprocess.Popen(
-        [script], cwd=script.parent, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            out, err = process.communicate(timeout=_CENSUS_S)
-        except BaseException:
-            # Its own end first frees the number of its group.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess([script], process.returncode, out, err)
 
 
 def _writer(journal: Path) -> Callable[[str], None]:
@@ -138,14 +122,22 @@ class _Bench:
         for name, way in self._ways.items():
             way.expect(life.trouble if name == life.step else None)
         plugin = documents.export(self._plugin_of(life))
-        resource = {"name": self._resource, "spec": plugin["spec"], "params": dict(life.params)}
+        given, kept = self._given(life), life.spec.secrets()
+        params = {name: value for name, value in given.items() if name not in kept and name in life.params}
+        resource = {"name": self._resource, "spec": plugin["spec"], "params": params}
         name = f"test-{self._number}"
-        wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}}
-        if taken := {each: value for each, value in self._secrets.items() if each in life.spec.secrets()}:
+        # It is made, looked at and deleted by then, even beside a twin.
+        lease = {"seconds": min(int(6 * self._seconds) + 10 * _CENSUS_S, _LONGEST_LEASE_S)}
+        wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}, "lease": lease}
+        if taken := {each: value for each, value in given.items() if each in kept}:
             wish["secrets"] = {self._resource: taken}
         box = self._client.put("sandboxes", name, body=wish)
         self._there[name] = life, box
         return box
+
+    def _given(self, life: Life) -> dict[str, str]:
+        """Return all values that a life gives; its own value of a secret replaces the one of `--secrets-file`."""
+        return {**self._secrets, **life.params}
 
     def _plugin_of(self, life: Life) -> Plugin:
         import msgspec
@@ -166,7 +158,7 @@ class _Bench:
             )
             if report.get("ready"):
                 return Played(reached="ready")
-            if report["reason"] in HOPELESS:
+            if report["reason"] in FAILED:
                 return Played(reached="failed", message=report["message"], log=self._log(box["name"], report))
             if life.ends is Ends.WAITS:
                 time.sleep(_LOOK_S)
@@ -256,7 +248,7 @@ class _Bench:
 
     def _listed(self, step: Step, life: Life, box: Any) -> list[str]:
         given = {name: rule.default for name, rule in self._plugin.spec.params().items() if rule.default is not None}
-        given |= {**life.params, **self._secrets}
+        given |= self._given(life)
         inputs = {wanted.env: given[wanted.name] for wanted in step.inputs if wanted.name in given}
         built_in = {
             **step_environment(box["name"], box["routingKey"], "", self._resource),
@@ -267,7 +259,7 @@ class _Bench:
             script.write_text(step.script or "")
             script.chmod(0o700)
             try:
-                ended = _run_to_its_end(script, {**os.environ, **built_in, **inputs})
+                ended = run_group(script, {**os.environ, **built_in, **inputs}, _CENSUS_S)
             except (OSError, subprocess.TimeoutExpired) as fault:
                 raise BlindError(f"the census {step.name} cannot be run: {fault}") from None
         if ended.returncode:

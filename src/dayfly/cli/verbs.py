@@ -42,7 +42,7 @@ _VERBS = {
     "state": "List the stored Terraform states, or print one.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
     "retry": "Retry now, without waiting for the next scheduled retry.",
-    "abandon": "Give up a sandbox's cleanup; your reason is recorded.",
+    "abandon": "Give up a cleanup that has begun; your reason is recorded.",
     "server": "Run a server for many people and clusters.",
     "login": "Store a server's address and key, for --server NAME.",
     "key": "Create, list and delete API keys.",

@@ -11,6 +11,7 @@ from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
 from dayfly.client import subject
+from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from dayfly.cli.frame import Report, Unit
 
 GONE = 404
-HOPELESS = ("ResourceFailed", "HookFailed")
-"""Reasons after which a sandbox does not become ready by itself."""
-
 # How much of a failed unit's log is shown at once.
 _TAIL_BYTES = 4096
 _TAIL_LINES = 10
@@ -52,7 +50,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
             shown.show(report)
             if report.get("ready"):
                 return report
-            if report["reason"] in HOPELESS:
+            if report["reason"] in FAILED:
                 break
             closed = report.get("closed") or {}
             if closed or report["phase"] != "open":
@@ -151,11 +149,22 @@ def _reports(client: Client, name: str, seconds: float, pause: float) -> Iterato
 
 
 def _finished(last: Report, end: Report) -> Report:
-    """The picture of a run that is cleaned: its units are gone from the report, and every cleanup has succeeded."""
+    """Return the report of a cleaned run with the units of the last one: each due delete step has succeeded."""
     ends = {"postStop": "succeeded", "start": "stopped"}
-    units = [{**unit, "state": ends.get(unit["event"], unit["state"]), "message": ""} for unit in last["units"]]
+    creating = [unit for unit in last["units"] if unit["event"] == "preStart"]
+    # Where no create step has run, no delete step is due.
+    idle = {unit.get("resource") for unit in creating} - {unit.get("resource") for unit in creating if _has_run(unit)}
+    units = []
+    for unit in last["units"]:
+        skipped = unit["state"] == "skipped" or (unit["event"] == "postStop" and unit.get("resource") in idle)
+        state = "skipped" if skipped else ends.get(unit["event"], unit["state"])
+        units.append({**unit, "state": state, "message": ""})
     count = sum(unit["event"] in ("preStop", "postStop") and unit["state"] != "skipped" for unit in units)
     return {**end, "closed": last.get("closed"), "units": units, "done": count, "total": count}
+
+
+def _has_run(unit: Unit) -> bool:
+    return bool(unit.get("startedAt")) or unit["state"] == "succeeded"
 
 
 def _is_there(client: Client, name: str) -> bool:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import hosts, options, show
+from dayfly.client import subject
 from dayfly.plan.words import span
+from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dayfly.cli.port import Host
 
 
 @click.command("why")
@@ -21,27 +25,35 @@ if TYPE_CHECKING:
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Explain what a sandbox is waiting for, down to the root cause, since when, and what to do.
 
-    This also explains a delete that does not finish.
+    This also explains a delete that does not finish. SANDBOX is a name, or routegroup/NAME, lifecyclehook/NAME or
+    resourceplugin/NAME.
     """
     host = hosts.find(context, namespace)
     blocker = host.why(sandbox)
     if output:
-        show.emit(blocker, output)
+        show.emit(blocker or _ready(host, sandbox), output)
     elif blocker:
-        now = int(time.time() * 1000)
-        for line in _tree(blocker, now, "", ""):
+        for line in _tree(blocker, int(time.time() * 1000), "", ""):
             show.line(line)
-    elif closed := host.report(sandbox).get("closed"):
-        show.line(f"{sandbox} has ended: {closed['message'] or closed['reason']}")
     else:
         show.line(f"{sandbox} is not waiting for anything")
+
+
+def _ready(host: Host, sandbox: str) -> dict[str, Any]:
+    """Return the answer for an object that waits for nothing, in the form of all others."""
+    from dayfly.plan import why
+    from dayfly.plan.reasons import Reason
+
+    reason = Reason.ACCEPTED if subject.published(sandbox) else host.report(sandbox)["reason"]
+    return {"subject": why.subject(sandbox), "reason": reason, "message": "it is not waiting for anything"}
 
 
 def _tree(blocker: Any, now: int, first: str, rest: str) -> Iterator[str]:
     """The blocker, then those beneath it; `first` stands before its own line, `rest` before all others."""
     since = blocker.get("since", 0)
     how_long = f" (for {span(now - since)})" if since else ""
-    yield f"{first}{blocker['subject']}: {blocker['reason']}: {blocker['message']}{how_long}"
+    said = with_reason(blocker["reason"], blocker["message"])
+    yield f"{first}{blocker['subject']}: {said}{how_long}"
     deeper = blocker.get("because", [])
     if advice := blocker.get("next", ""):
         yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}"

@@ -22,6 +22,7 @@ from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
 from dayfly.client.home import Home
+from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +36,6 @@ KEPT_S = 3600
 RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
-
-_LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
-"""Of a variable's name and value: with a longer one the kernel starts no program."""
 
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
@@ -177,7 +175,9 @@ def _use(
                     watch.until_ready(client, name, seconds, first=first)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
                 lease.kept = True
-                code = signals.run(command_line, environment, name)
+                # Several commands may share one sandbox that is used again.
+                mark = f"{name}/{os.getpid()}" if ending is Ending.REUSE else name
+                code = signals.run(command_line, environment, mark)
         except Interrupted as fault:
             show.talk(f"dayfly: {fault}; cleaning up")
             code = 128 + fault.number
@@ -201,7 +201,7 @@ def _put(client: Client, body: Any, ending: Ending) -> None:
     name = body["name"]
     if ending is Ending.REUSE:
         report = client.get("sandboxes", name, "report") if asking.exists(client, name) else {}
-        if report.get("reason") in watch.HOPELESS or report.get("closed"):
+        if report.get("reason") in FAILED or report.get("closed"):
             client.delete("sandboxes", name)
             watch.until_gone(client, name, report["uid"], CLEANUP_S)
     client.put("sandboxes", name, body=body)
@@ -335,7 +335,7 @@ def _running_server(home: Home) -> Iterator[_Server]:
             yield _Server(client, ours is not None)
         finally:
             if sharing is not None and sharing.alone() and (started := sharing.noted() or ours or 0):
-                # If it is kept it is the user's from now on.
+                # If it has sandboxes it stops itself after the last of them.
                 sharing.note(0)
                 _stop_unless_used(home, client, started)
 
@@ -351,7 +351,7 @@ def _reach(home: Home) -> tuple[Client, int | None]:
         if fault.code != Exit.NO_SERVER or is_elsewhere():
             raise
     try:
-        client = server.start(home, ["--port", "0"])
+        client = server.start(home, ["--port", "0", "--while-used"])
         return client, lock.process(home)
     except CliError:
         started = server.answering(home)
@@ -367,7 +367,7 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
             return
         if used:
             show.talk(
-                "The server that was started keeps running, because it still has sandboxes; stop it with: dayfly down"
+                "The server that was started keeps running until its sandboxes have ended; stop it with: dayfly down"
             )
         else:
             server.stop(home, ours, _STOP_S)
@@ -383,7 +383,7 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
         if variable.value is None:
             show.talk(f"{variable.lacks}, so no variable holds it")
             continue
-        if len(variable.name) + variable.size > _LONGEST:
+        if variable.is_too_long:
             show.talk(f"{variable.name} has {variable.size} bytes, which is more than a variable can hold")
             continue
         environment[variable.name] = variable.value

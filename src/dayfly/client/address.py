@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from dayfly.client.errors import DayflyError, Exit
+from dayfly.client.errors import DayflyError, Exit, refusal
 from dayfly.client.home import Home
 
 ORGANISATION = "local"
@@ -18,7 +18,8 @@ _PORTS = {"http": 80, "https": 443}
 class Address(NamedTuple):
     """Where a server listens, the key it takes, whose it is, and its name for `--server`; empty for the home's own.
 
-    `ca` are the certificates (PEM) that its own is trusted by; empty for the machine's.
+    `ca` are the certificates (PEM) that its own is trusted by; empty for the machine's. `by_variable`: whether
+    DAYFLY_URL says so.
     """
 
     url: str
@@ -26,6 +27,19 @@ class Address(NamedTuple):
     org: str = ORGANISATION
     name: str = ""
     ca: str = ""
+    by_variable: bool = False
+
+    def advice(self, otherwise: str, *, is_other: bool = False) -> str:
+        """Return what to do about a server that cannot be used.
+
+        Args:
+            otherwise: The advice for the server of the home.
+            is_other: Whether another program answers at the address.
+        """
+        if self.by_variable:
+            what = "DAYFLY_URL points to another program" if is_other else "DAYFLY_URL points there"
+            return f"{what}: correct it, or unset it to use the server of your home"
+        return "ask whoever runs it" if self.name else otherwise
 
     def __repr__(self) -> str:
         return f"Address({self.url}, organisation {self.org})"  # without the key: a traceback shows what is printed
@@ -39,6 +53,19 @@ class Place(NamedTuple):
     tls: bool
     host: str
     ca: str = ""
+
+
+def below(org: str, *path: str) -> str:
+    """Return the path of something in an organisation, each part as one encoded segment.
+
+    Raises:
+        RefusedError: a part is no name of anything. A proxy could take "." and ".." for the folder and its parent.
+    """
+    for part in path:
+        if part in ("", ".", ".."):
+            raise refusal(404, f"there is nothing called {part!r}")
+    # An argument that is not text names nothing on the server either, and the server reports that.
+    return "/".join(["/api/v2/orgs", *(quote(part, safe="@", errors="replace") for part in (org, *path))])
 
 
 def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -> Address | None:
@@ -60,7 +87,7 @@ def find(home: Home | None = None, server: str = "", *, of_home: bool = False) -
     if not url:
         return None
     key = said.get("DAYFLY_API_KEY") or (home.read(home.key) if _may_have_the_key_of(home, url) else "")
-    return Address(url, key, said.get("DAYFLY_ORG") or ORGANISATION)
+    return Address(url, key, said.get("DAYFLY_ORG") or ORGANISATION, by_variable=bool(said.get("DAYFLY_URL")))
 
 
 def _may_have_the_key_of(home: Home, url: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_HTTP = "does not speak HTTP"
 _LONGEST_HEAD = 65_536
 _AUTHORITY = "name its authority's file in SSL_CERT_FILE, or with: dayfly login URL --ca FILE"
 _GREETING = b"HTTP/"
@@ -188,8 +189,8 @@ class Connection:
                 message = f"the certificate of {self.address.url} is not trusted ({problem})"
                 raise UnreachableError(message, _AUTHORITY) from None
             reason = (fault.strerror or str(fault)).lower()
-            start = "ask whoever runs it" if self.address.name else START
-            raise UnreachableError(f"no server answers at {self.address.url} ({reason})", start) from None
+            advice = self.address.advice(START)
+            raise UnreachableError(f"no server answers at {self.address.url} ({reason})", advice) from None
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
 
     async def _ask(self, request: Request, timeout: float) -> None:
@@ -223,13 +224,13 @@ class Connection:
                     return event
                 self._h11.receive_data(await self._pipe.receive(timeout))
                 if not begun and not _may_be_http(self._h11.trailing_data[0]):
-                    raise self.silent("does not speak HTTP")
+                    raise self.silent(_NO_HTTP)
         except h11.RemoteProtocolError:
             begun = begun or bool(self._h11.trailing_data[0])
             if not begun:
                 raise self._ended() from None
             whole = self._h11.trailing_data[1]
-            raise self.silent("broke off in the middle of its answer" if whole else "does not speak HTTP") from None
+            raise self.silent("broke off in the middle of its answer" if whole else _NO_HTTP) from None
         except ConnectionError:
             if begun or self._h11.trailing_data[0]:  # no idle connection that has ended: it was carried out
                 raise self.silent("broke off in the middle of its answer") from None
@@ -244,11 +245,10 @@ class Connection:
         fault.stale = self._kept
         return fault
 
-    def silent(self, problem: str, *, sent: bool = True) -> UnreachableError:
-        """That the server cannot be spoken with, and what to do."""
-        advice = "see server.log in its home, or restart it with: dayfly down; dayfly up"
-        if self.address.name:
-            advice = "ask whoever runs it"
+    def silent(self, problem: str, *, sent: bool = True, is_other: bool = False) -> UnreachableError:
+        """Return the error for an unusable server, with advice. `is_other`: another program answers there."""
+        restart = "see server.log in its home, or restart it with: dayfly down; dayfly up"
+        advice = self.address.advice(restart, is_other=is_other or problem == _NO_HTTP)
         return UnreachableError(f"the server at {self.address.url} {problem}", advice, sent=sent)
 
 

@@ -191,12 +191,12 @@ def _described(wish: Wish, file: str) -> Wish:
         with beside.open("rb") as source:
             content = source.read(text.MAX_BYTES)
         readme.check(content)
-        told = content.decode("utf-8-sig")
+        told = text.decode(content)
         text.check_bounds(told)
     except SpecError as fault:
         raise SpecError(fault.problem, file=str(beside)) from None
-    except UnicodeDecodeError as fault:
-        raise SpecError(f"is no UTF-8 from byte {fault.start} on: save it as UTF-8", file=str(beside)) from None
+    except text.NotTextError as fault:
+        raise SpecError(f"is {fault}; save it as UTF-8", file=str(beside)) from None
     except OSError as fault:
         reason = (fault.strerror or "cannot be read").lower()
         raise SpecError(f"{reason}; it comes along with the plugin beside it", file=str(beside)) from None

@@ -48,6 +48,11 @@ class Home(NamedTuple):
         return self.path / "servers"
 
     @property
+    def users(self) -> Path:
+        """The file that each process locks while it uses a server that was started for such processes."""
+        return self.path / "with.lock"
+
+    @property
     def server_store(self) -> Path:
         """The database of `dayfly server`, where no other is named."""
         return self.path / "server.db"

@@ -13,6 +13,7 @@ from dayfly.client.errors import InvalidError, NotFoundError
 from dayfly.client.following import Follower
 from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
 from dayfly.spec.errors import SpecError
+from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -200,9 +201,13 @@ class AsyncRuns(Generic[T]):
         extended: T = await self._done("POST", name, "extend", body=body, form=self.form)
         return extended
 
-    async def abandon(self, name: str, reason: str) -> None:
-        """Give its cleanup up, which is recorded with the reason: what it has may be left over."""
-        await self._done("POST", name, "abandon", body={"reason": reason})
+    async def abandon(self, name: str, reason: str, *, force: bool = False) -> None:
+        """Give its cleanup up, which is recorded with the reason: what it has may be left over.
+
+        Raises:
+            ConflictError: it is not being deleted, and `force` is not set.
+        """
+        await self._done("POST", name, "abandon", body={"reason": reason, "force": force})
 
     async def _apply(self, wish: wishes.Wish, more: dict[str, Any]) -> T:
         if not wish.name:
@@ -367,7 +372,7 @@ def _expects_more(report: Report, chosen: str) -> bool:
     if report.is_over:
         return False
     due = _CREATING if report.phase == "open" else _CLEANING
-    hopeless = report.reason in waiting.HOPELESS
+    hopeless = report.reason in FAILED
     return any(
         unit.state in _MOVING or (unit.state == "waiting" and unit.event in due and not hopeless)
         for unit in report.units

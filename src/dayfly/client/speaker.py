@@ -6,12 +6,13 @@ import json
 import os
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from dayfly import __version__
 from dayfly.client import retry
+from dayfly.client.address import below
 from dayfly.client.connection import Connection, Request, Response, Unshown
 from dayfly.client.errors import DayflyError, NotFoundError, UnreachableError, refusal
 
@@ -54,9 +55,8 @@ class Speaker:
         self._connect()  # an address that is none is said at once
 
     def below(self, *path: str) -> str:
-        """The address of something in the organisation. Half a character has no name there, as the server says."""
-        parts = (quote(part, safe="@", errors="replace") for part in (self.address.org, *path))
-        return "/".join(["/api/v2/orgs", *parts])
+        """Return the path of something in the organisation."""
+        return below(self.address.org, *path)
 
     async def get(self, form: type[T], *path: str, **query: object) -> T:
         """Read something below the organisation."""
@@ -107,7 +107,8 @@ class Speaker:
             return msgspec.json.decode(data, type=form)
         except _MEANS_NOTHING as fault:
             message = f"the server at {self.address.url} answers what this client does not understand ({fault})"
-            strange = UnreachableError(message, "it may be of another release")
+            advice = self.address.advice("it may be of another release", is_other=True)
+            strange = UnreachableError(message, advice)
         strange.strange = True
         raise strange
 
@@ -212,6 +213,8 @@ class Speaker:
             fault.advice = f"give the key of {self.address.url}: it is in the file key of its home"
             if self.address.name:
                 fault.advice = f"log in again with: dayfly login {self.address.url} --name {self.address.name}"
+        elif not number:
+            fault.advice = self.address.advice("", is_other=True)
         elif response.status == 403:
             fault.advice = "ask an admin of the organisation for another key"
         return fault

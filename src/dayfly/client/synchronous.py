@@ -155,9 +155,13 @@ class Runs(Generic[T]):
         """
         return run(self._of.extend(name, seconds=seconds, until=until))
 
-    def abandon(self, name: str, reason: str) -> None:
-        """Give its cleanup up, which is recorded with the reason: what it has may be left over."""
-        run(self._of.abandon(name, reason))
+    def abandon(self, name: str, reason: str, *, force: bool = False) -> None:
+        """Give its cleanup up, which is recorded with the reason: what it has may be left over.
+
+        Raises:
+            ConflictError: it is not being deleted, and `force` is not set.
+        """
+        run(self._of.abandon(name, reason, force=force))
 
 
 class Sandboxes(Runs[Sandbox]):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from dayfly.client.variables import check_variable, variable_name
 from dayfly.spec import semver
+from dayfly.spec.report import with_reason
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -203,7 +204,7 @@ class Blocker(_Form, frozen=True, kw_only=True):
         return tuple(root for each in self.because for root in each.roots) or (self,)
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.reason}: {self.message}"
+        return f"{self.subject}: {with_reason(self.reason, self.message)}"
 
 
 class Attempt(_Form, frozen=True, kw_only=True):
@@ -308,9 +309,15 @@ class Outputs(Mapping[str, str]):
         raise KeyError(f"no output {name}; there are {', '.join(self._known) or 'none'}")
 
     def variables(self) -> dict[str, str]:
-        """Those that a variable can hold, named as `dayfly env` names them."""
-        known = self._known.values()
-        return {each.variable: each.value for each in known if each.encoding == "utf-8" and "\0" not in each.value}
+        """Return the values that environment variables can hold, by the names of `dayfly env`.
+
+        Raises:
+            DayflyError: one would set a variable that changes how programs run, such as `LD_LIBRARY_PATH`.
+        """
+        known = [each for each in self._known.values() if each.encoding == "utf-8" and "\0" not in each.value]
+        for each in known:
+            check_variable(each.variable, _place(each))
+        return {each.variable: each.value for each in known}
 
     def __getitem__(self, name: str) -> str:
         return self.of(name).value
@@ -323,12 +330,6 @@ class Outputs(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(map(repr, self.all))})"
-
-
-def variable_name(resource: str, step: str, output: str) -> str:
-    """The environment variable of an output."""
-    words = "_".join(part for part in (resource, step, output) if part)
-    return re.sub(r"[^A-Z0-9]", "_", words.upper())
 
 
 def _place(output: Output) -> str:

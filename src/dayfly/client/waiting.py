@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, FailedError, NotFoundError, WaitTimeoutError
 from dayfly.client.types import Report
+from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from dayfly.client.connection import Io
     from dayfly.client.types import Unit
-
-HOPELESS = ("ResourceFailed", "HookFailed")
-"""Reasons after which a sandbox does not become ready by itself."""
 
 _LONG_POLL_S = 20
 _AGAIN_S = 0.1
@@ -57,7 +55,7 @@ async def until_ready(run: Run, seconds: float, tell: Callable[[Report], None] |
             tell(report)
         if report.ready:
             return report
-        if report.reason in HOPELESS:
+        if report.reason in FAILED:
             raise await _failure(run, report)
         if report.closed is not None or report.phase != "open":
             closed = report.closed

@@ -23,6 +23,7 @@ from dayfly.spec.lifecycle import (
 )
 from dayfly.spec.plugin import Plugin, PluginSpec, Runner
 from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
+from dayfly.spec.unserved import ToLocal, fields_without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +55,7 @@ def compile(  # noqa: A001  -- the field's word for it
     namespace: str = "",
     publisher: str = "local",
     routed: Mapping[str, Sequence[str]] | None = None,
-    local: bool = False,
+    local: ToLocal = ToLocal.UNKNOWN,
     source: Document | None = None,
     plugin_sources: Mapping[Key, Document] | None = None,
 ) -> Compiled:
@@ -70,7 +71,7 @@ def compile(  # noqa: A001  -- the field's word for it
         publisher: Who has published the plugins; with a plugin's name it says whom a host has granted something.
         routed: Given where the host routes requests by their key: by `<namespace>/<name>` of a baseline the keys of
             those route groups whose requests go to this sandbox's fork of it.
-        local: Whether the host is the developer's own machine, to whose programs it can lead requests.
+        local: Whether the host leads requests to programs of the developer's machine.
         source: The document the sandbox was read from, for lines and columns in errors and warnings.
         plugin_sources: Likewise for plugins.
 
@@ -128,33 +129,29 @@ def _check(
 
 
 def _ways(
-    sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: bool
+    sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: ToLocal
 ) -> tuple[Unit, ...]:
     """What leads requests to the forks and to the developer's own programs, and the ways in."""
     ways = routes.routes(kept, key, routed)
-    ways += routes.to_local(sandbox.spec.local if local else (), key, routed, ways)
+    ways += routes.to_local(sandbox.spec.local if local is ToLocal.YES else (), key, routed, ways)
     return (*ways, *routes.previews(_endpoints(sandbox), key, ways))
 
 
-def _doubts(sandbox: Sandbox, found: Iterable[Instance], *, local: bool) -> Iterator[SpecError]:
+def _doubts(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) -> Iterator[SpecError]:
     """What is legal and probably not meant."""
     yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
     if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
         problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
         yield SpecError(problem, ("spec", "hooks", "preStop"))
-    idle = "is stored as it is, but no host acts on it yet"
-    yield from (SpecError(idle, keys) for keys in _idle(sandbox, local=local))
+    for field, why in fields_without_effect(msgspec.structs.asdict(sandbox.spec), local):
+        # Without a host nobody knows yet whether it has an effect.
+        effect = why if local is ToLocal.UNKNOWN and field == "local" else f"has no effect here: {why}"
+        yield SpecError(effect, ("spec", field))
 
 
 def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:
     group = sandbox.spec.default_route_group
     return group.endpoints if group else ()
-
-
-def _idle(sandbox: Sandbox, *, local: bool) -> list[Path]:
-    """The ways to what a sandbox wishes for in vain; a Ready that says nothing of it would be half a truth."""
-    fields = ("virtual", "middleware", "routing") if local else ("local", "virtual", "middleware", "routing")
-    return [("spec", field) for field in fields if getattr(sandbox.spec, field)]
 
 
 def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle:

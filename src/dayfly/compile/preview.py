@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.compile.graph import waves
+from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import (
     CREATING,
     EnvChange,
@@ -273,7 +274,11 @@ def _request(unit: Unit) -> str:
         return f"runs {' '.join(unit.exec.command)}"
     if unit.object is not None:
         manifest = unit.object.written.get("manifest", {})
-        return f"removes the object of {unit.object.remove}" if unit.object.remove else f"makes a {manifest['kind']}"
+        return (
+            f"removes the object of {unit.object.remove}"
+            if unit.object.remove
+            else f"makes {with_article(manifest['kind'])}"
+        )
     return f"{unit.webhook.request['method']} {unit.webhook.request['url']}" if unit.webhook else ""
 
 

@@ -190,8 +190,8 @@ def _pick(resource: Resource, plugins: Mapping[Key, Plugin], keys: Path) -> Plug
         known = sorted({key[0] for key in plugins})
         raise SpecError(f"no plugin {quote(name)} is published; {nearest(name, known)}", keys)
     if version and version not in versions:
-        known = sorted(versions, key=semver.order)
-        raise SpecError(f"{quote(name)} has no version {version}; {nearest(version, known)}", keys)
+        known = [f"{name}@{each}" for each in sorted(versions, key=semver.order)]
+        raise SpecError(f"{quote(name)} has no version {version}; {nearest(f'{name}@{version}', known)}", keys)
     return plugins[name, version or max(versions, key=semver.order)]
 
 

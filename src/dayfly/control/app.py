@@ -46,6 +46,7 @@ from dayfly.page import files
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from dayfly.control.auth import Keys
@@ -69,7 +70,7 @@ def create_app(
     version: str,
     loopback: bool = True,
     tls: bool = False,
-    rate: float = 0,
+    rate: float | Rate = 0,
     agents: Agents | None = None,
     receiver: Receiver | None = None,
     vaults: Mapping[str, Vault] = {},
@@ -84,7 +85,7 @@ def create_app(
         version: Of this server, for those who ask.
         loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
         tls: Whether it is served by TLS.
-        rate: How many requests a second each key may make; 0 for any number.
+        rate: How many requests a second each key may make, beyond which they wait; 0 for any number.
         agents: The way to hosts that dial in, if another one than usual.
         receiver: Who is sent CloudEvents.
         vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
@@ -107,17 +108,34 @@ def create_app(
         *agents.routes(),
         *_page_routes(),
     ]
-    bound = Rate(rate) if rate else None
+    bound = _bound(rate, closing)
     auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.mark)
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
+        exception_handlers={Exception: _refused},
         lifespan=lambda _app: _at_work(agents, sync, groups, telling),
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
     app.state.vaults = kept
     return app
+
+
+async def _refused(_request: Request, fault: Exception) -> Response:
+    """The answer to a fault outside of all handlers."""
+    return refuse(fault)
+
+
+def _bound(rate: float | Rate, closing: asyncio.Event) -> Rate | None:
+    """The limit of requests; none waits for it once the server closes."""
+
+    async def pause(seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await closing.wait()
+
+    return (Rate(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
 def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, news: Bell) -> Links:
@@ -152,6 +170,8 @@ def _page_routes() -> Iterator[Route]:
     """The page's files, the way to them, and what answers at every other address."""
     page = files.Page()
     yield Route("/", _Door())
+    for start in ("", files.AT):  # with either as the address of the dashboard
+        yield Route(start + files.DASHBOARD + "/{name}", _Link())
     yield Route(files.AT, page)
     yield Route(files.AT + "/{path:path}", page)
     yield Route("/{path:path}", Nowhere())
@@ -293,6 +313,14 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (files.lead if files.shows_pages(Request(scope)) else Nowhere())(scope, receive, send)
+
+
+class _Link:
+    """A link to a sandbox, as Signadot's command line prints it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read = scope["method"] in ("GET", "HEAD")
+        await (files.lead_to_sandbox if is_read else Nowhere())(scope, receive, send)
 
 
 class Nowhere:

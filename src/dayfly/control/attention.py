@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.plan import reason_words, words
-from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
+from dayfly.plan.leftovers import left_by, left_over
 from dayfly.plan.reason_words import CATALOGUE, HELD, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import to_do, why
 from dayfly.spec import names, ttl
-from dayfly.spec.lifecycle import CREATING, Event, workload_of
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from dayfly.spec.report import Report, UnitReport
     from dayfly.spec.wire import HistoryEntry
 
-_CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
 """The kinds of what needs somebody, the worst first."""
 
@@ -195,7 +193,7 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), ui
         reason=Reason.ABANDONED,
         message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
         since=asked.at,
-        next="see whether anything of these is left, and remove it by hand" if left else "",
+        next=reason_words.advice(Reason.MAY_BE_LEFT) if left else "",
         units=left,
         uid=uid,
     )
@@ -213,7 +211,7 @@ def forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concer
         reason=Reason.ABANDONED,
         message=f"its cleanup was given up, and {who} that could tell what may be left",
         since=since,
-        next="see whether anything of it is left, and remove it by hand",
+        next=reason_words.advice(Reason.MAY_BE_LEFT),
         uid=uid,
     )
 
@@ -230,37 +228,6 @@ def _keep(name: str) -> str:
     """How to let it live longer."""
     said = reason_words.advice(Reason.EXPIRES_SOON).format(sandbox=name)
     return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
-
-
-def left_over(report: Report) -> tuple[str, ...]:
-    """The create steps that may have run, of resources whose delete steps have not all succeeded."""
-    owed = {
-        unit.resource
-        for unit in report.units
-        if unit.event == Event.POST_STOP and unit.state not in ("succeeded", "skipped")
-    }
-    undone = {unit.resource for unit in report.units if unit.event == Event.POST_STOP}
-    return tuple(
-        unit.id
-        for unit in report.units
-        if unit.event in CREATING and unit.started_at and (unit.resource in owed or unit.resource not in undone)
-    )
-
-
-def left_by(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
-    """The create steps that were allowed to run, of resources of which no delete step has succeeded."""
-    closed, made, gone = False, dict[str, str](), set[str]()
-    for entry in history:
-        resource = entry.unit.rpartition("/")[0]
-        if not entry.unit:
-            closed = closed or entry.move in _CLOSING
-        elif entry.move == Claim.__name__ and not closed:
-            made[entry.unit] = resource
-        elif entry.move == Void.__name__ and not closed:
-            made.pop(entry.unit, None)
-        elif entry.move == Record.__name__ and closed and entry.reason == "succeeded":
-            gone.add(resource)
-    return tuple(unit for unit, resource in made.items() if resource not in gone and not workload_of(unit))
 
 
 def _root(blocker: Blocker | None) -> Blocker | None:

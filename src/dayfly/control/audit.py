@@ -92,7 +92,7 @@ class Audit:
     async def list_all(self, request: Request) -> Any:
         """The entries behind `after`, the oldest first, and the head of the chain."""
         after = whole_number(request, "after", 0)
-        limit = min(whole_number(request, "limit", PAGE) or PAGE, PAGE)
+        limit = min(whole_number(request, "limit", PAGE, least=1), PAGE)
 
         def work(rows: Rows) -> Any:
             query = rows.select(audit).where(audit.c.number > after).order_by(audit.c.number).limit(limit)

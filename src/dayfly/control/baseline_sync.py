@@ -74,7 +74,7 @@ def _order(known: Mapping[tuple[str, str], Workload | None], namespace: str, nam
     if (namespace, name) in known:
         if (workload := known[namespace, name]) is not None:
             return Baseline(workload=workload)
-        log.error("baseline %s/%s cannot be read by this release: apply it again", namespace, name)
+        log.warning("baseline %s/%s cannot be read by this release: apply it again", namespace, name)
         return None
     return Baseline(workload=Workload(namespace=namespace, name=name, command=()), gone=True)
 
@@ -87,6 +87,7 @@ async def _hand_over(link: Link, order: Baseline) -> bool:
         log.warning("baseline %s cannot be handed over now: %s", name, fault)
         return False
     except (HostFailedError, RefusedError) as fault:
-        # Trying again would not help; sandboxes must not wait for it.
-        log.error("baseline %s failed; apply it again: %s", name, fault)  # noqa: TRY400 - the host has the details
+        # Trying again would not help; sandboxes must not wait for it. A failure is a defect, a refusal is none.
+        level = logging.ERROR if isinstance(fault, HostFailedError) else logging.WARNING
+        log.log(level, "baseline %s failed; apply it again: %s", name, fault)
     return True

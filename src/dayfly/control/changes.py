@@ -19,6 +19,7 @@ from dayfly.control.feed import GROUP, Feed
 from dayfly.control.group_changes import GroupChanges
 from dayfly.control.listeners import Listened, Listeners
 from dayfly.control.store import MARK_S, StoreError
+from dayfly.spec.wire import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -208,7 +209,7 @@ class Changes:
             await (stream.look_at(record) if record is not None else stream.look())
             last = request.headers.get("last-event-id", "")
             # Of a head there is no body that could go on.
-            said = self._events(stream, last, name, who.scope) if request.method == "GET" else ()
+            said = _while_told(self._events(stream, last, name, who.scope)) if request.method == "GET" else ()
             answer = Listened(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
             answer.place = place
             held.pop_all()
@@ -252,6 +253,15 @@ def _is_group(event: Event) -> bool:
 
 def _hears(scope: Scope, name: str, where: str) -> bool:
     return scope.takes_name(name.removeprefix(GROUP)) and scope.takes_cluster(where)
+
+
+async def _while_told(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The events, until the store or a host fails: then the stream ends, and the client comes back."""
+    try:
+        async for said in events:
+            yield said
+    except (StoreError, HostUnavailableError) as fault:
+        log.warning("a stream of changes ends early: %s", fault)
 
 
 async def _looked(stream: Stream) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dayfly.control import audit, auth, openapi, tokens
+from dayfly.control import audit, auth, openapi, preconditions, tokens
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import page, rfc3339, serve
+from dayfly.control.preconditions import Tagged
 from dayfly.control.tables import clusters, organisations, route_groups, sandboxes
 from dayfly.plan.reason_words import CATALOGUE, SECTIONS
 from dayfly.spec.errors import SpecError, quote
@@ -89,19 +90,23 @@ class Clusters:
         return page(request, [self._wire(who.org, row) for row in found])
 
     async def get(self, request: Request) -> Any:
-        org = auth.caller(request).org
-        return self._wire(org, await self._find(request))
+        org, row = auth.caller(request).org, await self._find(request)
+        return Tagged(self._wire(org, row), str(row.created_at))
 
     async def put(self, request: Request) -> Any:
         """Add one for an agent to connect. One that is there stays as it is."""
         who, name = audit.who(request), request.path_params["name"]
-        org = who.org
+        org, when = who.org, preconditions.read(request)
         if not 0 < len(name.encode()) <= LONGEST_NAME or not name.isprintable():
             raise SpecError(f"must be one line of at most {LONGEST_NAME} printable characters", ("name",))
+        if name in (".", ".."):
+            raise SpecError("is no name: in an address it means a folder or its parent", ("name",))
         await self.known(org)
 
         def work(rows: Rows) -> Row[Any]:
-            if (found := find(rows, name)) is None:
+            found = find(rows, name)
+            when.check(str(found.created_at) if found is not None else None)
+            if found is None:
                 rows.insert(clusters, {"name": name, "created_at": _now(), "agent": True})
                 audit.note(rows, who, "create", f"clusters/{name}")
             elif not (found.agent or name in self._own.get(org, ())):
@@ -115,7 +120,9 @@ class Clusters:
         return self._wire(org, await self._store.of(org).write(work))
 
     async def delete(self, request: Request) -> Any:
-        name = (await self._agents(request, "cannot be removed")).name
+        row = await self._agents(request, "cannot be removed")
+        name = row.name
+        preconditions.read(request).check(str(row.created_at))
 
         def work(rows: Rows) -> None:
             for table, what in _LIVING.items():

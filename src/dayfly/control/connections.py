@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http
 import json
 import resource
+import secrets
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +19,9 @@ MAX_HEAD_BYTES = 64 * 1024
 # From its first byte (of a new connection: from its beginning) a head may take so long, and so long the body behind it.
 HEAD_S = 10.0
 BODY_S = 30.0
+# After an error, the rest of the input is dropped up to these limits, so that the client can read the error.
+LINGER_S = 2.0
+LINGER_BYTES = 2 << 20
 # Of an answer that waits in our memory something has to be taken so often.
 TAKES_S = 60.0
 MOST_CONNECTIONS = 1024
@@ -25,13 +30,18 @@ MOST_CONNECTIONS = 1024
 class BoundedHttp(HttpToolsProtocol):
     """The library's protocol, which bounds neither a head's length nor how long a client takes to send a request.
 
-    A piece of a body, and the end of a head or of a request, are what may cost further bytes. What comes between two of
-    them is bounded; the last piece read goes beyond it by 256 KiB at most. Connections are bounded, too: the one that
-    has kept us waiting longest goes first. One whose client waits for our answer stays; one whose client takes nothing
-    of it does not.
+    A head is measured by its lines in their usual form (`METHOD URL HTTP/1.1`, `Name: value`), with line ends.
+    The same bound applies to the bytes between two events: a piece of a body, and the end of a head or of a request.
+    The number of connections is bounded, too. The connection whose client has been silent longest is closed first. A
+    connection whose client waits for an answer stays open, unless the client does not read the answer.
+
+    Each error that is found here is answered as JSON, after the answers to all earlier requests.
     """
 
     _unended = 0
+    _is_in_request = False
+    _refusal: tuple[http.HTTPStatus, str] | None = None
+    url = b""
     _has_spoken = False
     waits_since = 0.0
     """Since when it waits for its client, by the loop's clock; 0 while its client waits for us."""
@@ -59,32 +69,54 @@ class BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if self.waits_since and self._timer is None:
+        if self.waits_since and self._timer is None and self._refusal is None:
             self._wait(HEAD_S)  # the next request of a connection that was idle
-        self._unended += len(data)
         self._has_spoken = True
-        super().data_received(data)
-        if self._unended > MAX_HEAD_BYTES:
-            self._refuse("431 Request Header Fields Too Large", f"the head is longer than {MAX_HEAD_BYTES} bytes")
+        if self._refusal is not None:
+            self._unended += len(data)
+            if self._unended > LINGER_BYTES:
+                self.transport.close()
+        while data and self._refusal is None and not self.transport.is_closing():
+            room = MAX_HEAD_BYTES + 1 - self._unended
+            piece, data = data[:room], data[room:]
+            self._unended += len(piece)
+            super().data_received(piece)
+            if self._unended > MAX_HEAD_BYTES:
+                self._refuse_head()
 
     def on_headers_complete(self) -> None:
         self._unended = 0
-        self._wait(BODY_S)
-        super().on_headers_complete()
+        lines = [len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1\r\n")]
+        lines += [len(name) + len(value) + len(": \r\n") for name, value in self.headers]
+        if sum(lines) + len("\r\n") > MAX_HEAD_BYTES:
+            self._refuse_head()
+        if self._refusal is None:
+            self._wait(BODY_S)
+            super().on_headers_complete()
+            self._is_in_request = True
 
     def on_body(self, body: bytes) -> None:
         self._unended = 0
-        super().on_body(body)
+        if self._refusal is None:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._unended = 0
-        self._wait_no_more()
-        super().on_message_complete()
+        self._is_in_request = False
+        if self._refusal is None:
+            self._wait_no_more()
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(http.HTTPStatus.BAD_REQUEST, f"this is no request of HTTP/1.1: {msg}")
 
     def on_response_complete(self) -> None:
         if self._timer is None:
             self.waits_since = self.loop.time()  # idle, for as long as the library keeps an idle one
+        is_last = not self.pipeline
         super().on_response_complete()
+        if is_last and self._refusal is not None:
+            self._end(*self._refusal)
 
     def _wait(self, seconds: float) -> None:
         self._wait_no_more()
@@ -113,8 +145,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._takes = None
 
     def _too_slow(self) -> None:
-        if self._has_spoken:
-            self._refuse("408 Request Timeout", "the request did not come to its end in time")
+        if self._refusal is not None:
+            self.transport.close()
+        elif self._has_spoken:
+            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT, "the request did not come to its end in time")
         else:
             self.transport.close()
 
@@ -122,20 +156,55 @@ class BoundedHttp(HttpToolsProtocol):
         waiting = [each for each in self.connections if isinstance(each, BoundedHttp) and each.waits_since]
         longest = min(waiting, key=lambda each: each.waits_since)
         if longest is self:
-            self._refuse("503 Service Unavailable", "this server has as many connections as it can have")
+            self._refuse(http.HTTPStatus.SERVICE_UNAVAILABLE, "this server has as many connections as it can have")
         else:
             longest.transport.abort()
 
-    def _refuse(self, status: str, sentence: str) -> None:
-        """End the connection, with a word if no other answer is on its way."""
-        if self.transport.is_closing():
+    def _refuse_head(self) -> None:
+        if self.headers:
+            status, what = http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head"
+        else:
+            status, what = http.HTTPStatus.REQUEST_URI_TOO_LONG, "address"
+        self._refuse(status, f"the {what} of the request is too long: a head has at most {MAX_HEAD_BYTES} bytes")
+
+    def _refuse(self, status: http.HTTPStatus, sentence: str) -> None:
+        """End the connection with an answer, once the requests before have theirs."""
+        if self.transport.is_closing() or self._refusal is not None:
             return
+        self._refusal = status, sentence
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started):
-            said = json.dumps({"error": sentence, "requestId": ""}).encode()
-            head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            self.transport.write(f"{head}Content-Length: {len(said)}\r\n\r\n".encode() + said)
-        self.transport.close()
+        if cycle is not None and self._is_in_request and cycle.response_started:
+            self.transport.close()  # the request has its answer, and only the rest of its body is wrong
+            return
+        is_behind_others = bool(self.pipeline)
+        if is_behind_others and self._is_in_request:
+            self.pipeline.popleft()  # the newest request: it is refused
+        is_idle = cycle is None or cycle.response_complete or self._is_in_request
+        if is_idle and not is_behind_others:
+            self._end(status, sentence)
+        else:
+            self._wait_no_more()
+            self.flow.pause_reading()
+
+    def _end(self, status: http.HTTPStatus, sentence: str) -> None:
+        if not self.transport.is_closing():
+            said = json.dumps({"error": sentence, "requestId": secrets.token_hex(8)}).encode()
+            head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+            always = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+            self.transport.write(f"{head}{always}Content-Length: {len(said)}\r\n\r\n".encode() + said)
+            self._close_after_reading()
+
+    def _close_after_reading(self) -> None:
+        """Close the connection once the client has read: with bytes of it unread, the kernel would drop the answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._wait(LINGER_S)
+        else:
+            self.transport.close()
 
 
 def most_connections() -> int:

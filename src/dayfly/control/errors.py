@@ -43,7 +43,10 @@ def outside(scope: Scope, what: str) -> ApiError:
 
 
 def explain(fault: Exception, request_id: str) -> ApiError:
-    """The refusal for whatever a handler raised. What nobody foresaw is our fault: it is logged, and says so."""
+    """The refusal for whatever a handler raised. An unforeseen fault is Dayfly's own: it says so, and is logged as one.
+
+    A store or a cluster that cannot be reached is a warning in the log.
+    """
     match fault:
         case ApiError():
             return fault
@@ -56,16 +59,16 @@ def explain(fault: Exception, request_id: str) -> ApiError:
                 409, "somebody else changed what this needs at the same moment; nothing was changed: try again"
             )
         case StoreSilentError():
-            log.error("request %s: the store went away: %s", request_id, fault)
+            log.warning("request %s: the store went away: %s", request_id, fault)
             return ApiError(503, "the server's store went away and may have kept this; ask again, it does no harm")
         case StoreError():
-            log.error("request %s: the store failed: %s", request_id, fault)
+            log.warning("request %s: the store failed: %s", request_id, fault)
             return ApiError(503, f"the server's store cannot be used now ({fault}); nothing was changed")
         case HostSilentError():
-            log.error("request %s: the host is silent: %s", request_id, fault)
+            log.warning("request %s: the host is silent: %s", request_id, fault)
             return ApiError(503, f"the cluster cannot be reached now ({fault}); ask again, it does no harm")
         case HostUnavailableError():
-            log.error("request %s: the host failed: %s", request_id, fault)
+            log.warning("request %s: the host failed: %s", request_id, fault)
             return ApiError(503, f"the cluster can be told and asked nothing now ({fault}); nothing was changed")
         case _:
             log.error("request %s failed", request_id, exc_info=fault)

@@ -14,9 +14,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dayfly.control import auth
+from dayfly.control import auth, preconditions
 from dayfly.control.errors import ApiError, explain, not_found, outside
-from dayfly.control.routes import API, ROUTES, reach
+from dayfly.control.foreign import LOGIN
+from dayfly.control.preconditions import Tagged
+from dayfly.control.routes import API, ROUTES, WITH_TAGS, reach
 from dayfly.control.scopes import Reach
 from dayfly.control.store import StoreError
 from dayfly.page import files
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 1 << 20
+JSON = "application/json"
 LONGEST_WAIT_S = 30.0
+LARGEST_NUMBER = 10**18 - 1
 HSTS = b"max-age=31536000"
 # How often it is looked at whether the key of a request that takes long is still good.
 LOOK_AGAIN_S = 2.0
@@ -51,7 +55,7 @@ _READS = ("GET", "HEAD", "OPTIONS")
 _KEYS, _TOKENS = "/orgs/{org}/keys", "/orgs/{org}/clusters/{name}/tokens"
 # By the table: an object's own name may be one of these words.
 _NOT_BY_PAGE = frozenset({_KEYS, f"{_KEYS}/{{id}}", _TOKENS, f"{_TOKENS}/{{id}}", "/page/links"})
-_YES_NO = {"": False, "false": False, "0": False, "true": True, "1": True}
+_YES_NO = {"false": False, "0": False, "true": True, "1": True}
 _LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this cannot be written
 
 
@@ -76,7 +80,7 @@ class Address:
         request = Request(scope, receive)
         try:
             found = await self._handle(request)
-            response = found if isinstance(found, Response) else answer(found)
+            response = found if isinstance(found, Response) else _answered(request, found)
             if request.method == "OPTIONS":
                 response.headers["Allow"] = self._allow
         except Exception as fault:  # noqa: BLE001  -- the outermost place: `explain` logs what nobody foresaw
@@ -94,6 +98,8 @@ class Address:
             raise ApiError(405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow})
         if self._path in _NOT_BY_PAGE and method not in _READS and not auth.key_of(request.headers):
             raise ApiError(403, "keys, tokens and links are given out with a key alone: by the command line")
+        if method not in _READS and self._path not in WITH_TAGS:
+            preconditions.read(request).refuse_match()
         role, handler = self._methods[method]
         if role is not None and auth.caller(request).role < role:
             has = auth.caller(request).role.word
@@ -186,16 +192,33 @@ class AuthMiddleware:
             await self._while_good(ours, receive, send)
 
     async def _while_good(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reading may take long: what waits for news ends soon after its key is revoked or has expired."""
-        begun = False
-        why: StoreError | None = None
+        """Reading may take long: a stream, or a wait, ends soon after its key is revoked or has expired."""
+        response: Message = {}
+        is_complete = False
 
         async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal response, is_complete
+            if message["type"] == "http.response.start":
+                response = message
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         answering = asyncio.ensure_future(self._app(scope, receive, noted))
+        try:
+            why = await self._until_revoked(answering, Request(scope))
+            if why is None or any(name == b"content-length" for name, _ in response.get("headers", ())):
+                await answering  # an answer of a known length was found while the key was good
+        finally:
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answering
+        if why is not None and not response:
+            await refuse(why)(scope, receive, send)
+        elif response and not is_complete:
+            await send({"type": "http.response.body"})
+
+    async def _until_revoked(self, answering: asyncio.Future[None], request: Request) -> Exception | None:
+        """Wait until the answer is complete (None), or why it must not go on."""
         seen, times = None, 0
         try:
             while not (await asyncio.wait({answering}, timeout=LOOK_AGAIN_S))[0]:
@@ -205,17 +228,12 @@ class AuthMiddleware:
                 if now is not None and now == seen and times % LOOK_ANYWAY:
                     continue  # nobody can have revoked it
                 seen = now
-                if await self._caller(Request(scope)) != scope["caller"]:
-                    break
+                if await self._caller(request) != request.scope["caller"]:
+                    return _no_key()
         except StoreError as fault:
             log.warning("a request is cut off, since nobody knows whether its key is still good: %s", fault)
-            why = fault
-        finally:
-            cut = answering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await answering
-        if cut and not begun:
-            await refuse(why or _no_key())(scope, receive, send)
+            return fault
+        return None
 
     async def _check(self, request: Request, path: str) -> Caller | None:
         host = request.headers.get("host", "")
@@ -225,7 +243,7 @@ class AuthMiddleware:
         if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
             # PostgreSQL has no such character, and would say that the store cannot be used.
             raise ApiError(400, "no address has a NUL in it")
-        if path in self._open or _is_page(path, request):
+        if path in self._open or _is_page(path, request) or path.startswith(f"{LOGIN}/"):
             return None
         caller = await self._caller(request)
         if caller is None:
@@ -235,10 +253,14 @@ class AuthMiddleware:
             raise ApiError(403, "only the page of this very server is let in without a key")
         if is_keyless and request.method not in _READS and (trouble := auth.stranger(request.headers)):
             raise ApiError(403, trouble)
-        if self._rate is not None and (wait := self._rate.take(caller.org, caller.key_id)):
+        if self._rate is None or not self._rate.reserve(caller.org, caller.key_id):
+            return caller
+        if wait := await self._rate.queue(caller.org, caller.key_id):
             text = f"too many requests with the key {caller.key_id}; come again in {wait} s"
             raise ApiError(429, text, {"Retry-After": str(wait)})
-        return caller
+        if (still := await self._caller(request)) is None:
+            raise _no_key()  # it was revoked while the request waited
+        return still
 
     async def _caller(self, request: Request) -> Caller | None:
         """Whoever has the key that comes with it or, if none does, the page's cookie."""
@@ -264,12 +286,27 @@ class Secure:
 
 def _is_page(path: str, request: Request) -> bool:
     """Whether a browser loads it before anybody is signed in: files that are everybody's, and the way to them."""
-    return path == files.AT or path.startswith(f"{files.AT}/") or (path == "/" and files.shows_pages(request))
+    is_link = path.startswith(f"{files.DASHBOARD}/")
+    return (
+        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.shows_pages(request))
+    )
 
 
 def _no_key() -> ApiError:
     text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
     return ApiError(401, text, {"WWW-Authenticate": "Bearer"})
+
+
+def _answered(request: Request, found: Any) -> Response:
+    """Answer with the result of a handler, or with 304 if the client has it already."""
+    if not isinstance(found, Tagged):
+        return answer(found)
+    response = answer(found.data)
+    tag = preconditions.tag_of(found.version, bytes(response.body))
+    if preconditions.is_unchanged(request, tag):
+        response = Response(status_code=304, headers={"Cache-Control": "no-store"})
+    response.headers["ETag"] = tag
+    return response
 
 
 def answer(data: Any) -> Response:
@@ -286,16 +323,17 @@ def refuse(fault: Exception) -> Response:
 
 def _json(status: int, data: Any, headers: dict[str, str]) -> Response:
     always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return Response(_encode(data), status, {**always, **headers}, media_type="application/json")
+    return Response(_encode(data), status, {**always, **headers}, media_type=JSON)
 
 
 async def read_json(request: Request) -> Any:
     """The request's body, decoded.
 
     Raises:
-        ApiError: it is longer than 1 MiB, or not JSON.
+        ApiError: as `read_body` does, or it is not JSON.
     """
-    body = await _read(request)
+    _refuse_other_types(request)
+    body = await read_body(request)
     if not body.strip():
         raise ApiError(400, "the body is empty; it must be JSON")
     try:
@@ -306,42 +344,83 @@ async def read_json(request: Request) -> Any:
         raise ApiError(400, f"the body is not JSON in UTF-8: {fault}") from None
 
 
-async def _read(request: Request) -> bytes:
+async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
+    """The request's body.
+
+    Raises:
+        ApiError: it is longer than `most` bytes, ends early, or is encoded.
+    """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        text = f"the body has the Content-Encoding {encoding[:60]!r}: send it without"
+        raise ApiError(415, text, {"Accept-Encoding": "identity"})
+    # The rest of a body that is too long is not read, so the connection cannot be used again.
+    too_long = ApiError(413, f"the body is longer than {most} bytes", {"Connection": "close"})
+    declared = whole(request.headers.get("content-length", "0"), LARGEST_NUMBER) or 0
+    if declared > most and "expect" in request.headers:
+        raise too_long  # the client has not sent the body yet; any other would be cut off while it sends
     body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                # The rest is not worth reading, so the connection cannot be used again.
-                raise ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", {"Connection": "close"})
+            if len(body) > most:
+                raise too_long
     except ClientDisconnect:
         raise ApiError(400, "the connection ended before the body did") from None
     return bytes(body)
 
 
-def flag(request: Request, name: str) -> bool:
-    """A yes or no in the query, in any case; absent means no.
+def _refuse_other_types(request: Request) -> None:
+    """Refuse a body whose Content-Type is not JSON in UTF-8. A body without a type is taken for JSON.
+
+    Raises:
+        ApiError: 415, with the type to send.
+    """
+    given = request.headers.get("content-type", "")
+    kind, _, parameters = given.lower().partition(";")
+    charset = parameters.strip().removeprefix("charset=").strip('"')
+    if (kind.strip() or JSON) != JSON or charset not in ("", "utf-8", "utf8", "us-ascii"):
+        text = f"the body has the Content-Type {given[:60]!r}: send JSON in UTF-8, with Content-Type: {JSON}"
+        raise ApiError(415, text, {"Accept": JSON})
+
+
+def chosen(request: Request, name: str) -> str:
+    """The value of a query parameter that narrows down what is meant; empty only without the parameter.
+
+    Raises:
+        ApiError: it is there without a value, as of a variable that is not set.
+    """
+    value = request.query_params.get(name)
+    if value == "":
+        raise ApiError(400, f"query parameter {name} is empty: give it a value or leave it out")
+    return value or ""
+
+
+def flag(request: Request, name: str, *, default: bool = False) -> bool:
+    """A yes or no in the query, in any case; `default` without it.
 
     Raises:
         ApiError: another word.
     """
-    value = request.query_params.get(name, "").lower()
+    value = request.query_params.get(name, str(default)).lower()
     if value not in _YES_NO:
         raise ApiError(400, f"query parameter {name}: {value[:60]!r} is neither true nor false")
     return _YES_NO[value]
 
 
-def whole_number(request: Request, name: str, default: int) -> int:
-    """A whole number of 0 or more in the query.
+def whole_number(request: Request, name: str, default: int, *, least: int = 0) -> int:
+    """A whole number of `least` or more in the query; `default` without it.
 
     Raises:
         ApiError: something else.
     """
-    value = request.query_params.get(name, "")
-    if not value:
+    value = request.query_params.get(name)
+    if value is None:
         return default
-    if (number := whole(value, 10**18 - 1)) is None:
-        raise ApiError(400, f"query parameter {name}: {value[:60]!r} is not a whole number")
+    number = whole(value, LARGEST_NUMBER)
+    if number is None or number < least:
+        problem = f"{value[:60]!r} is not a whole number from {least} to {LARGEST_NUMBER}"
+        raise ApiError(400, f"query parameter {name}: {problem}")
     return number
 
 
@@ -349,9 +428,9 @@ def page(request: Request, found: list[T]) -> list[T]:
     """The first of a list, as many as `limit` in the query says; all without it.
 
     Raises:
-        ApiError: it is not a whole number.
+        ApiError: it is not a whole number of 1 or more.
     """
-    limit = whole_number(request, "limit", 0)
+    limit = whole_number(request, "limit", 0, least=1)
     return found[:limit] if limit else found
 
 
@@ -378,7 +457,7 @@ def moment(request: Request, name: str) -> int:
     Raises:
         ApiError: something else.
     """
-    written = request.query_params.get(name, "")
+    written = chosen(request, name)
     # In a query a plus sign is a space.
     found = unix_ms(written.replace(" ", "+")) if written else 0
     if written and found <= 0:

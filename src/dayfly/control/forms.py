@@ -5,7 +5,7 @@ Wishes are read by `spec.documents`, which says more of a mistake than a schema 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -93,12 +93,12 @@ class ClusterToken(Form):
 
 
 class NewKey(Form):
-    """`scope` are terms as `name:ci-*`; without any it is the whole organisation."""
+    """`scope` are terms as `name:ci-*`, at least one; without the field it is the whole organisation."""
 
     name: str
     role: RoleWord
-    expires_in_seconds: int | None = None
-    scope: list[str] = []
+    expires_in_seconds: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
+    scope: Annotated[list[str], msgspec.Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Key(Form):
@@ -264,7 +264,10 @@ class RouteGroup(Form):
 
 
 class WhyAbandon(Form):
+    """Without `force` the cleanup must have begun: the sandbox or route group is being deleted."""
+
     reason: str
+    force: bool = False
 
 
 class Units(Form):

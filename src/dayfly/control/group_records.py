@@ -66,6 +66,11 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         return 0
 
     @property
+    def version(self) -> str:
+        """Version of the spec, for an ETag."""
+        return f"{self.uid}-{self.updated_at}"
+
+    @property
     def where(self) -> str:
         """As in `Record`; one of several clusters is of none of them."""
         return self.spec.cluster

@@ -56,7 +56,7 @@ MOST_AT_ONCE = 128
 AT_A_TIME = 500
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
-    "cleaned up. Restore the ledger, or give the cleanup up with dayfly abandon"
+    "cleaned up. Restore the ledger, or delete it and give the cleanup up with dayfly abandon"
 )
 DEFECT = "the cluster could not be told because of an internal error of Dayfly; the server's log has the details"
 EXPIRED = "its time to live was over before any host took it up"

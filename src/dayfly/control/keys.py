@@ -192,13 +192,13 @@ def _wish(body: Any) -> tuple[str, Role, int, Scope]:
         faults.found.append(SpecError(problem, ("name",)))
     if not isinstance(role, str) or role not in ROLES:
         faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
-    # Not 0: who has no time left to give means anything but a key for ever.
-    if seconds is not None and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
+    # Only a field that is absent means a key without an end, or for everything: not 0, null or an empty list.
+    if "expiresInSeconds" in body and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
         problem = "must be a whole number of seconds from 1 to ten years; without it the key does not expire"
         faults.found.append(SpecError(problem, ("expiresInSeconds",)))
     scope = WHOLE
     with faults:
-        scope = scopes.read([] if body.get("scope") is None else body["scope"])
+        scope = scopes.read(body["scope"]) if "scope" in body else WHOLE
     if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
         faults.found.append(SpecError(f"plugin: is for the role admin, since a {role} publishes none", ("scope",)))
     faults.settle()

@@ -64,6 +64,9 @@ def with_trouble(
             uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
         )
         return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
+    if record.abandon is not None:
+        # The order may still be on its way, and an agent records neither its author nor its time.
+        report = msgspec.structs.replace(report, abandon=record.abandon)
     if record.stop is not None and report.phase is Phase.OPEN:
         return msgspec.structs.replace(
             report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
@@ -91,19 +94,46 @@ def unit_in(body: Any) -> str:
     if not isinstance(body, dict) or not set(body) <= {"unit"}:
         raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
     unit = body.get("unit", "")
-    if not isinstance(unit, str):
+    if not isinstance(unit, str) or ("unit" in body and not unit):
         raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
     return unit
 
 
-def abandonment(body: Any, by: str) -> EndRequest:
-    """The reason in `{"reason": "..."}` for which a cleanup is given up."""
+class Abandonment(NamedTuple):
+    """A request to give up a cleanup; with `forced` the cleanup need not have begun."""
+
+    request: EndRequest
+    forced: bool
+
+
+def abandonment(body: Any, by: str) -> Abandonment:
+    """Parse `{"reason": "...", "force": false}`."""
     reason = body.get("reason") if isinstance(body, dict) else None
     if not isinstance(reason, str) or not reason.strip():
         raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
     if len(reason) > 1000 or not reason.isprintable():
         raise SpecError("is one line of at most 1000 printable characters", ("reason",))
-    return end_request(Reason.ABANDONED, reason.strip(), by)
+    forced = body.get("force", False)
+    if not isinstance(forced, bool):
+        raise SpecError("must be true or false", ("force",))
+    return Abandonment(end_request(Reason.ABANDONED, reason.strip(), by), forced)
+
+
+def forced_deletion(by: str) -> Abandonment:
+    """Return the request that `DELETE` with `force=true` makes."""
+    return Abandonment(end_request(Reason.ABANDONED, "deleted with force=true", by), forced=True)
+
+
+def refuse_too_early(record: Kept, report: Report, kind: str) -> None:
+    """Refuse to give up a cleanup that has not begun.
+
+    Raises:
+        ApiError: 409, with the next step.
+    """
+    if record.stop is not None or report.phase is not Phase.OPEN:
+        return
+    text = f"{kind} {quote(record.name)} is not being deleted, so there is no cleanup to give up"
+    raise ApiError(409, f'{text}: delete it first, or send "force": true to leave everything behind')
 
 
 async def retried(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dayfly.control import forms
-from dayfly.control.routes import API, ROUTES, Operation, reach
+from dayfly.control.routes import API, ROUTES, WITH_TAGS, Operation, reach
 
 _AT = "#/components/schemas/{name}"
 _REFUSED = "#/components/responses/{status}"
@@ -18,7 +18,9 @@ _MEANS = {
     "403": "Whoever asks may not.",
     "404": "There is nothing of that name here.",
     "409": "It does not go with what is there.",
+    "412": "A precondition (If-Match, If-None-Match) does not hold.",
     "413": "What was sent is too long.",
+    "415": "The body is not JSON in UTF-8, or it is encoded.",
     "429": "Too many requests; Retry-After says when to come again.",
     "501": "Dayfly does not have this.",
     "5XX": "The server, its store or a cluster cannot do it now.",
@@ -68,6 +70,8 @@ def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
         },
         "security": [{"key": []}, {"bearer": []}] if operation.role else [],
     }
+    if path in WITH_TAGS and method == "GET":
+        found["responses"]["304"] = {"description": "Its ETag is in If-None-Match."}
     if operation.role:
         found["x-dayfly-role"] = operation.role.word
         found["x-dayfly-scope"] = reach(path, method).value
@@ -89,7 +93,9 @@ def _refusals(path: str, method: str, operation: Operation) -> list[str]:
         "403": True,
         "404": "{" in path,
         "409": changes or path.startswith("/agent/"),
+        "412": changes,
         "413": operation.body is not None,
+        "415": operation.body is not None,
         "429": not keyless,
         "501": path in _NOT_HERE,
         "5XX": True,

@@ -149,10 +149,10 @@ class Overview:
 
     async def ended(self, request: Request) -> Any:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
-        before, limit = whole_number(request, "before", 0), whole_number(request, "limit", PAGE)
+        before, limit = whole_number(request, "before", 0, least=1), whole_number(request, "limit", PAGE, least=1)
         who = auth.caller(request)
         found = await self._store.of(who.org).read(
-            lambda rows: _ended(rows, ended_sandboxes, before, min(limit or PAGE, 5 * PAGE), who.scope)
+            lambda rows: _ended(rows, ended_sandboxes, before, min(limit, 5 * PAGE), who.scope)
         )
         return [
             {

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.control import audit, auth, unreadable
+from dayfly.control import audit, auth, preconditions, unreadable
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import read_json, rfc3339, serve
+from dayfly.control.exchange import chosen, read_json, rfc3339, serve
+from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import plugins, sandbox_plugins, sandboxes
 from dayfly.control.unreadable import UnreadableError
@@ -81,7 +82,8 @@ class Plugins:
 
         def work(rows: Rows) -> Any:
             found = _find(rows, name, wanted)
-            return _wire(rows, [found], scope)[0] | _readme(rows, found.plugin)
+            version = _tag(found.plugin.version, found)
+            return Tagged(_wire(rows, [found], scope)[0] | _readme(rows, found.plugin), version)
 
         return await self._shelf(request).read(work)
 
@@ -105,7 +107,12 @@ class Plugins:
             "readme": plugin.readme or "",
         }
 
+        when = preconditions.read(request)
+
         def work(rows: Rows) -> None:
+            if when != ANY:
+                highest = next(iter(_stored(rows, plugin.name)), None)
+                when.check(_tag(highest.version, highest) if highest is not None else None)
             if not _described(rows, plugin, now, audit.who(request)):
                 rows.insert(plugins, row)
                 audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
@@ -119,10 +126,14 @@ class Plugins:
         return {}
 
     async def delete(self, request: Request) -> Any:
+        chosen(request, "version")  # an empty one would remove the highest
         name, wanted, scope = request.path_params["name"], _version(request), auth.caller(request).scope
+        when = preconditions.read(request)
 
         def work(rows: Rows) -> None:
-            plugin = _find(rows, name, wanted).plugin
+            found = _find(rows, name, wanted)
+            plugin = found.plugin
+            when.check(_tag(plugin.version, found))
             if using := _users(rows, plugin.name, plugin.version):
                 ours = sorted({user["sandbox"] for user in _seen(using, scope)})
                 users = ", ".join(ours) or "outside the scope of your key"
@@ -134,6 +145,10 @@ class Plugins:
 
         await self._shelf(request).write(work)
         return {}
+
+
+def _tag(version: str, found: Published | Row[Any]) -> str:
+    return f"{version}-{found.created_at}-{found.described_at}"
 
 
 def _described(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> bool:

@@ -53,6 +53,7 @@ What each loss means
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from dayfly.spec.unserved import ToLocal
 from dayfly.spec.wire import AnyToControl, AnyToHost
 
 
@@ -70,9 +71,11 @@ class Place(NamedTuple):
     routes: bool = False
 
     @property
-    def leads_to_local(self) -> bool:
-        """Whether it is the developer's own machine, to whose programs it can lead requests."""
-        return self.routes and self.declares
+    def to_local(self) -> ToLocal:
+        """Whether it leads requests to programs of the developer's machine, which only that machine itself can."""
+        if not self.declares:
+            return ToLocal.CLUSTER
+        return ToLocal.YES if self.routes else ToLocal.UNROUTED
 
 
 HERE = Place()

@@ -75,6 +75,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.cluster
 
     @property
+    def version(self) -> str:
+        """Version of the spec, for an ETag."""
+        return f"{self.uid}-{self.updated_at}"
+
+    @property
     def sandbox(self) -> Sandbox:
         """The wish with its name."""
         return Sandbox(name=self.name, spec=self.spec)

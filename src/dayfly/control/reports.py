@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import quote as quote_url
+from urllib.parse import urlencode
 
 import msgspec
 
 from dayfly.control import auth
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import flag, moment, rfc3339, serve, wait_seconds, whole_number
+from dayfly.control.exchange import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.link import NO_ANSWER
 from dayfly.control.picture import NOTHING_YET
 from dayfly.control.scopes import WHOLE
-from dayfly.plan.why import mute, why
+from dayfly.plan.leftovers import left_by
+from dayfly.plan.why import forgotten, mute, why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.wire import HostSilentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -59,6 +63,7 @@ class Subject:
     scope: Scope
     link: Link | None
     record: Kept | None
+    trace: Trace | None
 
 
 class _When(NamedTuple):
@@ -140,9 +145,19 @@ class Reports:
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
         report, _, _ = await self._told(subject)
-        if report is None:
-            return {}
-        return why(report, f"{self._family.prefix}{subject.name}", await self._mute(subject)) or {}
+        name, trace = f"{self._family.prefix}{subject.name}", subject.trace
+        if report is not None:
+            ours = subject.link is not None and not subject.link.shared
+            left = await self._left(subject) if report.abandon is not None and not report.units else None
+            return why(report, name, await self._mute(subject), left, ids=ours) or {}
+        return forgotten(name, abandoned=bool(trace.given_up), ended_at=trace.ended_at) if trace is not None else {}
+
+    async def _left(self, subject: Subject) -> tuple[str, ...] | None:
+        """Return the create steps that may have left something after the end; None if the host has no history."""
+        with contextlib.suppress(*NO_ANSWER):
+            if subject.link is not None and (moves := await subject.link.history(subject.uid)):
+                return left_by(moves)
+        return None
 
     async def outputs(self, request: Request) -> Any:
         """All; with `masked` in the query without what is in the sensitive ones, which may be withheld in any case."""
@@ -179,7 +194,7 @@ class Reports:
 
     async def _read_log(self, request: Request, subject: Subject) -> Any:
         unit = request.query_params.get("unit", "")
-        attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
+        attempt, offset = whole_number(request, "attempt", 0, least=1), whole_number(request, "offset", 0)
         when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_seconds(request)
@@ -204,32 +219,29 @@ class Reports:
         subject = await self._subject(request)
         query = request.query_params
         resource, step, workload = (query.get(name, "") for name in ("resource", "step", "workload"))
-        when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))
+        when = _When(flag(request, "timestamps", default=True), moment(request, "sinceTime"))
         newest = {info.unit: info for info in await self._logs(subject)}
+        there = _there_is({_parameters(unit) for unit in newest})
         if query.get("container", "main") not in ("", "main"):
             raise ApiError(400, "query parameter container: a step's only container is main")
-        if bool(resource) == bool(workload):
-            raise ApiError(400, f"name either resource or workload; {_there_is(newest)}")
-        if resource:
-            found = [
-                unit for unit in newest if unit.startswith(f"{resource}/") and step in ("", unit.partition("/")[2])
-            ]
-        else:
-            found = [unit for unit in newest if (of := workload_of(unit)) and of.name == workload]
+        if bool(resource or step) == bool(workload):
+            raise ApiError(400, f"name either workload, or resource and perhaps step, or the step of a hook; {there}")
+        found = [unit for unit in newest if _is_meant(unit, resource, step, workload)]
         if not found:
-            wanted = f"{resource}/{step or '*'}" if resource else workload
-            raise ApiError(400, f"no log of {quote(wanted)}; {_there_is(newest)}")
+            wanted = {"resource": resource, "step": step, "workload": workload}
+            raise ApiError(400, f"no log of {_query({name: said for name, said in wanted.items() if said})}; {there}")
         return [{"container": "main", "logs": await self._lines(subject, newest[unit], when)} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
         who, name = auth.caller(request), request.path_params["name"]
-        uid = request.query_params.get("uid", "")
+        uid = chosen(request, "uid")
         record = await self._family.living.find(who, name)
         if record is not None and uid not in ("", record.uid):
             record = None
-        known: Kept | Trace | None = record
+        trace: Trace | None = None
         if record is None:
-            known = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name, uid)))
+            trace = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name, uid)))
+        known: Kept | Trace | None = record or trace
         if known is None:
             raise ApiError(404, self._family.not_found)
         return Subject(
@@ -240,6 +252,7 @@ class Reports:
             scope=who.scope,
             link=self._links.of(who.org, known.cluster),
             record=record,
+            trace=trace,
         )
 
     async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
@@ -285,8 +298,10 @@ class Reports:
             if found.info is not None:
                 return found.info, found
             there = found.logs
-        which = f" attempt {attempt} of" if attempt else ""
-        raise ApiError(400, f"no log of{which} {quote(unit)}; {_there_is({info.unit: info for info in there})}")
+        if attempts := [str(info.attempt) for info in there if info.unit == unit]:
+            text = f"no log of attempt {attempt} of {quote(unit)}; there are logs of its attempts {', '.join(attempts)}"
+            raise ApiError(400, text)
+        raise ApiError(400, f"no log of {quote(unit)}; {_there_is({info.unit for info in there})}")
 
     async def _lines(self, subject: Subject, info: LogInfo, when: _When) -> list[dict[str, str]]:
         """The last part of a log, a message for each line."""
@@ -300,7 +315,27 @@ class Reports:
         return [{"message": line, "time": rfc3339(ms) if ms else ""} for ms, line in said]
 
 
-def _there_is(logs: Mapping[str, LogInfo]) -> str:
+def _is_meant(unit: str, resource: str, step: str, workload: str) -> bool:
+    """Whether the parameters of `logs` name that unit."""
+    if of := workload_of(unit):
+        return bool(workload) and of.name == workload
+    whose, _, name = unit.rpartition("/")
+    return not workload and whose == resource and step in ("", name)
+
+
+def _parameters(unit: str) -> str:
+    """The unit as `logs` takes it."""
+    if of := workload_of(unit):
+        return _query({"workload": of.name})
+    resource, _, step = unit.rpartition("/")
+    return _query({"resource": resource, "step": step} if resource else {"step": step})
+
+
+def _query(parameters: dict[str, str]) -> str:
+    return urlencode(parameters, safe="/:@", quote_via=quote_url)
+
+
+def _there_is(logs: Collection[str]) -> str:
     return f"there are logs of {', '.join(sorted(logs))}" if logs else "there are no logs yet"
 
 

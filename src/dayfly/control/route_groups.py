@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, group_records, lifetimes, lives, shelves
+from dayfly.control import audit, auth, clusters, group_records, lifetimes, lives, preconditions, shelves
 from dayfly.control.errors import GROUP_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, labels_asked, page, read_json, serve
+from dayfly.control.exchange import chosen, flag, labels_asked, page, read_json, serve
 from dayfly.control.group_keys import GroupKeys
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.group_standings import GroupStandings
-from dayfly.control.lives import (
-    Told,
-    abandonment,
-    end_request,
-    new_routing_key,
-    retried,
-)
+from dayfly.control.lives import Told, end_request, new_routing_key, retried
 from dayfly.control.port import HERE
+from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.scopes import WHOLE
 from dayfly.control.store import StoreError, again
+from dayfly.control.unreadable import UnreadableError
 from dayfly.control.wishes import refuse_changes
 from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
@@ -46,6 +42,7 @@ if TYPE_CHECKING:
     from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
     from dayfly.control.link import Links
+    from dayfly.control.preconditions import Preconditions
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
@@ -84,7 +81,7 @@ class RouteGroups:
     async def list_all(self, request: Request) -> Any:
         """All, or with `label` those whose labels fulfil it, with `sandbox` those that have that sandbox now."""
         terms, after = labels_asked(request), request.query_params.get("after", "")
-        who, has = auth.caller(request), request.query_params.get("sandbox", "")
+        who, has = auth.caller(request), chosen(request, "sandbox")
         found = await self._store.of(who.org).read(lambda rows: group_records.living(rows, after))
         ours = [record for record in found if auth.seen(who, record)]
         shown = [record for record in ours if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
@@ -93,18 +90,21 @@ class RouteGroups:
         return await self.standings.shown(page(request, shown), who.scope)
 
     async def get(self, request: Request) -> Any:
-        return await self._shown(auth.caller(request), await self._get(request))
+        record = await self._get(request)
+        return Tagged(await self._shown(auth.caller(request), record), record.version)
 
     async def put(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         wish = documents.from_wire(await read_json(request), "RouteGroup", name=name)
         assert isinstance(wish, RouteGroup), "asked for by its kind"
-        return await again(lambda: self._put(who, wish))
+        when = preconditions.read(request)
+        return await again(lambda: self._put(who, wish, when))
 
-    async def _put(self, who: Who, wish: RouteGroup) -> Any:
+    async def _put(self, who: Who, wish: RouteGroup, when: Preconditions) -> Any:
         async with self._lock(who.org, wish.name):
             record = await self._living(who.org, wish.name)
             lives.refuse_elsewhere(who, "route group", wish.spec.cluster, record.where if record else None)
+            when.check(record.version if record else None)
             if record is None:
                 return await self._create(who, wish)
             await self._refuse_if_ending(record)
@@ -113,14 +113,14 @@ class RouteGroups:
     async def delete(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         stop = end_request(Reason.DELETED, "deleted", who.words)
-        forced = flag(request, "force")
-        give_up = end_request(Reason.ABANDONED, "deleted with force=true", who.words) if forced else None
-        await again(lambda: self._end(who, name, stop, give_up))
+        give_up = lives.forced_deletion(who.words) if flag(request, "force") else None
+        when = preconditions.read(request)
+        await again(lambda: self._end(who, name, stop, give_up, when))
         return {}
 
     async def abandon(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
-        give_up = abandonment(await read_json(request), who.words)
+        give_up = lives.abandonment(await read_json(request), who.words)
         stop = end_request(Reason.DELETED, "deleted", who.words)
         await again(lambda: self._end(who, name, stop, give_up))
         return {}
@@ -208,8 +208,10 @@ class RouteGroups:
                 await self._sweep(org)
             except StoreError:
                 raise
+            except UnreadableError as fault:
+                fault.say()
             except Exception:
-                # Stored by a newer Dayfly, perhaps: what one has that cannot be read is not the others' concern.
+                # One organisation's fault must not stop the round over the others.
                 log.exception("a round over the route groups of %s failed", org)
 
     async def _sweep(self, org: str) -> None:
@@ -316,12 +318,17 @@ class RouteGroups:
             await self._sync.tell(record)
         return await self._shown(who, record)
 
-    async def _end(self, who: Who, name: str, stop: EndRequest, give_up: EndRequest | None) -> None:
+    async def _end(
+        self, who: Who, name: str, stop: EndRequest, give_up: lives.Abandonment | None, when: Preconditions = ANY
+    ) -> None:
         """Mark a group for its end and tell its host; what was asked for before stays as it was."""
         async with self._lock(who.org, name):
             record = auth.seen(who, await self._living(who.org, name))
+            when.check(record.version if record else None)
             if record is not None:
-                await self._mark(who, record, stop, give_up)
+                if give_up is not None and not give_up.forced:
+                    lives.refuse_too_early(record, (await self.told([record]))[record.uid].report, "route group")
+                await self._mark(who, record, stop, give_up.request if give_up else None)
             elif (
                 auth.seen(who, await self._store.of(who.org).read(lambda rows: group_records.trace(rows, name))) is None
             ):

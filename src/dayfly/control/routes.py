@@ -183,6 +183,9 @@ for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
     ROUTES[f"{_GROUP}/{_what}"] = {"GET": _tells._replace(says=_tells.says.replace("sandbox", "route group"))}
 
 
+WITH_TAGS = (_SANDBOX, _GROUP, _PLUGIN, _CLUSTER, _ORG + "/workloads/{namespace}/{name}")
+"""Addresses of objects that have an ETag and whose changes may have preconditions."""
+
 _LIVING = (_ORG + "/sandboxes", _ORG + "/routegroups")
 _OF_ALL_LIVING = (_ORG + "/changes", _ORG + "/attention", _ORG + "/ended-sandboxes", "/workloads/routing-rules")
 _ITSELF = ("/page/links", "/page/session")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, records, vault, wishes
+from dayfly.control import audit, auth, clusters, endpoints, lifetimes, lives, preconditions, records, vault, wishes
 from dayfly.control.attention import tone
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, labels_asked, read_json, rfc3339, serve, whole_number
 from dayfly.control.lives import Told
 from dayfly.control.port import HERE, Place
+from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.records import Record
 from dayfly.control.scopes import WHOLE
 from dayfly.control.shelves import Meant
@@ -23,7 +24,6 @@ from dayfly.plan.status import limited
 from dayfly.spec import documents, labels
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.run import Phase
-from dayfly.spec.run import Request as EndRequest
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.unserved import unserved
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
     from dayfly.control.link import Links
+    from dayfly.control.preconditions import Preconditions
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
@@ -71,7 +72,7 @@ class Sandboxes:
     async def list_all(self, request: Request) -> Any:
         """All, or with `label` in the query those whose labels fulfil it."""
         terms, after, who = labels_asked(request), request.query_params.get("after", ""), auth.caller(request)
-        limit, shelf = whole_number(request, "limit", 0), self._store.of(who.org)
+        limit, shelf = whole_number(request, "limit", 0, least=1), self._store.of(who.org)
         takes = None
         if terms or not who.scope.is_whole:
             takes = lambda record: labels.takes(terms, record.spec.labels) and auth.seen(who, record)  # noqa: E731
@@ -90,7 +91,8 @@ class Sandboxes:
         return {record.name: self._wire(record, told[record.uid]) for record in records_}
 
     async def get(self, request: Request) -> Any:
-        return await self._shown(await self._get(request))
+        record = await self._get(request)
+        return Tagged(await self._shown(record), record.version)
 
     async def put(self, request: Request) -> Any:
         name = request.path_params["name"]
@@ -99,14 +101,15 @@ class Sandboxes:
         wish = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(wish, Sandbox), "asked for by its kind"
         lease = lives.lease_seconds(body.get("lease"), ("lease",)) if body.get("lease") is not None else 0
-        who = audit.who(request)
-        return await again(lambda: self._put(who, name, wish, lease, given))
+        who, when = audit.who(request), preconditions.read(request)
+        return await again(lambda: self._put(who, name, wish, lease, given, when))
 
-    async def _put(self, who: Who, name: str, wish: Sandbox, lease: int, given: Given) -> Any:
+    async def _put(self, who: Who, name: str, wish: Sandbox, lease: int, given: Given, when: Preconditions) -> Any:
         org = who.org
         async with self._sync.lock(org, name):
             record = await self._living(org, name)
             lives.refuse_elsewhere(who, "sandbox", wish.spec.cluster, record.where if record else None)
+            when.check(record.version if record else None)
             if record is None:
                 return await self._create(who, wish, lease, given)
             await self._refuse_if_ending(record)
@@ -115,12 +118,9 @@ class Sandboxes:
 
     async def delete(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
-        give_up = (
-            lives.end_request(Reason.ABANDONED, "deleted with force=true", who.words)
-            if flag(request, "force")
-            else None
-        )
-        await again(lambda: self._end(who, name, give_up))
+        give_up = lives.forced_deletion(who.words) if flag(request, "force") else None
+        when = preconditions.read(request)
+        await again(lambda: self._end(who, name, give_up, when))
         return {}
 
     async def abandon(self, request: Request) -> Any:
@@ -208,9 +208,9 @@ class Sandboxes:
         link = self._sync.link(record)
         place = link.place() if link is not None else HERE
         # What nobody has said of itself yet may lead requests.
-        routes, local = place.routes or (link is not None and not link.has_met), place.leads_to_local
+        routes = place.routes or (link is not None and not link.has_met)
         spec = documents.export(record.sandbox)["spec"]
-        in_vain = unserved(spec, by_name=place.declares, routes=routes, local=local)
+        in_vain = unserved(spec, by_name=place.declares, routes=routes, local=place.to_local)
         return Told(
             limited(lives.with_trouble(record, report, trouble, refused=self._sync.refuses(record.uid)), in_vain),
             endpoints.describe(record.spec, standing.endpoints if standing else (), routes=routes),
@@ -322,18 +322,22 @@ class Sandboxes:
             await self._store.of(renewed.org).write(lambda rows: self._save(rows, who, renewed))
         return until
 
-    async def _end(self, who: Who, name: str, give_up: EndRequest | None) -> None:
+    async def _end(self, who: Who, name: str, give_up: lives.Abandonment | None, when: Preconditions = ANY) -> None:
         """Mark a sandbox for its end and tell its host; what was asked for before stays as it was."""
         org = who.org
         async with self._sync.lock(org, name):
             record = auth.seen(who, await self._living(org, name))
+            when.check(record.version if record else None)
             if record is None:
                 # A request that is sent again because its answer was lost is answered as before.
                 if auth.seen(who, await self._store.of(org).read(lambda rows: records.trace(rows, name))) is None:
                     raise ApiError(404, SANDBOX_NOT_FOUND)
                 return
+            if give_up is not None and not give_up.forced:
+                lives.refuse_too_early(record, (await self.told([record]))[record.uid].report, "sandbox")
             stop = record.stop or lives.end_request(Reason.DELETED, "deleted", who.words)
-            marked = msgspec.structs.replace(record, stop=stop, abandon=record.abandon or give_up)
+            abandon = record.abandon or (give_up.request if give_up else None)
+            marked = msgspec.structs.replace(record, stop=stop, abandon=abandon)
             if marked != record and (
                 stored := await self._store.of(org).write(lambda rows: self._mark(rows, who, marked))
             ):

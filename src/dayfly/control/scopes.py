@@ -95,13 +95,14 @@ def _any(globs: tuple[Glob, ...], value: str) -> bool:
 
 
 def read(terms: Any, keys: Path = ("scope",)) -> Scope:
-    """A scope as it is written: a list of terms.
+    """A scope as it is written: a list of terms. An empty list is refused: a scope never means everything.
 
     Raises:
         SpecError: at each term that is none.
     """
-    if not isinstance(terms, list) or len(terms) > MOST_TERMS:
-        raise SpecError(f"must be a list of at most {MOST_TERMS} terms; {FORM}", keys)
+    if not isinstance(terms, list) or not 0 < len(terms) <= MOST_TERMS:
+        problem = f"must be a list of 1 to {MOST_TERMS} terms ({FORM}); leave the field out for a key without a scope"
+        raise SpecError(problem, keys)
     faults = Faults()
     found: dict[str, list[Glob]] = {kind: [] for kind in KINDS}
     for index, term in enumerate(terms):

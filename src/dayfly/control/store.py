@@ -107,7 +107,9 @@ class Store:
         except OSError as fault:
             raise StoreError(f"cannot open {where}: {fault.strerror}") from fault
         except ImportError as fault:
-            raise StoreError(f"the part that speaks to PostgreSQL is not installed ({fault.name} is missing)") from None
+            raise StoreError(
+                f"the part that speaks to PostgreSQL is not installed ({fault.name} is missing)"
+            ) from fault
         store = cls(engines)
         try:
             with engines.migrating.begin() as connection:

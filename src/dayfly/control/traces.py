@@ -43,6 +43,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """As in the records."""
     created_at: int
     ended_at: int
+    given_up: bool | None
+    """Whether its cleanup was abandoned; None if that is not known."""
 
 
 def find(rows: Rows, ended: sa.Table, name: str, uid: str) -> Trace | None:
@@ -61,6 +63,7 @@ def find(rows: Rows, ended: sa.Table, name: str, uid: str) -> Trace | None:
         where=where(row),
         created_at=row.created_at,
         ended_at=row.ended_at,
+        given_up=row.given_up,
     )
 
 

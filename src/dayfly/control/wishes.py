@@ -79,7 +79,7 @@ def compiled(rows: Rows, record: Record, place: Place, routed: Mapping[str, Sequ
         namespace=place.namespace,
         publisher=place.publisher,
         routed=routed if place.routes else None,
-        local=place.leads_to_local,
+        local=place.to_local,
     )
 
 
@@ -153,7 +153,8 @@ def _published(rows: Rows, reference: str, keys: Path) -> Plugin:
     if plugin is None:
         name, version = semver.split_reference(reference)
         known = plugins.versions(rows)
-        close = nearest(version, known[name]) if name in known else nearest(name, known)
+        versions = [f"{name}@{each}" for each in known.get(name, ())]
+        close = nearest(f"{name}@{version}", versions) if versions else nearest(name, known)
         hint = f" ({close})" if known else ""
         raise SpecError(f"no plugin {quote(reference)} is published here; apply its file first{hint}", keys)
     return plugin

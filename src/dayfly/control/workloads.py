@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import sqlalchemy as sa
 
-from dayfly.control import audit, auth, baselines
+from dayfly.control import audit, auth, baselines, preconditions
 from dayfly.control.baselines import decode
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve
+from dayfly.control.preconditions import Tagged
 from dayfly.control.tables import sandbox_baselines, sandboxes, workloads
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
@@ -59,7 +60,7 @@ class Workloads:
         if (workload := decode(row.document)) is None:
             whose = quote(f"{row.namespace}/{row.name}")
             raise ApiError(500, f"workload {whose} cannot be read by this release of the server: apply it again")
-        return _wire(row, workload)
+        return Tagged(_wire(row, workload), _tag(row))
 
     async def put(self, request: Request) -> Any:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
@@ -72,13 +73,14 @@ class Workloads:
         if workload.namespace != namespace:
             problem = f"{quote(workload.namespace)} is not the namespace in the address, {quote(namespace)}"
             raise SpecError(problem, ("namespace",))
-        now = time.time_ns() // 1_000_000
+        now, when = time.time_ns() // 1_000_000, preconditions.read(request)
 
         def work(rows: Rows) -> Any:
             document = msgspec.json.encode(workload).decode()
             _check_ports(workload, baselines.readable(rows))
             query = rows.select(workloads).where(_is(namespace, name))
             old = rows.execute(query).one_or_none()
+            when.check(_tag(old) if old is not None else None)
             if old is None or decode(old.document) != workload:
                 audit.note(rows, audit.who(request), "put", f"workloads/{namespace}/{name}", document)
             if old is None:
@@ -86,7 +88,7 @@ class Workloads:
                 rows.insert(workloads, {**row, "created_at": now, "updated_at": now})
             elif decode(old.document) != workload:
                 change = rows.update(workloads).where(_is(namespace, name))
-                rows.execute(change.values(document=document, updated_at=now))
+                rows.execute(change.values(document=document, updated_at=max(now, old.updated_at + 1)))
             return _wire(rows.execute(query).one(), workload)
 
         stored = await self._shelf(request).write(work)
@@ -94,8 +96,11 @@ class Workloads:
         return stored
 
     async def delete(self, request: Request) -> Any:
+        when = preconditions.read(request)
+
         def work(rows: Rows) -> None:
             row = _find(rows, request)
+            when.check(_tag(row))
             users = (
                 rows.select(sandboxes.c.name, sandbox_baselines.c.uid)
                 .where(sandbox_baselines.c.uid == sandboxes.c.uid)
@@ -144,6 +149,10 @@ def _find(rows: Rows, request: Request) -> Row[Any]:
 
 def _is(namespace: str, name: str) -> sa.ColumnElement[bool]:
     return sa.and_(workloads.c.namespace == namespace, workloads.c.name == name)
+
+
+def _tag(row: Row[Any]) -> str:
+    return f"{row.created_at}-{row.updated_at}"
 
 
 def _wire(row: Row[Any], workload: Workload) -> dict[str, Any]:

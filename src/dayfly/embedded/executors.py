@@ -13,12 +13,14 @@ from dayfly.embedded.forks import Baselines, Ports
 from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.state_door import StateDoor
+from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, resolve
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.process.paths import declared_paths
 from dayfly.execute.process.render import overlay_entries, step_order
 from dayfly.execute.process.start import Starter
 from dayfly.execute.state import access
+from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import Place, as_exec, variables
 from dayfly.plan.actions import Fence, Launch
@@ -69,8 +71,24 @@ class StepExecutor(AttemptExecutor):
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
         if access.wants(unit) and self._states is not None:
             who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
-            attempt = msgspec.structs.replace(attempt, state=self._states.variables(who))
+            cleared = {} if self._has_images else access.without_arguments(self._environment)
+            attempt = msgspec.structs.replace(attempt, state=self._states.variables(who), cleared=cleared)
         return step_order(unit, attempt)
+
+    async def observe(self, live: Live) -> None:
+        await super().observe(live)
+        if self._states is not None:
+            await self._states.record_unsaved()
+
+    def known(self, live: Live) -> Known:
+        known = super().known(live)
+        if self._states is None:
+            return known
+        states, facts = self._states, dict(known.facts)
+        for key, fact in known.facts.items():
+            if resource := resource_of(live.plan, live.run, key, fact):
+                facts[key] = with_state(live.plan, live.run, key, known.facts, states.head(live.run.uid, resource, key))
+        return msgspec.structs.replace(known, facts=facts)
 
     def hold(self, live: Live, key: Key) -> None:
         unit = live.unit(key.unit)

@@ -76,8 +76,9 @@ class Ports:
     are for the next server: they may be removed under a fork that runs.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, free_port: Callable[[], int] | None = None) -> None:
         self._place = place
+        self._free_port = free_port or _any_free
         self._ports: dict[str, int] = {}
 
     def of(self, run: str, fork: str) -> int:
@@ -126,7 +127,7 @@ class Ports:
     def _choose(self, run: str, fork: str) -> int:
         # One that is promised need not be listened at yet, so the kernel may name it again.
         promised = set(self._ports.values())
-        port = next(port for port in iter(_any_free, None) if port not in promised)
+        port = next(port for port in iter(self._free_port, None) if port not in promised)
         name = _note(run, fork)
         self._place.note(name, port)
         self._ports[name] = port

@@ -31,6 +31,7 @@ from dayfly.embedded.step_logs import StepLogs
 from dayfly.embedded.traces import Traces
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
+from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.place import leave_place, open_place, sweep_places
 from dayfly.execute.process.start import Containers, Processes
 from dayfly.execute.tracing import Tracer
@@ -116,7 +117,7 @@ class EmbeddedHost:
             engine: `podman` or `docker` (or a path to one) runs steps in containers of their images; empty runs them as
                 processes of this machine.
             hook: Called with the name of each write of the ledger, before and after it.
-            environment: The machine's, as steps are to find it.
+            environment: The machine's, as steps are to find it; the marks of a CI job are left out.
             webhooks: Servers (`host:port`) that webhooks may be sent to though they are not public.
             serve: Serves what steps ask of their states; without it no step may have one.
             proxy: The Envoy that leads requests to forks by their routing key; empty: nobody does.
@@ -131,7 +132,7 @@ class EmbeddedHost:
         ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_place(home)
         await asyncio.to_thread(sweep_places)
-        environment = dict(environment)
+        environment = without_ci_marks(environment)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)

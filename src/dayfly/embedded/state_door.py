@@ -20,9 +20,9 @@ from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.state import access
-from dayfly.execute.state.head import Answer
+from dayfly.execute.state.head import Answer, DamagedError, Head, damaged
 from dayfly.execute.state.seal import MAX_BODY
-from dayfly.execute.state.service import MAX_LOCK, Service
+from dayfly.execute.state.service import MAX_LOCK, Place, Service
 from dayfly.spec.numbers import port
 from dayfly.spec.run import Run
 from dayfly.spec.wire import RunDamagedError
@@ -56,6 +56,7 @@ class StateDoor:
         self._serve = serve
         self._files = StateFiles(home, reader)
         self._keys: access.Keys | None = None
+        self._service: Service | None = None
         self._url = ""
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,6 +84,23 @@ class StateDoor:
             access.PASSWORD: access.token(opened, who),
         }
 
+    async def record_unsaved(self) -> None:
+        """Record the writes that could not be stored, so that `head` has them."""
+        if self._service is not None:
+            with contextlib.suppress(OSError, RunDamagedError):
+                await self._service.record_unsaved()
+
+    def head(self, run: str, resource: str, reader: tuple[str, int]) -> Head:
+        """Return the head of a state; a damaged one counts as a refused write of the attempt `reader`.
+
+        Raises:
+            OSError: it cannot be read now.
+        """
+        try:
+            return self._files.found(Place(run, resource)).head
+        except DamagedError as error:
+            return damaged(error, reader)
+
     def clear(self, run: Run) -> None:
         """The run is over."""
         self._files.clear(run)
@@ -99,7 +117,8 @@ class StateDoor:
         known = states.keys(self._home)
         sock = _listen(self._noted())
         self._tell(sock)
-        app = _App(Service(known, self._files, now_ms))
+        self._service = Service(known, self._files, now_ms)
+        app = _App(self._service)
         self._task = asyncio.create_task(self._keep_open(app, sock), name="states")
         self._keys = known
         return known
@@ -163,7 +182,7 @@ class _App:
 
     async def _answer(self, scope: Message, receive: Receive) -> Answer:
         given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        method = scope["method"]
+        method = access.method_of(scope["path"], scope["method"])
         who = self._service.identify(scope["path"], given)
         refusal = await self._service.admit(who, method)
         if refusal is not None or who is None:

@@ -79,6 +79,14 @@ class StateFiles:
         self._swapping = asyncio.Lock()
 
     async def find(self, place: Place) -> Found:
+        return self.found(place)
+
+    def found(self, place: Place) -> Found:
+        """The head of a state as it is now; an empty one if there is none.
+
+        Raises:
+            DamagedError: the file is not what was written.
+        """
         path = _at(self._home, place) / "head"
         data = slurp(str(path))
         # What is there and empty was never written so: who began anew over it would lose what there is.

@@ -5,7 +5,8 @@ engine is told of a kind no more than what is here: it has units that are done *
 is the document that says which. What a host looks at in one turn (`V_contra`) is the host's own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -28,13 +29,15 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor knows of a run's units of its kind.
 
     `objections` are why units cannot be taken at this moment; `outputs` the values that belong to ends among the facts;
-    `made` names what living attempts have made, for kinds of which the claim cannot.
+    `made` names what living attempts have made, for kinds of which the claim cannot. `definitions` names what defines
+    the kinds of objects that units are about to make, as NAME/UID.
     """
 
     facts: Mapping[AttemptKey, Fact] = {}
     objections: Mapping[str, Objection] = {}
     outputs: Mapping[AttemptKey, Mapping[str, bytes]] = {}
     made: Mapping[AttemptKey, str] = {}
+    definitions: Mapping[str, str] = {}
 
 
 class Executor(Protocol[V_contra]):
@@ -140,28 +143,42 @@ class Registry(Generic[V_contra]):
     def _unsupported(self, unit: Unit) -> str:
         return words.unsupported(unit.kind, tuple(sorted(self._by_kind)))
 
-    async def observe(self, view: V_contra) -> None:
-        """Find out what is not known yet."""
-        for executor in self.concerned(view):
-            await executor.observe(view)
+    async def observe(self, view: V_contra, failed: Callable[[str, Exception], None] | None = None) -> None:
+        """Find out what is not known yet.
 
-    def known(self, view: V_contra, plan: Plan) -> Known:
-        """What all of them know. What was sealed elsewhere and cannot be run here waits, and says so."""
+        With `failed`, a kind that cannot be observed is reported to it, and unless it raises the others go on.
+        """
+        for executor in self.concerned(view):
+            try:
+                await executor.observe(view)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(executor.kind, error)
+
+    def known(self, view: V_contra, plan: Plan, unseen: Mapping[str, Known] = MappingProxyType({})) -> Known:
+        """What all of them know. What was sealed elsewhere and cannot be run here waits, and says so.
+
+        `unseen` has what is assumed of the kinds that could not be observed.
+        """
         facts: dict[AttemptKey, Fact] = {}
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
         made: dict[AttemptKey, str] = {}
+        definitions: dict[str, str] = {}
         every: tuple[Step | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
         objections = {
             step.id: Objection(reason=Reason.UNSUPPORTED_KIND, message=self._unsupported(step.unit))
             for step in every
             if step.unit.kind not in self._by_kind
         }
-        for known in [executor.known(view) for executor in self.concerned(view)]:
+        every_kind = [unseen.get(each.kind) or each.known(view) for each in self.concerned(view)]
+        for known in every_kind:
             facts |= known.facts
             outputs |= known.outputs
             made |= known.made
+            definitions |= known.definitions
             objections |= known.objections
-        return Known(facts=facts, objections=objections, outputs=outputs, made=made)
+        return Known(facts=facts, objections=objections, outputs=outputs, made=made, definitions=definitions)
 
     async def perform(self, view: V_contra, kind: str, effect: OfUnit) -> None:
         """Bring an effect about, or begin to. Nothing was ever let go of a kind that this host does not know."""

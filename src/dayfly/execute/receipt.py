@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterable
 
 from dayfly.execute.order import UNIT_OUTPUT_LIMIT
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import UNSENT, meaning
 from dayfly.plan.reasons import Reason
 from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
@@ -47,9 +47,13 @@ def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> 
         return NeverRan(reason=Reason.VOID, message=detail or "it was fenced before it started")
     if outcome == "refused":
         return NeverRan(reason=Reason.CANNOT_PREPARE, message=detail)
+    if outcome == "not-executable":
+        return NeverRan(reason=Reason.NOT_EXECUTABLE, message=detail)
     states = [value.decode(errors="replace").split("\0") for key, value in records if key == "output"]
     code = _number(fields.get("code"))
     reason, message = _reason(outcome, code, detail, unit)
+    if outcome == "exited" and unit.kind == Kind.WEBHOOK and reason in UNSENT:
+        return NeverRan(reason=reason, message=message)
     if not reason:
         reason, message = _outputs(states, unit)
     if reason and reason != Reason.CANCELLED and (kills := _number(fields.get("oom-kills"))):
@@ -105,8 +109,6 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
             return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
         case "cancelled":
             return Reason.CANCELLED, f"was asked to end, with {span(unit.timeouts.grace_ms)} of grace"
-        case "not-executable":
-            return Reason.NOT_EXECUTABLE, detail
         case _:
             return Reason.LOST, detail or f"its receipt says {outcome!r}"
 

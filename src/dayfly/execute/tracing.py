@@ -47,7 +47,7 @@ def wanted(environment: Mapping[str, str]) -> bool:
     return not off and exporters == "otlp" and any(environment.get(name) for name in _ENDPOINTS)
 
 
-def from_environment(environment: Mapping[str, str]) -> Tracer | None:
+def from_environment(environment: Mapping[str, str], advice: str = "install dayfly[otel]") -> Tracer | None:
     """Who sends traces, if the environment asks for them; that it cannot be done is said, and no reason to stop."""
     if not wanted(environment):
         return None
@@ -57,7 +57,7 @@ def from_environment(environment: Mapping[str, str]) -> Tracer | None:
     try:
         send = otlp(environment)
     except ImportError as fault:
-        log.warning("no traces are sent: %s is missing; install dayfly[otel]", fault.name)
+        log.warning("no traces are sent: %s is missing; %s", fault.name, advice)
         return None
     except Exception as fault:  # noqa: BLE001  -- whatever the library thinks of an environment that is not ours
         log.warning("no traces are sent: OpenTelemetry cannot be set up: %s", fault)

@@ -1,28 +1,27 @@
-"""Credentials from a kubeconfig (certificates, tokens, exec plugins, OIDC) or from inside a pod.
-
-Kubeconfigs are read by the package `kubernetes`, of which `kubeconfig.py` imports only that part, and only when it is
-first asked for: no operator in a pod is. Its exec provider reports a failure to a log alone, so this module looks for
-what came of it.
-"""
+"""Credentials from a kubeconfig (certificates, tokens, exec plugins, OIDC) or from inside a pod."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import dataclasses
 import logging
 import os
 import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from dayfly.kube.kubeconfig import library as kubeconfig_library
+from dayfly.kube import credential_plugin
+from dayfly.kube.kubeconfig import Chosen, Kubeconfig, KubeconfigError
 
 log = logging.getLogger(__name__)
 
 TOKEN_SECONDS = 60.0
 """How long a loaded token is used before its source is asked again; the sources cache by themselves."""
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class CredentialsError(Exception):
@@ -43,9 +42,8 @@ class _Loaded:
 class Credentials:
     """Who we are to one server, kept fresh. Made by `load`."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None, first: _Loaded) -> None:
-        self._kubeconfig = kubeconfig
-        self._context = context
+    def __init__(self, read: Callable[[], Awaitable[_Loaded]], first: _Loaded) -> None:
+        self._read = read
         self._now = first
         self._read_at = asyncio.get_running_loop().time()
         self._reading = asyncio.Lock()
@@ -90,7 +88,7 @@ class Credentials:
         """Read the source again. If it fails, what we have goes on: the server will say whether that still serves."""
         self._read_at = asyncio.get_running_loop().time()
         try:
-            loaded = await _read(self._kubeconfig, self._context)
+            loaded = await self._read()
         except CredentialsError as fault:
             log.warning("credentials could not be refreshed: %s", fault)
             return
@@ -99,110 +97,125 @@ class Credentials:
         self._now = dataclasses.replace(loaded, tls=self._now.tls) if same_tls else loaded
 
 
-async def load(kubeconfig: Path | None = None, context: str | None = None) -> Credentials:
-    """Credentials from a file; without one from $KUBECONFIG, from inside a pod, or from ~/.kube/config.
+async def load(
+    kubeconfig: Path | None = None, context: str | None = None, *, service_account: Path = SERVICE_ACCOUNT
+) -> Credentials:
+    """Return credentials from a file; without one from $KUBECONFIG, from inside a pod, or from ~/.kube/config.
+
+    Args:
+        kubeconfig: The file.
+        context: The context of the file; its current one if None.
+        service_account: The folder of a pod's token and CA certificate.
 
     Raises:
         CredentialsError: none found, or they do not work (a plugin failed, a file is missing).
     """
     chosen = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
-    if chosen is None and not (_SERVICE_ACCOUNT / "token").exists():
+    if chosen is None and not (service_account / "token").exists():
         chosen = str(Path.home() / ".kube" / "config")
-    return Credentials(chosen, context, await _read(chosen, context))
+
+    async def read() -> _Loaded:
+        return _in_pod(service_account) if chosen is None else await _from_file(chosen, context)
+
+    return Credentials(read, await read())
 
 
 def namespace(context: str, kubeconfig: Path | None = None) -> str:
-    """The namespace that a context of the kubeconfig names; `default` if it names none.
+    """Return the namespace that a context of the kubeconfig names; `default` if it names none.
 
     Raises:
         CredentialsError: there is no such context, or no file; the text names those that are there.
     """
-    import yaml  # noqa: PLC0415 - what the library below reads with
-
-    config = kubeconfig_library()
     chosen = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    if not any(map(_exists, chosen.split(os.pathsep))):
-        raise CredentialsError(f"{chosen}: there is no such file")
     try:
-        merged = config.kube_config.KubeConfigMerger(chosen).config
-        contexts = [each.value for each in merged.value["contexts"]]
-    except (config.ConfigException, ValueError, OSError) as fault:
-        raise CredentialsError(f"{chosen}: {fault}") from fault
-    except (yaml.YAMLError, AttributeError, TypeError):
-        raise CredentialsError(f"{chosen}: this is no kubeconfig") from None
-    found = {each["name"]: each["context"].get("namespace") or "default" for each in contexts}
-    if context not in found:
-        raise CredentialsError(f"{chosen}: no context {context!r}; there is {', '.join(sorted(found)) or 'none'}")
-    return str(found[context])
+        return Kubeconfig(chosen).choose(context).namespace
+    except KubeconfigError as fault:
+        raise CredentialsError(str(fault)) from None
 
 
-def _exists(path: str) -> bool:
-    return Path(path).expanduser().exists()
-
-
-async def _read(kubeconfig: str | None, context: str | None) -> _Loaded:
-    return _in_pod() if kubeconfig is None else await _from_file(kubeconfig, context)
-
-
-def _in_pod() -> _Loaded:
+def _in_pod(service_account: Path) -> _Loaded:
     """What every pod finds (kubernetes.io, "Accessing the Kubernetes API from a Pod")."""
     where = "the pod's service account"
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise CredentialsError(f"{where}: neither KUBERNETES_SERVICE_HOST nor _PORT may be unset")
     try:
-        token = (_SERVICE_ACCOUNT / "token").read_text(encoding="utf-8").strip()
-        context = _context(str(_SERVICE_ACCOUNT / "ca.crt"))
+        token = (service_account / "token").read_text(encoding="utf-8").strip()
+        context = _context(str(service_account / "ca.crt"))
     except (ValueError, OSError) as fault:
         raise CredentialsError(f"{where}: {fault}") from fault
     if not token:
-        raise CredentialsError(f"{where}: {_SERVICE_ACCOUNT}/token is empty")
+        raise CredentialsError(f"{where}: {service_account}/token is empty")
     address = f"[{host}]" if ":" in host else host
     return _Loaded(f"https://{address}:{port}", f"Bearer {token}", context, None, None)
 
 
 async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
-    import yaml  # noqa: PLC0415 - what the library below reads with
-
-    config = kubeconfig_library()
-    if not any(map(_exists, kubeconfig.split(os.pathsep))):
-        raise CredentialsError(f"{kubeconfig}: there is no such file")
-    found: Any = config.kube_config.Configuration()
     try:
-        loader = await config.load_kube_config(kubeconfig, context, found, persist_config=False)
-        _check_exec(kubeconfig, loader, found)
-        authorization = found.api_key.get("BearerToken")
-        return _Loaded(found.host, authorization, _tls(found), found.tls_server_name or None, found.proxy)
-    except (config.ConfigException, ValueError, OSError) as fault:
-        raise CredentialsError(f"{kubeconfig}: {fault}") from fault
-    except (yaml.YAMLError, AttributeError, TypeError):  # perhaps somebody is writing it just now
-        raise CredentialsError(f"{kubeconfig}: this is no kubeconfig") from None
+        chosen = Kubeconfig(kubeconfig).choose(context)
+    except KubeconfigError as fault:
+        raise CredentialsError(str(fault)) from None
+    try:
+        authorization, certificate = await _identity(chosen)
+        cluster = chosen.cluster
+        tls = _tls(chosen, certificate) if cluster.server.startswith("https") else None
+    except (KubeconfigError, ValueError, OSError) as fault:
+        raise CredentialsError(f"{kubeconfig}: {fault}") from None
+    server = cluster.server.rstrip("/")
+    return _Loaded(server, authorization, tls, cluster.tls_server_name or None, cluster.proxy_url or None)
 
 
-def _check_exec(where: str, loader: Any, found: Any) -> None:
-    """Whether the exec plugin, if there is one, gave a token or a certificate."""
-    user = loader._user  # noqa: SLF001 - the loader logs a plugin's failure and goes on without credentials
-    if user and "exec" in user and "BearerToken" not in found.api_key and not found.cert_file:
-        raise CredentialsError(
-            f"{where}: the credential plugin {user['exec']['command']!r} "
-            "gave neither token nor certificate; run it by hand"
-        )
+async def _identity(chosen: Chosen) -> tuple[str | None, tuple[bytes, bytes] | None]:
+    """Return the Authorization header and the client certificate with its key, each None if the user has none."""
+    user, certificate = chosen.user, chosen.certificate()
+    if token := chosen.token():
+        return f"Bearer {token}", certificate
+    if user.username:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        return f"Basic {pair}", certificate
+    if user.exec is not None:
+        obtained = await credential_plugin.obtain(user.exec, chosen)
+        return f"Bearer {obtained.token}" if obtained.token else None, obtained.certificate or certificate
+    if user.auth_provider is not None:
+        if user.auth_provider.name != "oidc":
+            raise KubeconfigError(
+                f"Kubernetes no longer has the auth-provider {user.auth_provider.name!r}: use its exec plugin"
+            )
+        from dayfly.kube import openid  # noqa: PLC0415 - few kubeconfigs use it
+
+        return f"Bearer {await openid.id_token(user.auth_provider.config or {})}", certificate
+    return None, certificate
 
 
-def _tls(found: Any) -> ssl.SSLContext | None:
-    if not found.host.startswith("https"):
-        return None
-    context = _context(found.ssl_ca_cert)
-    if not found.verify_ssl:
+def _tls(chosen: Chosen, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+    authority = chosen.authority()
+    context = _context(authority=authority.decode("ascii") if authority else None)
+    if chosen.cluster.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if found.cert_file:
-        context.load_cert_chain(found.cert_file, found.key_file)
+    if certificate is not None:
+        with _in_memory(certificate[0]) as chain, _in_memory(certificate[1]) as key:
+            context.load_cert_chain(chain, key)
     return context
 
 
-def _context(authority: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=authority)
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """Yield the path of a file with that content. A killed process leaves no key on a disk if memory can hold files."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("kubeconfig"), "wb", buffering=0) as file:  # noqa: PTH123 - it has no path
+            file.write(content)
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pem"
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        yield str(path)
+
+
+def _context(file: str | None = None, authority: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=file, cadata=authority)
     # Many clusters' own authorities lack the extensions that RFC 5280 wants and Python 3.13 insists on.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context

@@ -109,6 +109,10 @@ class Cache(Generic[T]):
     def listen(self, listener: Callable[[Change[T]], None]) -> None:
         """Call on each change from now on, after the cache has it, and at once for each object already there."""
         self._listeners.append(listener)
+        self.replay(listener)
+
+    def replay(self, listener: Callable[[Change[T]], None]) -> None:
+        """Call it for each object that is there, as if the object had just come."""
         for key, item in list(self._items.items()):
             listener(Change(key, None, item))
 
@@ -215,6 +219,8 @@ class Reflector(Generic[T]):
         self.cache = cache
         self.trouble: errors.ApiError | None = None
         """What stands in the way now; None while all is well."""
+        self.recovered: Callable[[], None] = lambda: None
+        """Called when the cache has become current: after its first list, and after trouble."""
         self._client = client
         self._resource = resource
         self._where = {"namespace": namespace, "labels": labels, "fields": fields}
@@ -224,6 +230,7 @@ class Reflector(Generic[T]):
         self._version = ""
         self._proved_at: float | None = None
         self._full = asyncio.Event()
+        self._retry = asyncio.Event()
 
     @property
     def plural(self) -> str:
@@ -237,6 +244,10 @@ class Reflector(Generic[T]):
 
     async def wait_synced(self) -> None:
         await self._full.wait()
+
+    def retry(self) -> None:
+        """Try now and again soon, instead of after the pause that failures have led to: the cause may be gone."""
+        self._retry.set()
 
     @property
     def age(self) -> float:
@@ -269,15 +280,21 @@ class Reflector(Generic[T]):
                     self._version = ""  # a server restored from a backup never reaches the version we know
             # Also after a watch that ended well: a server that ends them at once must not be hammered.
             ceiling = min(_PAUSE_MOST, _PAUSE_FIRST * 2.0 ** min(failures, 10))
-            await asyncio.sleep(ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1))
+            pause = ceiling * self._random.uniform(0.5, 1.0) if failures else self._random.uniform(0, 0.1)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._retry.wait()
+                self._retry.clear()
+                failures = 0
 
     async def _list(self) -> None:
         self.cache.begun += 1
         listing = await self._client.list_all(self._resource, **self._where, limit=self._page)
         self.cache.replace(listing.items)
         self._version = listing.resource_version
-        self._proved()
+        is_first = not self._full.is_set()
         self._full.set()
+        self._proved(is_first=is_first)
 
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
@@ -296,6 +313,9 @@ class Reflector(Generic[T]):
             self._version = item.metadata.resource_version
         self._proved()
 
-    def _proved(self) -> None:
+    def _proved(self, *, is_first: bool = False) -> None:
         self._proved_at = asyncio.get_running_loop().time()
+        has_recovered = is_first or self.trouble is not None
         self.trouble = None
+        if has_recovered:
+            self.recovered()

@@ -16,7 +16,7 @@ import msgspec
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
 from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, given, writing
-from dayfly.kube.objects import PODS, Resource, ServedKind, ServedKinds
+from dayfly.kube.objects import PODS, Resource, ServedGroup, ServedKind, ServedKinds, group_root, root
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.work.pace import Pace, Urgency
 
@@ -98,8 +98,17 @@ class Client:
         Raises:
             errors.NotServed: nothing.
         """
-        request = self._request("GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
+        request = self._request("GET", root(api_version))
         return answers.decode(ServedKinds, await self._send(request), request).resources
+
+    async def versions(self, group: str) -> list[str]:
+        """Return the API versions that the server serves of a group, such as `batch/v1`; none for an unknown group."""
+        try:
+            request = self._request("GET", group_root(group))
+            found = answers.decode(ServedGroup, await self._send(request), request)
+        except errors.NotServed:
+            return []
+        return [each.group_version for each in found.versions]
 
     async def page(
         self,

@@ -1,8 +1,10 @@
-"""Which kinds a server has."""
+"""The kinds that a server serves, and their definitions."""
+
+from typing import Any
 
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import ServedKind
+from dayfly.kube.objects import DEFINITIONS, Resource, ServedKind
 
 
 async def served(client: Client, api_version: str, kind: str) -> ServedKind | None:
@@ -15,3 +17,38 @@ async def served(client: Client, api_version: str, kind: str) -> ServedKind | No
     except errors.NotServed:
         return None
     return next((each for each in every if each.kind == kind and "/" not in each.name), None)
+
+
+async def served_elsewhere(client: Client, api_version: str, kind: str) -> list[str]:
+    """Return the other versions of the group in which the server serves the kind: its objects are the same ones."""
+    group = api_version.rpartition("/")[0]
+    versions = await client.versions(group) if group else []
+    return [each for each in versions if each != api_version and await served(client, each, kind)]
+
+
+async def definition_uid(client: Client, resource: Resource[Any]) -> str:
+    """Return the UID of the CustomResourceDefinition of a kind; empty if it has none, or we may not read it.
+
+    Only a definition that was there can prove something by its absence.
+    """
+    try:
+        found = await client.find(DEFINITIONS, f"{resource.plural}.{resource.group}")
+    except errors.Forbidden:
+        return ""
+    return found.metadata.uid if found is not None else ""
+
+
+async def is_definition_gone(client: Client, name: str, uid: str) -> bool:
+    """Return whether that very CustomResourceDefinition is gone, and with it all objects of its kind.
+
+    This is a quorum read of the definition itself. Discovery proves nothing: one of several API servers may be behind,
+    and a definition may serve no version while its objects are stored.
+
+    Raises:
+        errors.ApiError: nothing is known.
+    """
+    try:
+        found = await client.get(DEFINITIONS, name)
+    except errors.NotFound:
+        return True
+    return found.metadata.uid != uid

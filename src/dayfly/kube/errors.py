@@ -7,6 +7,17 @@ from typing import NamedTuple
 
 # The authorizer's own words, as Kubernetes has had them since it has roles.
 _NOT_GRANTED = re.compile(r'is forbidden: User "[^"]*" cannot \w+ (?:resource|path) "')
+_UNPROCESSABLE, _BAD_REQUEST = 422, 400
+# How the API server begins the message of a webhook's refusal, and what it writes of a body that it cannot decode.
+_BY_ADMISSION = "admission webhook "
+_UNDECODABLE = " cannot be handled as a "
+# An address or a port that another Service has may become free.
+_ALLOCATED = "already allocated"
+# Causes of the server's own validation that no state of the cluster changes: k8s.io/apimachinery, validation/field.
+_FIELD_ERRORS = frozenset(
+    f"FieldValue{each}"
+    for each in ("Invalid", "Required", "NotSupported", "Forbidden", "TooLong", "TooMany", "TypeInvalid", "Duplicate")
+)
 
 
 class Cause(NamedTuple):
@@ -37,6 +48,20 @@ class Refused(ApiError):
     ) -> None:
         super().__init__(request, message, status=status, reason=reason)
         self.causes = causes
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the object itself is invalid: the server would refuse it in every state of the cluster.
+
+        Admission rules refuse with the same status codes, and can be changed.
+        """
+        if self.message.startswith(_BY_ADMISSION):
+            return False
+        if self.status == _UNPROCESSABLE:
+            return bool(self.causes) and all(
+                each.field and each.reason in _FIELD_ERRORS and _ALLOCATED not in each.message for each in self.causes
+            )
+        return self.status == _BAD_REQUEST and _UNDECODABLE in self.message
 
 
 class Conflict(Refused):

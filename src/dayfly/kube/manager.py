@@ -59,6 +59,7 @@ class Manager:
         self._watches = Watches(client, seed=seed)
         self._caches: dict[tuple[str, str, str, tuple[str, ...], type], tuple[Cache[Any], Reflector[Any]]] = {}
         self._controllers: list[Controller[Key]] = []
+        self._standing_by: list[Callable[[], None]] = []
         self._running = False
         self._stopping = asyncio.Event()
 
@@ -121,7 +122,19 @@ class Manager:
         expected = (ForeignError,)
         controller = Controller(resource.kind, look, queue, workers=workers, expected=expected, resync=every)
         self._controllers.append(controller)
-        cache.listen(lambda change: queue.add(change.key))
+
+        def changed(change: Change[T]) -> None:
+            queue.add(change.key)
+            if queue.paused and change.gone is not None:
+                gone(change.key)
+
+        def stand_by() -> None:
+            for key in queue.pause():
+                if cache.get(key.name, key.namespace) is None:
+                    gone(key)
+
+        cache.listen(changed)
+        self._standing_by.append(stand_by)
         controlled = Controlled(resource, cache, queue)
         for each in owns:
             controlled.owns(each)
@@ -143,14 +156,26 @@ class Manager:
     async def run(self) -> None:
         """Until stopped or cancelled."""
         self._running = True
+        if self._elector is not None:
+            self._stand_by()
         await run_until(
             self._stopping,
-            lambda: while_leading(self._elector, self._stopping, self._work),
+            lambda: while_leading(self._elector, self._stopping, self._work, self._take_over, self._stand_by),
             background=[self._watches.watch(), self.events.run()],
             ready=self._watches.wait_synced(),
             close=self._close,
             grace_s=GRACE_S,
         )
+
+    def _stand_by(self) -> None:
+        """Keep no keys while another process works."""
+        for stand_by in self._standing_by:
+            stand_by()
+
+    def _take_over(self) -> None:
+        """Accept keys again; each controller's `Resync` then adds all objects."""
+        for each in self._controllers:
+            each.queue.resume()
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
+
+from dayfly.kube import errors
 
 
 class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
@@ -153,11 +156,18 @@ class SchedulingGate(Slim, frozen=True):
     name: str
 
 
+class EphemeralContainer(Slim, frozen=True):
+    """A container that was added to a pod."""
+
+    name: str
+
+
 class PodSpec(Slim, frozen=True):
-    """Where a pod may and does run."""
+    """The fields of a pod's spec that the operator reads."""
 
     node_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
+    ephemeral_containers: list[EphemeralContainer] | None = None
 
 
 class PodStatus(Slim, frozen=True):
@@ -284,6 +294,18 @@ class ServedKinds(Slim, frozen=True):
     resources: list[ServedKind]
 
 
+class ServedVersion(Slim, frozen=True):
+    """One API version of a group, such as `batch/v1`."""
+
+    group_version: str
+
+
+class ServedGroup(Slim, frozen=True):
+    """The API versions that a server serves of one group, the preferred one first."""
+
+    versions: list[ServedVersion]
+
+
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -314,19 +336,74 @@ class Resource(Generic[T]):
             self.group, self.version, self.plural, self.kind, PartialObjectMetadata, self.namespaced, partial=True
         )
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The request path; no namespace means all of them."""
-        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+    def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:
+        """Return the request path of an object, or without a name of all objects in a namespace or in all of them.
+
+        Raises:
+            errors.NotFound: no namespace or object can have such a name. Nothing was sent.
+            errors.NotServed: no kind can have such a name. Nothing was sent.
+            errors.Invalid: the name is empty, or the namespace of a named object is. Nothing was sent.
+        """
+        parts = [root(self.api_version)]
         if namespace:
             assert self.namespaced, f"{self.plural} have no namespace, yet one was given: {namespace}"
-            parts += ["namespaces", namespace]
-        return "/".join([*parts, self.plural, *filter(None, [name, subresource])])
+            parts += ["namespaces", _segment(namespace, "namespaces", errors.NotFound)]
+        parts.append(_segment(self.plural, "kinds", errors.NotServed))
+        if name is not None:
+            if not name or (self.namespaced and not namespace):
+                lacking = "namespace" if name else "name"
+                raise errors.Invalid(self.plural, f"the {lacking} of a {self.kind} is empty", status=422)
+            parts.append(_segment(name, self.plural, errors.NotFound))
+        if subresource:
+            parts.append(_segment(subresource, "subresources", errors.NotServed))
+        return "/".join(parts)
+
+
+def root(api_version: str) -> str:
+    """Return the request path of one API version, such as `batch/v1`.
+
+    Raises:
+        errors.NotServed: no API version can have such a name. Nothing was sent.
+    """
+    group, slash, version = api_version.rpartition("/")
+    segment = _segment(version, "API versions", errors.NotServed)
+    return f"{group_root(group)}/{segment}" if slash else f"/api/{segment}"
+
+
+def group_root(group: str) -> str:
+    """Return the request path of an API group, such as `batch`.
+
+    Raises:
+        errors.NotServed: no group can have such a name. Nothing was sent.
+    """
+    return f"/apis/{_segment(group, 'API groups', errors.NotServed)}"
+
+
+def _segment(text: str, what: str, missing: type[errors.Refused]) -> str:
+    """Return one segment of a request path, percent-encoded.
+
+    The API server decodes a path before it splits it. So no encoding makes "/" or "%" safe, and the server accepts no
+    name that has either.
+    """
+    if text in ("", ".", "..") or "/" in text or "%" in text:
+        message = f"{text!r} cannot be a name: it is one segment of a path, without / and %"
+        raise missing(what, message, status=404)
+    return quote(text, safe=":", errors="replace")
 
 
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 SECRETS = Resource("", "v1", "secrets", "Secret", Secret)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObjectMetadata, namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", Event)
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    PartialObjectMetadata,
+    namespaced=False,
+    partial=True,
+)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 

@@ -52,10 +52,12 @@ async def while_leading(
     stopping: asyncio.Event,
     work: Callable[[], Coroutine[Any, Any, None]],
     begin: Callable[[], None] = lambda: None,
+    end: Callable[[], None] = lambda: None,
 ) -> None:
-    """Work as long as we lead, with caches and queues that are kept hot meanwhile; without an elector, at once.
+    """Work as long as this process leads; without an elector, at once. The caches stay current in between.
 
-    `begin` is called whenever we lead anew: somebody else has worked meanwhile.
+    `begin` is called each time this process starts to lead, because another process may have worked before. `end` is
+    called each time it stops leading, after the work was cancelled.
     """
     if elector is None:
         await work()
@@ -67,6 +69,7 @@ async def while_leading(
                 log.info("%s leads", elector.identity)
                 begin()
                 await first(work(), elector.led(False))
+                end()
 
 
 async def first(*coroutines: Awaitable[Any]) -> None:

@@ -36,13 +36,15 @@ class Watches:
         return reflector
 
     def follow_also(
-        self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = ""
+        self, resource: Resource[T], cache: Cache[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Reflector[T]:
         """The same of a kind that is other people's, until `unfollow`.
 
         It may be served no more, or not be granted: nobody's health is judged by it, and nobody waits for it.
         """
-        reflector = Reflector(self.client, resource, cache, namespace=namespace, labels=labels, seed=self._seed)
+        reflector = Reflector(
+            self.client, resource, cache, namespace=namespace, labels=labels, fields=fields, seed=self._seed
+        )
         task = self._watching.create_task(reflector.run()) if self._watching is not None else None
         self._others[id(cache)] = reflector, task
         return reflector

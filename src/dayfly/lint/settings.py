@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.lint.shell import Statement
-    from dayfly.lint.view import PluginView
+    from dayfly.lint.view import PluginView, StepView
 
 _STOPS = re.compile(r"^\s*set\s+(-\w*e|.*-o\s+errexit)", re.MULTILINE)
 _HARMLESS = re.compile(
@@ -43,6 +43,62 @@ def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
 
 def _may_fail(statement: Statement) -> bool:
     return not _HARMLESS.search(statement.text)
+
+
+_UNLOCKED = re.compile(r"(?<![\w-])--?lock=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_ELSEWHERE = re.compile(
+    r"(?<![\w-])--?(?:state(?:-out)?=|backend-config[= ](?![\"']?(?:retry|skip_cert)_)\S+)"
+    r"|\bbackend\s+\"(?!http\")\w+\"\s*\{"
+)
+_WITHOUT = re.compile(r"(?<![\w-])--?backend=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
+
+
+@rule(
+    "DF503",
+    "state-not-locked",
+    "With `state: true`, a command does not lock the state (-lock=false). Two commands of one step can then lose each "
+    "other's resources.",
+    "Remove -lock=false: Dayfly frees the lock of a step that has ended. To wait for another step: -lock-timeout=5m.",
+)
+def state_not_locked(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        yield from _in_step(plugin, step, [_UNLOCKED], "writes the state without its lock")
+
+
+@rule(
+    "DF504",
+    "state-elsewhere",
+    "With `state: true`, a command of the step chooses another backend or state file, so the delete step cannot know "
+    "what was created.",
+    'Let the module have an empty backend "http" {} block, and run `terraform init` without options for the backend.',
+)
+def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        inits = [match[0] for match in _INIT.finditer(step.script.text)]
+        kinds = [_ELSEWHERE]
+        if inits and all(_WITHOUT.search(each) for each in inits):
+            kinds.append(_WITHOUT)
+        yield from _in_step(plugin, step, kinds, "keeps the state where Dayfly does not find it")
+
+
+def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
+    """Yield the first line of a script with a state that matches, or the command."""
+    if not plugin.spec.state:
+        return
+    said = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
+    if not step.script.is_shell:
+        said = [
+            (at, line) for at, line in enumerate(step.script.text.split("\n"), 1) if not line.lstrip().startswith("#")
+        ]
+    if found := next((line for line, text in said if any(kind.search(text) for kind in kinds)), 0):
+        yield Spot(step.script_keys, problem, found)
+    elif any(kind.search(" ".join(step.step.command or ())) for kind in kinds):
+        yield Spot((*step.keys, "command"), problem)
+
+
+def _only_prints(statement: Statement) -> bool:
+    return all(command.word in ("echo", "printf") and command.shows for command in statement.commands)
 
 
 @rule(

@@ -42,6 +42,43 @@ def input_unused(plugin: PluginView) -> Iterator[Spot]:
                 yield Spot((*step.keys, "inputs", at, "name"), problem)
 
 
+# Shells and programs use these for something else. Bash even ignores the given value of some.
+_TAKEN = frozenset(
+    {
+        "ENV",
+        "EUID",
+        "GROUPS",
+        "LINENO",
+        "OLDPWD",
+        "OPTIND",
+        "PPID",
+        "PWD",
+        "RANDOM",
+        "SECONDS",
+        "SHELL",
+        "SHLVL",
+        "TRACEPARENT",
+        "UID",
+    }
+)
+
+
+@rule(
+    "DF404",
+    "variable-taken",
+    "An input has no `as`, and its name makes a variable that shells or programs use for something else.",
+    "Give it another variable: as: {env: NAME}.",
+)
+def variable_taken(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        if step.step.webhook is not None or step.step.object is not None:
+            continue
+        for at, item in enumerate(step.step.inputs):
+            if item.env in _TAKEN and not (item.as_ and item.as_.env):
+                problem = f"the input {quote(item.name)} is ${item.env}, which means something else to a shell"
+                yield Spot((*step.keys, "inputs", at, "name"), problem)
+
+
 def _is_mentioned(script: str, item: Input) -> bool:
     if item.as_ is not None and item.as_.env:
         return True  # a name that somebody chose: a program may know it

@@ -1,15 +1,20 @@
 """Brings effects about: those of a unit by the executor of its kind; the run dissolved when nothing is left to do."""
 
 import contextlib
+import logging
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
+from dayfly.operator.refusals import is_down
 from dayfly.operator.session import Sight
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Dissolve, Effect
+from dayfly.spec.run import Phase
+
+log = logging.getLogger(__name__)
 
 
 class Effects:
@@ -30,7 +35,13 @@ class Effects:
     async def _dissolve(self, sight: Sight) -> None:
         """Let the target go, then the documents, then the ledger."""
         run = sight.run
-        await self._executors.clear(sight)
+        try:
+            await self._executors.clear(sight)
+        except Exception as error:
+            # The sweep takes away what is left of a run that is gone.
+            if is_down(error) or (run.ledger.units and run.ledger.phase is not Phase.ABANDONED):
+                raise
+            log.warning("run %s ends, and not all that it left is taken away yet: %s", run.metadata.name, error)
         over = await self._targets.release(run)
         await self._targets.release_documents(run)
         if not over:

@@ -32,7 +32,7 @@ from dayfly.operator.pods.namespaces import Runner
 from dayfly.operator.pods.places import STEPS
 from dayfly.operator.pods.senders import Senders
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.refusals import patience
+from dayfly.operator.refusals import hindrance, patience
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatus
@@ -68,6 +68,7 @@ class Operator:
         elector: Elector | None = None,
         identity: str = "operator",
         steps: int = STEPS,
+        ephemeral_storage: str = "",
         kinds: Kinds = (),
         hooks: Wings | None = None,
         groups: Wings | None = None,
@@ -106,16 +107,21 @@ class Operator:
             states=states,
             routing=routing,
             traced=heralds.tracer is not None,
+            ephemeral_storage=ephemeral_storage,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
         self._stopping = asyncio.Event()
-        self.metrics = Metrics(
+        self.metrics = self._metrics()
+
+    def _metrics(self) -> Metrics:
+        """Return the metrics, which read the parts of this operator when they are scraped."""
+        return Metrics(
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
             frozen=lambda: len(self._sandbox_status.frozen) + sum(wing.frozen for wing in self._wings),
             events_lost=lambda: self._events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
-            leading=lambda: elector is None or elector.leading,
+            leading=lambda: self._elector is None or self._elector.leading,
             **(self._agent.figures() if self._agent else {}),
         )
 
@@ -133,6 +139,8 @@ class Operator:
 
     async def run(self) -> None:
         """Until stopped or cancelled."""
+        if self._elector is not None:
+            self._stand_by()
         try:
             await run_until(
                 self._stopping,
@@ -146,15 +154,22 @@ class Operator:
             await self._reconciler.close()
 
     async def _work(self) -> None:
-        await while_leading(self._elector, self._stopping, self._workers, self._reset)
+        await while_leading(self._elector, self._stopping, self._workers, self._take_over, self._stand_by)
 
-    def _reset(self) -> None:
-        """Somebody else has worked meanwhile."""
+    def _stand_by(self) -> None:
+        """Forget what only work keeps up to date: another process works from now on."""
+        self.cluster.stand_by()
         self._sandbox_status.reset()
-        self._traces.reset()
+        self._reconciler.reset()
+        if self._front is not None:
+            self._front.reset()
         for wing in self._wings:
             wing.reset()
-        self._reconciler.sessions.reset()
+
+    def _take_over(self) -> None:
+        """Look at all objects: this process does not know which of them another process has finished."""
+        self._traces.reset()
+        self.cluster.take_over(self.targets.queue_all)
 
     async def _workers(self) -> None:
         """Until the queues are closed."""
@@ -278,15 +293,9 @@ class Operator:
         scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
         if found is None or self.cluster.queue.failures(run) < patience(error):
             return
-        match error:
-            case errors.ApiError():
-                said = error.message
-            case ForeignSecretError():
-                said = str(error)
-            case _:  # its text may hold anything
-                said = f"a bug in the operator, {type(error).__name__}; see its log"
+        said = str(error) if isinstance(error, ForeignSecretError) else hindrance(error)
         if scene is None:
-            await self.targets.tell_unbegun(found, said)
+            await self.targets.tell_hindered(found, said)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         await self.targets.of(found).tell(scene, report, hindrance=said)
@@ -322,6 +331,7 @@ class Place(NamedTuple):
     one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
     `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
     `routing` says how requests are led to forks.
+    `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity. Empty: none.
     """
 
     identity: str
@@ -335,6 +345,7 @@ class Place(NamedTuple):
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
     routing: Routing = Routing()
+    ephemeral_storage: str = ""
 
 
 async def operate(
@@ -370,6 +381,7 @@ async def operate(
         elector=elector,
         identity=place.identity,
         steps=place.steps,
+        ephemeral_storage=place.ephemeral_storage,
         routing=place.routing,
     )
     watched = ", ".join(operator.cluster.watched)

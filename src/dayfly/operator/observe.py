@@ -1,7 +1,7 @@
 """Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
 
 from dayfly.execute import fields
-from dayfly.execute.executor import Registry
+from dayfly.execute.executor import Known, Registry
 from dayfly.execute.in_place import in_place
 from dayfly.execute.inputs import remarks
 from dayfly.execute.turn import Scene, judged
@@ -9,16 +9,18 @@ from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.pods.places import Places
-from dayfly.operator.refusals import AGAIN_S
+from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
 from dayfly.operator.session import Session, Sight
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import Objection, World
+from dayfly.plan.world import Objection, Unclear, World
 from dayfly.spec.lifecycle import Kind, digest
-from dayfly.spec.run import MOST_UNITS, Phase, Run
+from dayfly.spec.run import ALIVE, MOST_UNITS, Phase, Run, State
 
+UNSEEN_MS = 60_000
+"""For how long a unit that cannot be read is assumed to exist; each turn tries to read it."""
 CHANGED_IN_PLACE = frozenset({Kind.FORK, Kind.ROUTE, Kind.PREVIEW})
 
 
@@ -49,9 +51,8 @@ class Observer:
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
-        await self._ask_target(sight)
-        await self._executors.observe(sight)
-        known = self._executors.known(sight, plan)
+        unseen = await self._look(sight)
+        known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
         facts = judged(plan, run.ledger, known.facts, now)
@@ -64,11 +65,30 @@ class Observer:
             target=await self._targets.of(run).state(run),
             gated=self._executors.gated,
             made=dict(known.made),
+            definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
             remarks=remarks(plan, run.ledger, teller(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
+
+    async def _look(self, sight: Sight) -> dict[str, Known]:
+        """Read the units of a run, and return the assumptions for kinds that cannot be read.
+
+        Only a run that is closing continues without a kind: it begins nothing new, so only the units that depend on
+        that kind wait.
+        """
+        unseen: dict[str, Known] = {}
+
+        def failed(kind: str, error: Exception) -> None:
+            if not sight.closing or is_down(error):
+                raise error
+            sight.failed = sight.failed or error
+            unseen[kind] = _unseen(sight, kind, hindrance(error))
+
+        await self._ask_target(sight)
+        await self._executors.observe(sight, failed)
+        return unseen
 
     async def _ask_target(self, sight: Sight) -> None:
         """Read what the next steps take from the target: as it is now, once for all of them."""
@@ -98,12 +118,34 @@ class Observer:
             elif not over and not given_up:
                 raise PlanLostError(
                     f"document {pin.name} is not the one that was sealed when the run began, so nothing is done: "
-                    "restore it, or abandon the run"
+                    "restore it, or delete what the run is for and abandon its cleanup"
                 )
         if len(documents) < len(run.spec.documents):
             return seal(())  # references of what is left may lead nowhere
         session.work.plan = forks, seal(tuple(documents), run.spec.forks)
         return session.work.plan[1]
+
+
+def _unseen(sight: Sight, kind: str, problem: str) -> Known:
+    """Return the assumptions for units that cannot be read: none may begin, and a recorded attempt may still exist.
+
+    A running unit has no news. An abandoned run does not wait for it.
+    """
+    ledger, message = sight.run.ledger, f"cannot be read: {problem}"
+    doubt = Unclear(since=sight.now, reason=Reason.HINDERED, message=message, dead_by=sight.now + UNSEEN_MS)
+    mine = [(name, record) for name, record in ledger.units.items() if ledger.kind(name) == kind]
+    doubtful = [
+        (name, record.attempt)
+        for name, record in mine
+        if record.state is State.DONE or (sight.abandoned and record.state in ALIVE)
+    ]
+    objection = Objection(reason=Reason.HINDERED, message=message, since=sight.now)
+    every = {step.id: step.unit.kind for step in sight.plan.steps.values()}
+    every |= {step.id: step.unit.kind for step in sight.plan.kept.values()}
+    return Known(
+        facts=dict.fromkeys(doubtful, doubt),
+        objections={name: objection for name, of in every.items() if of == kind},
+    )
 
 
 def _crowded(plan: Plan, run: Run, now: int) -> dict[str, Objection]:

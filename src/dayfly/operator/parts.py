@@ -24,6 +24,9 @@ class Front(Protocol):
     def ended(self) -> None:
         """A run is over."""
 
+    def reset(self) -> None:
+        """Forget what only work keeps up to date: another process works from now on."""
+
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
 
@@ -39,7 +42,7 @@ class Wing(Protocol):
         """How many objects there are of which nothing is done any more."""
 
     def reset(self) -> None:
-        """Somebody else has worked meanwhile."""
+        """Forget what only work keeps up to date: another process works from now on."""
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""

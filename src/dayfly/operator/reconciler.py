@@ -12,6 +12,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
+from dayfly.execute.pod.read import began
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -35,6 +36,7 @@ from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.senders import Senders
+from dayfly.operator.refusals import is_down
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.session import Session, Sessions, Sight
@@ -42,11 +44,11 @@ from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
-from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record
+from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closing import is_past_pre_stop
 from dayfly.plan.desk import lingers
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import STEP_KINDS, Event
+from dayfly.spec.lifecycle import STEP_KINDS, Event, Kind
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +69,12 @@ class Reconciler:
         states: StateAccess | None = None,
         routing: Routing = Routing(),  # noqa: B008 - frozen
         traced: bool,
+        ephemeral_storage: str = "",
     ) -> None:
         """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else.
 
-        `traced` if steps are to know what their own spans hang below.
+        `traced` if steps are to know what their own spans hang below. `ephemeral_storage` is the default limit on a
+        step's use of its node's disk.
         """
         self._cluster = cluster
         self._ended = ended
@@ -89,16 +93,12 @@ class Reconciler:
         previews = Previews(cluster, routing.edge, labels)
         self.sweeper = Sweeper(cluster, pods, self.targets, forks, routes)
         namespaces = Namespaces(cluster.client, runner, cluster.now)
-        builder = PodBuilder(cluster, namespaces, runner, senders, states, traced=traced)
-        steps = StepObserver(cluster, pods=pods, followers=self.followers, outputs=self._outputs, builder=builder)
-        common: dict[str, Any] = {
-            "pods": pods,
-            "followers": self.followers,
-            "builder": builder,
-            "fallback": fallback,
-            "places": self.places,
-            "states": states,
-        }
+        builder = PodBuilder(
+            cluster, namespaces, runner, senders, states, traced=traced, ephemeral_storage=ephemeral_storage
+        )
+        seen: dict[str, Any] = {"pods": pods, "followers": self.followers, "builder": builder, "states": states}
+        steps = StepObserver(cluster, outputs=self._outputs, **seen)
+        common: dict[str, Any] = {**seen, "fallback": fallback, "places": self.places}
         self.executors: Registry[Sight] = Registry(
             StepExecutor(cluster, steps, **common),
             WebhookExecutor(cluster, steps, **common),
@@ -161,12 +161,25 @@ class Reconciler:
             errors.ApiError: the server cannot be asked, or says no.
             ForeignSecretError: what is to be kept would take somebody else's place.
         """
+        self._take_failure(run)
         try:
-            return await turn(run, self)
+            decision = await turn(run, self)
+            if (error := self._take_failure(run)) is not None:
+                raise error
+            return decision
         except (errors.ApiError, ForeignSecretError):
             with contextlib.suppress(errors.ApiError):
                 await self._keep_on(run)
             raise
+
+    def _take_failure(self, run: str) -> Exception | None:
+        """Return the error that the latest turn went on after, and forget it."""
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        sight = session.work.sight if session is not None else None
+        if sight is None:
+            return None
+        error, sight.failed = sight.failed, None
+        return error
 
     async def _keep_on(self, run: str) -> None:
         """If the turn saw the run as it is now."""
@@ -182,6 +195,12 @@ class Reconciler:
         """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
         self.sessions.rest(run)
         self._cluster.rest(run)
+
+    def reset(self) -> None:
+        """Forget all runs, orphans and nodes: another process works from now on."""
+        self.sessions.clear()
+        self.sweeper.orphans.clear()
+        self.followers.nodes.reset()
 
     async def close(self) -> None:
         """Look at nothing any more."""
@@ -231,6 +250,7 @@ class Reconciler:
                 return False
         if not await self._cluster.ledger.commit(sight.run, scene.plan, moves):
             return False
+        await self._hear_unsent(sight, scene, moves)
         # The effects rest on these moves: a step that is made now reads outputs that were recorded just now.
         sight.run = self._cluster.ledger.get(sight.run.metadata.name) or sight.run
         return True
@@ -260,9 +280,25 @@ class Reconciler:
             self.logs.heard(sight.session.logs, key, printed)
         return True
 
+    async def _hear_unsent(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
+        """Show the logs of webhooks that sent nothing: the sender logs the cause there."""
+        for move in moves:
+            if not isinstance(move, Void) or scene.kind(move.unit) != Kind.WEBHOOK:
+                continue
+            key = move.unit, move.attempt
+            pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
+            if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
+                self.logs.heard(sight.session.logs, key, printed)
+
     async def perform(self, scene: Scene, effect: Effect) -> None:
+        """Bring an effect about. If it fails, the others still follow, unless the server is down."""
         sight = self._sight(scene)
-        await self._effects.perform(scene, sight, effect)
+        try:
+            await self._effects.perform(scene, sight, effect)
+        except Exception as error:
+            if isinstance(effect, Dissolve) or is_down(error):
+                raise
+            sight.failed = sight.failed or error
         if isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
             self._ended()

@@ -17,6 +17,18 @@ KEPT_AGAIN_S = 30.0
 HINDERED_AFTER, TROUBLED_AFTER = 3, 6
 
 
+def hindrance(error: Exception) -> str:
+    """Return the sentence for an error in a status. Only text from the API server is repeated."""
+    if isinstance(error, errors.ApiError):
+        return error.message
+    return f"a bug in the operator, {type(error).__name__}; see its log"
+
+
+def is_down(error: Exception) -> bool:
+    """Whether the server answers nothing at the moment, or asks for a pause: then no other request helps."""
+    return isinstance(error, errors.Throttled) or (isinstance(error, errors.ApiError) and error.status == 0)
+
+
 def patience(error: Exception) -> int:
     """So many turns in a row have to fail by it until it is said."""
     return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER

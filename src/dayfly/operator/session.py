@@ -46,6 +46,8 @@ class Sight(msgspec.Struct):
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
     """By the attempts that have made them, those that are there."""
+    failed: Exception | None = None
+    """The first error that did not end the turn; the turn ends with it."""
     unrouted: tuple[str, ...] = ()
     """Ways to it that lead nowhere; they are said wherever Ready is."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
@@ -172,11 +174,10 @@ class Sessions:
         """
         return self._by_ledger[uid]
 
-    def reset(self) -> None:
-        """Somebody else has worked and spoken meanwhile: what the statuses say now is what was said last."""
-        self._woven.clear()
-        for session in self._by_name.values():
-            session.resources = {}
+    def clear(self) -> None:
+        """Drop all: another process works from now on."""
+        for name in [*self._by_name, *self._resting, *self._woven]:
+            self.drop(name)
 
     def drop(self, name: str) -> None:
         """The run of that name is no more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 AT = "/page"
+DASHBOARD = "/sandbox/name"
+"""Below this path of a dashboard, Signadot's command line links to sandboxes."""
 STATIC = Path(__file__).parent / "static"
 UNBUILT = "The page is not built in this checkout. Build it with: make page"
 
@@ -78,6 +81,12 @@ def _read(folder: Path) -> dict[str, _File]:
 
 def _type(path: Path) -> str:
     return _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+async def lead_to_sandbox(scope: Scope, receive: Receive, send: Send) -> None:
+    """Lead from a link of Signadot's command line to the view of its sandbox."""
+    name = quote(Request(scope).path_params["name"], safe="")
+    await RedirectResponse(f"{AT}/sandboxes/{name}", 307, HEADERS)(scope, receive, send)
 
 
 async def lead(scope: Scope, receive: Receive, send: Send) -> None:

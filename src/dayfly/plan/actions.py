@@ -20,6 +20,7 @@ class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     attempt: int
     kind: str = ""
     ref: str
+    definition: str = ""
     generation: str = ""
     after: tuple[str, ...] = ()
     at: int

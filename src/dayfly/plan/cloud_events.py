@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.plan.reasons import Reason
+from dayfly.spec.report import FAILED
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ TYPE = "dev.dayfly.sandbox."
 CONTENT_TYPE = "application/cloudevents+json"
 # Those that a sandbox has once for each form of its wish, in the order in which they are told.
 KINDS = ("ready", "failed", "stuck", "expiring")
-_FAILED = frozenset({Reason.RESOURCE_FAILED, Reason.HOOK_FAILED})
 
 
 class About(NamedTuple):
@@ -44,7 +44,7 @@ def kinds(report: Report, *, expires_soon: bool) -> tuple[str, ...]:
     """What of a sandbox that stands so is worth an event."""
     holds = {
         "ready": report.ready,
-        "failed": report.reason in _FAILED,
+        "failed": report.reason in FAILED,
         "stuck": report.reason == Reason.CLEANUP_STUCK,
         "expiring": expires_soon and report.phase is Phase.OPEN and report.closed is None,
     }

@@ -93,9 +93,11 @@ class Desk:
             return
         attempt = self.unit(step.id).attempt + 1
         generation = step.generation if isinstance(step, KeptStep) else ""
-        ref = self.world.ref
+        ref, fact = self.world.ref, self.world.facts.get((step.id, attempt))
+        if isinstance(fact, NeverRan):
+            self._prepare(step, attempt, generation, fact)
+            return
         if step.unit.kind in self.world.gated:
-            fact = self.world.facts.get((step.id, attempt))
             if not isinstance(fact, Held):
                 self._prepare(step, attempt, generation, fact)
                 return
@@ -125,19 +127,21 @@ class Desk:
             attempt=attempt,
             kind=step.unit.kind,
             ref=ref,
+            definition=self.world.definitions.get(step.id, ""),
             generation=generation,
             after=step.after if isinstance(step, KeptStep) else (),
             at=self.now,
         )
 
     def _prepare(self, step: Step | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
-        """Nothing is held behind the gate for this attempt, so it cannot be claimed yet."""
+        """Nothing is held behind the gate for this attempt, so it cannot be claimed yet. Or it can never be made."""
         name = step.id
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))
             self.wait(Wait(unit=name, reason=Reason.STARTING, message=words.preparing(attempt)))
         elif isinstance(fact, NeverRan):
-            # It was taken away before it was claimed. Its name is used up, so the attempt is, and the ledger says so.
+            # It was taken away before it was claimed, or it can never be made. The attempt is used up, and the ledger
+            # says so.
             self.move(self._claim(step, attempt, "", generation))
             self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
             if isinstance(step, KeptStep) or not self.has_failed(step):

@@ -1,6 +1,6 @@
 """An open run: preStart units as their inputs appear, then the forks, then postStart units."""
 
-from dayfly.plan import words
+from dayfly.plan import reason_words, words
 from dayfly.plan.actions import Cancel, Fence, Recall, Wait
 from dayfly.plan.desk import Desk
 from dayfly.plan.reasons import Reason
@@ -268,4 +268,6 @@ def end(desk: Desk, name: str, record: UnitRecord, reason: str, message: str) ->
         desk.wait(Wait(unit=name, reason=Reason.OUTCOME_UNKNOWN, message=text, since=fact.since, until=fact.dead_by))
     else:
         said = words.remarked(message, fact.message) if isinstance(fact, Running) else message
-        desk.wait(Wait(unit=name, reason=Reason.STOPPING, message=said, since=record.claimed_at))
+        held = isinstance(fact, Running) and reason_words.keeps_from_ending(fact.reason)
+        why = fact.reason if isinstance(fact, Running) and held else Reason.STOPPING
+        desk.wait(Wait(unit=name, reason=why, message=said, since=record.claimed_at))

@@ -36,12 +36,16 @@ class Tone(enum.IntEnum):
 
 
 class Entry(NamedTuple):
-    """One row. In `advice`, {look} is where its trouble is told, {logs} the command for its log, {sandbox} its name."""
+    """One row. In `advice`, {look} is where its trouble is told, {logs} the command for its log, {sandbox} its name.
+
+    `closing` is the advice while the run is being cleaned up, if it differs: sealed documents cannot be fixed.
+    """
 
     reason: Reason
     tone: Tone
     meaning: str
     advice: str = ""
+    closing: str = ""
 
 
 _STEP_FAILED = "{look}, fix the plugin or the parameters, delete the sandbox and apply it again"
@@ -53,6 +57,12 @@ IMAGE_OF_CLEANUP: Final = (
     "make that image available to the cluster's nodes: the step then continues by itself. If no create step ever ran, "
     "or what they made is certainly gone: `dayfly abandon {sandbox} --reason ...`"
 )
+_ABANDON: Final = "If what it would remove is certainly gone: `dayfly abandon {sandbox} --reason ...`"
+_SOLVED: Final = (
+    "remove the cause in the message, or ask the cluster's administrator to; the cleanup then continues. " + _ABANDON
+)
+_BY_ITSELF: Final = f"wait: it continues by itself once what the message names is done. {_ABANDON}"
+_NODE_GONE: Final = "If its node is gone, the node's administrator must bring it back or remove it"
 _GRANT = "ask the namespace's administrator for what the message names"
 _FORK = "fix what the message names under the fork's customizations and apply the sandbox again"
 _NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
@@ -87,6 +97,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "{look}; the forks stay as they are until the sandbox is deleted",
         ),
         Entry(
+            Reason.FORK_FAILED,
+            Tone.FAILED,
+            "A fork cannot be created as its spec says; waiting does not help.",
+            "change the fork in the sandbox's file and apply it again",
+        ),
+        Entry(
             Reason.CLEANUP_STUCK,
             Tone.WARNING,
             "A delete step has failed several times. It is retried until it succeeds.",
@@ -116,13 +132,20 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads has not finished."),
         Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
         Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
-        Entry(Reason.WAITING_FOR_TARGET, Tone.PROGRESS, "Its target has not started, or not stopped, yet."),
+        Entry(
+            Reason.WAITING_FOR_TARGET,
+            Tone.PROGRESS,
+            "Its target has not started, or not stopped, yet.",
+            closing="have the target stop, or have the owner of the finalizer that the message names remove it",
+        ),
+        Entry(Reason.WAITING_FOR_EARLIER, Tone.PROGRESS, "It starts once the steps and forks before it are done."),
         Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
         Entry(
             Reason.WAITING_FOR_FIELD,
             Tone.TROUBLE,
             "The object that its hook selects lacks a field that it reads.",
             "wait for whoever writes that field, or correct `valueFromTarget` in the hook",
+            closing="have the field written that the message names. " + _ABANDON,
         ),
         Entry(
             Reason.WAITING_FOR_SLOT,
@@ -133,8 +156,18 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
         Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
         Entry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
-        Entry(Reason.STOPPING, Tone.PROGRESS, "It has been asked to end, or its processes are ending."),
-        Entry(Reason.NO_NEWS, Tone.PROGRESS, "It was released, and nothing has been heard of it yet."),
+        Entry(
+            Reason.STOPPING,
+            Tone.PROGRESS,
+            "It has been asked to end, or its processes are ending.",
+            closing="wait: its processes have their grace period to end, and are then killed. " + _NODE_GONE,
+        ),
+        Entry(
+            Reason.NO_NEWS,
+            Tone.PROGRESS,
+            "It was released, and nothing has been heard of it yet.",
+            closing="wait: its node reports it by itself. " + _NODE_GONE,
+        ),
         Entry(
             Reason.WAITING_TO_RETRY,
             Tone.TROUBLE,
@@ -157,7 +190,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(
             Reason.RECALLED,
             Tone.TROUBLE,
-            "Its image is missing, and it has been asked to prove that it never began.",
+            "It cannot start, and the runner has been asked to prove that it never began.",
             "wait: it continues by itself, with that proof or without it",
         ),
         Entry(
@@ -165,6 +198,7 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             Tone.PROGRESS,
             "Its object exists and is not ready yet.",
             "check the controller that handles the object: use kubectl describe with the name in the message",
+            closing="wait: it is being deleted",
         ),
         Entry(
             Reason.OBJECT_ENDING,
@@ -172,11 +206,17 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             "Its object is being deleted; the message names the finalizers that are still on it.",
             "have that finalizer's owner remove it; the step then continues by itself",
         ),
-        Entry(Reason.OUTPUTS_UNREAD, Tone.TROUBLE, "It has ended; its outputs cannot be read at the moment."),
+        Entry(
+            Reason.OUTPUTS_UNREAD,
+            Tone.TROUBLE,
+            "It has ended; its outputs cannot be read at the moment.",
+            closing="wait: they are read again by and by. " + _NODE_GONE,
+        ),
         Entry(
             Reason.STALLED,
             Tone.TROUBLE,
             "It was allowed to start, but the process that should have started it ended first.",
+            closing="wait: another process takes over by itself",
         ),
         Entry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
         Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
@@ -207,19 +247,32 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
         Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "Steps are not allowed to create objects of that kind."),
         Entry(
+            Reason.FIELD_REFUSED,
+            Tone.TROUBLE,
+            "Steps are not allowed to set that field of an object: its effect reaches beyond the namespace.",
+        ),
+        Entry(
             Reason.KIND_NOT_SERVED,
             Tone.TROUBLE,
             "The cluster serves no objects of that kind.",
             "have its CustomResourceDefinition installed; the step then continues by itself",
+            closing="have the cluster's administrator install what the message names, or delete its "
+            "CustomResourceDefinition for good; the cleanup then continues. " + _ABANDON,
         ),
         Entry(
             Reason.PLUGIN_NOT_GRANTED,
             Tone.TROUBLE,
-            "A Secret, ConfigMap or claim that its pod would read does not exist or does not name its plugin.",
+            "A Secret, ConfigMap or claim that its pod reads does not exist, lacks a key, or does not name its plugin.",
             "have its owner annotate it as the message says; the step then continues by itself",
         ),
         Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
         Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
+        Entry(
+            Reason.FIELD_INVALID,
+            Tone.TROUBLE,
+            "The API server refuses a field of its pod, or of the fork; the message names it.",
+            "correct that field in the plugin or the sandbox",
+        ),
         Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
         Entry(
             Reason.CLOCKS_APART,
@@ -232,7 +285,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
         Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),
         Entry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
-        Entry(Reason.UNSCHEDULABLE, Tone.TROUBLE, "No node can take the pod; the message has the scheduler's words."),
+        Entry(
+            Reason.UNSCHEDULABLE,
+            Tone.TROUBLE,
+            "No node can take the pod; the message has the scheduler's words.",
+            closing="have the cluster's administrator make room or add a node that fits; the step then continues",
+        ),
     ),
     Of.IMAGE: (
         Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being created."),
@@ -260,17 +318,34 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script or command ended with an exit code other than 0."),
         Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script or command was killed by a signal."),
         Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it because memory ran out."),
+        Entry(Reason.EVICTED, Tone.TROUBLE, "The node evicted its pod: it filled the disk, or the node was short."),
         Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."),
         Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
         Entry(
             Reason.NOT_EXECUTABLE,
             Tone.TROUBLE,
-            "Its script or command could not be executed: is the program there, or the interpreter?",
+            "Nothing of it ran: its script or command could not be executed. Is the program there, or the interpreter?",
         ),
         Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
         Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are above the limit for a step, or for a sandbox."),
         Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
         Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
+        Entry(
+            Reason.STATE_REFUSED,
+            Tone.TROUBLE,
+            "A Terraform state that it wrote was not stored, so what it created may be unknown to its delete steps.",
+        ),
+        Entry(
+            Reason.STATE_MISSING,
+            Tone.TROUBLE,
+            "The plugin has `state: true`, and its create steps stored no Terraform state.",
+        ),
+        Entry(
+            Reason.STATE_LEFT,
+            Tone.TROUBLE,
+            "The delete steps succeeded, and the Terraform state still lists resources.",
+            "{look}; let a delete step run `terraform destroy` with the backend that the create step used",
+        ),
         Entry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
         Entry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
         Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
@@ -327,6 +402,12 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
     Of.OBJECT: (
         Entry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
         Entry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
+        Entry(
+            Reason.MAY_BE_LEFT,
+            Tone.WARNING,
+            "Its create steps ran and its cleanup was abandoned, so what they created may still exist.",
+            "check whether these still exist, and remove them by hand",
+        ),
         Entry(Reason.TAKEN_UP, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
         Entry(
             Reason.TARGETS_NOT_GRANTED,
@@ -380,7 +461,22 @@ def tone(reason: str) -> Tone:
     return entry.tone if entry else Tone.TROUBLE
 
 
-def advice(reason: str) -> str:
-    """What somebody can do, as a template (see `Entry`); empty where nobody needs to, or the sentence says it."""
+def keeps_from_ending(reason: str) -> bool:
+    """Return whether what runs cannot end for that reason: only a person, or another controller, changes that."""
+    return bool(reason) and (reason in HELD or reason == Reason.OBJECT_ENDING or reason not in CATALOGUE)
+
+
+def advice(reason: str, *, closing: bool = False) -> str:
+    """Return what a person can do, as a template (see `Entry`).
+
+    It is empty if there is nothing to do, or the message has the advice. While a run is being cleaned up (`closing`)
+    every reason has advice.
+    """
     entry = CATALOGUE.get(reason)
-    return entry.advice if entry else ""
+    if not closing:
+        return entry.advice if entry else ""
+    if entry is None:
+        return _SOLVED if reason else _BY_ITSELF
+    if entry.closing or entry.advice not in ("", _FORK, _NO_SPACE, _STEP_FAILED):
+        return entry.closing or (IMAGE_OF_CLEANUP if entry.advice == NO_IMAGE_ADVICE else entry.advice)
+    return _BY_ITSELF if entry.tone is Tone.PROGRESS else _SOLVED

@@ -1,7 +1,9 @@
 """What follows the end of an attempt. Rules, no exceptions to them; times are milliseconds.
 
 Create: at most once, unless declared idempotent. Stop: again until it is confirmed, but preStop gives up after five.
-An attempt that never ran is no attempt: it may be repeated by anyone, a few times for a create, without end for a stop.
+An attempt that never ran does not count. A create may have three of these, or as many as its own `retry` allows if that
+is more. A postStop may have any number. For a preStop they count among its five attempts: a hook that can never run
+must not keep its target forever.
 """
 
 import enum
@@ -14,9 +16,33 @@ from dayfly.spec.run import State, UnitRecord
 
 STUCK_AFTER: Final = 5
 VOID_LIMIT: Final = 3
-# What a unit would be started with is settled before it is: what cannot be done with it now never can.
+# The sealed plan fixes the inputs and the program of a unit, so these reasons apply to each further attempt.
 _ALWAYS_SO: Final = frozenset(
-    {Reason.INPUT_TOO_LARGE, Reason.INPUT_NOT_TEXT, Reason.ORDER_TOO_LARGE, Reason.INPUT_UNFIT, Reason.KIND_REFUSED}
+    {
+        Reason.INPUT_TOO_LARGE,
+        Reason.INPUT_NOT_TEXT,
+        Reason.ORDER_TOO_LARGE,
+        Reason.INPUT_UNFIT,
+        Reason.KIND_REFUSED,
+        Reason.NOT_EXECUTABLE,
+        Reason.ADDRESS_REFUSED,
+        Reason.FIELD_REFUSED,
+        Reason.POD_REFUSED,
+        Reason.FIELD_INVALID,
+    }
+)
+# A fork that waits for one of these waits for a change to the sandbox.
+FORK_REFUSED: Final = frozenset(
+    {
+        Reason.UNSUPPORTED_KIND,
+        Reason.KIND_NOT_FORKED,
+        Reason.BAD_PATCH,
+        Reason.BEYOND_BASELINE,
+        Reason.NO_SUCH_CONTAINER,
+        Reason.INPUT_TOO_LARGE,
+        Reason.INPUT_NOT_TEXT,
+        Reason.FIELD_INVALID,
+    }
 )
 BACKOFF_MAX_MS: Final = 600_000
 # So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
@@ -51,16 +77,19 @@ def standing(step: Step, record: UnitRecord) -> Standing:
         case State.UNKNOWN:
             return Standing.UNKNOWN
         case State.VOID:
-            hopeless = record.voids >= VOID_LIMIT or record.reason in _ALWAYS_SO
-            return Standing.FAILED if step.creates and hopeless else Standing.AGAIN
+            if step.creates:
+                hopeless = record.voids >= max(VOID_LIMIT, tries(step)) or record.reason in _ALWAYS_SO
+                return Standing.FAILED if hopeless else Standing.AGAIN
+            return Standing.AGAIN if record.vain < tries(step) else Standing.FAILED
         case State.DONE:
             if record.outcome == "succeeded":
                 return Standing.SUCCEEDED
-            return Standing.AGAIN if record.failures < tries(step) else Standing.FAILED
+            spent = record.failures if step.creates else record.vain
+            return Standing.AGAIN if spent < tries(step) else Standing.FAILED
 
 
 def tries(step: Step) -> float:
-    """How many failed attempts the unit may have before it has failed for good."""
+    """Return how many attempts the unit may have; those that never ran count only for stop units."""
     retry = step.unit.retry
     if step.event is Event.POST_STOP:
         return float("inf")

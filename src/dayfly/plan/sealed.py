@@ -100,6 +100,13 @@ def references(unit: Unit) -> tuple[Ref, ...]:
     return tuple(item.from_ for item in unit.inputs if item.from_ is not None)
 
 
+def program(unit: Unit) -> tuple[str, ...]:
+    """Return the image of a step, and the script's first line or the command's first word."""
+    if unit.exec is None:
+        return ()
+    return unit.exec.image, unit.exec.script.partition("\n")[0], *unit.exec.command[:1]
+
+
 def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
     """Those of the unit's inputs whose values are secrets, or outputs that were declared sensitive."""
     found = {item.name for item in unit.inputs if item.secret}

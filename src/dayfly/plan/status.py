@@ -6,13 +6,14 @@ import msgspec
 
 from dayfly.plan import words
 from dayfly.plan.actions import Decision, Wait
-from dayfly.plan.closing import is_due
+from dayfly.plan.closing import is_due, owed
+from dayfly.plan.desk import Desk
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import STUCK_AFTER, Standing, standing
-from dayfly.plan.sealed import KeptStep, Plan, Step
+from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, Standing, standing
+from dayfly.plan.sealed import KeptStep, Plan, Step, program
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, Event
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import Report, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
 from dayfly.spec.webhook import DEFINITE
 
@@ -20,10 +21,14 @@ from dayfly.spec.webhook import DEFINITE
 def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
     """Put the run and what `decide` said of it into words, for whoever hears them `now` (unix milliseconds)."""
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
-    units = tuple(_step(world, step, waits.get(step.id), now) for step in plan.steps.values())
+    remarks = {**_same_mistake(plan, world), **world.remarks}
+    world = msgspec.structs.replace(world, remarks=remarks) if remarks else world
+    desk = Desk(plan, world, now)
+    units = tuple(_step(desk, step, waits.get(step.id)) for step in plan.steps.values())
     forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
+    units, forks = _ordered(units, forks, open_=open_)
     counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
     done = sum(unit.state in ("succeeded", "stopped") for unit in counted)
     total = len(counted)
@@ -45,7 +50,23 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
         closed=run.closed,
         abandon=run.abandon,
         born_at=run.born_at,
+        unserved=world.wish.ignored if open_ else (),
     )
+
+
+def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
+    """Name, for each create step that could not be executed, the delete steps that have the same program."""
+    broken = [
+        step
+        for step in plan.steps.values()
+        if step.creates and world.run.unit(step.id).reason == Reason.NOT_EXECUTABLE and program(step.unit)
+    ]
+    found: dict[str, str] = {}
+    for step in broken:
+        of_stop = (*plan.parts[step.resource][Event.PRE_STOP], *plan.parts[step.resource][Event.POST_STOP])
+        if alike := tuple(each.id for each in of_stop if program(each.unit) == program(step.unit)):
+            found[step.id] = words.same_program(alike)
+    return found
 
 
 def limited(report: Report, unserved: tuple[str, ...]) -> Report:
@@ -73,8 +94,7 @@ def respoken(report: Report, now: int) -> Report:
 
 def sentence(unit: UnitReport, said: str) -> str:
     """What is said of a unit where its reason does not stand beside it; `said` is its message, however shown."""
-    parts = (unit.reason, said) if unit.state == "failed" else (said or unit.state,)
-    return ": ".join(filter(None, parts))
+    return with_reason(unit.reason, said) if unit.state == "failed" else said or unit.state
 
 
 def of_unit(unit: UnitReport, said: str, others: int) -> str:
@@ -92,6 +112,8 @@ def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tu
     after = [unit for unit in units if unit.event == Event.POST_START]
     if failed := _with(before, "failed"):
         return Reason.RESOURCE_FAILED, failed
+    if failed := _with(forks, "failed"):
+        return Reason.FORK_FAILED, failed
     if doubtful := _with(units, "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
     if pending := [unit for unit in before if unit.state != "succeeded"]:
@@ -137,9 +159,40 @@ def _busiest(units: list[UnitReport]) -> list[UnitReport]:
     return sorted(units, key=lambda unit: (unit.state != "retrying", unit.state != "running"))
 
 
-def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
+_ORDER_OPEN = (Event.PRE_START, "start", Event.POST_START)
+_ORDER_CLOSED = (Event.PRE_START, Event.POST_START, Event.PRE_STOP, "start", Event.POST_STOP)
+
+
+def _ordered(
+    units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...], *, open_: bool
+) -> tuple[tuple[UnitReport, ...], tuple[UnitReport, ...]]:
+    """Name the earlier units that a waiting unit without a reason of its own waits for."""
+    order = _ORDER_OPEN if open_ else _ORDER_CLOSED
+    busy = [unit for unit in units + forks if unit.state in ("running", "retrying", "unknown") or unit.reason]
+    busy = [unit for unit in busy if unit.event in order and unit.state not in ("succeeded", "skipped", "stopped")]
+
+    def ordered(unit: UnitReport) -> UnitReport:
+        if unit.state != "waiting" or unit.reason or unit.event not in order:
+            return unit
+        before = order[: order.index(unit.event)]
+        earlier = tuple(other.id for other in busy if other.event in before and not _answers(other, open_=open_))
+        if not earlier:
+            return unit
+        message = words.waits_for_earlier(earlier)
+        return msgspec.structs.replace(unit, reason=Reason.WAITING_FOR_EARLIER, message=message, waits_on=earlier)
+
+    return tuple(map(ordered, units)), tuple(map(ordered, forks))
+
+
+def _answers(unit: UnitReport, *, open_: bool) -> bool:
+    """Whether a fork is as an open run wants it: nothing waits for its end then."""
+    return open_ and unit.event == "start" and unit.state == "running"
+
+
+def _step(desk: Desk, step: Step, wait: Wait | None) -> UnitReport:
+    world, now = desk.world, desk.now
     record = world.run.unit(step.id)
-    state = _state(world, step, record)
+    state = _state(desk, step, record)
     text: words.Text = record.message
     reason, since, until = record.reason, record.claimed_at, 0
     if wait is not None:
@@ -169,13 +222,12 @@ def _step(world: World, step: Step, wait: Wait | None, now: int) -> UnitReport:
     )
 
 
-def _state(world: World, step: Step, record: UnitRecord) -> str:
-    closed = world.run.phase is not Phase.OPEN
+def _state(desk: Desk, step: Step, record: UnitRecord) -> str:
+    closed = desk.run.phase is not Phase.OPEN
     match standing(step, record):
         case Standing.FRESH:
-            over = world.run.phase in (Phase.CLEANED, Phase.ABANDONED)
-            passed_over = closed and (step.creates or not is_due(world.run, step))
-            return "skipped" if passed_over or over else "waiting"
+            over = desk.run.phase in (Phase.CLEANED, Phase.ABANDONED)
+            return "skipped" if over or (closed and not _comes(desk, step)) else "waiting"
         case Standing.ALIVE:
             return "running"
         case Standing.UNKNOWN:
@@ -188,6 +240,13 @@ def _state(world: World, step: Step, record: UnitRecord) -> str:
             return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
+def _comes(desk: Desk, step: Step) -> bool:
+    """Whether a step that has not begun when its run closes still has to."""
+    if step.creates or not is_due(desk.run, step):
+        return False
+    return desk.run.has_started if step.event is Event.PRE_STOP else owed(desk, step.resource)
+
+
 def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:
     record = world.run.unit(fork.id)
     fact = world.facts.get((fork.id, record.attempt))
@@ -197,6 +256,8 @@ def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitRepo
             state = "running"
         case State.UNKNOWN:
             state = "unknown"
+        case _ if wait is not None and wait.reason in FORK_REFUSED and world.run.phase is Phase.OPEN:
+            state = "failed"
         case State.DONE | State.VOID if world.run.phase is Phase.OPEN:
             state = "retrying"
         case State.DONE | State.VOID:

@@ -147,6 +147,7 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         state=state,
         kind=move.kind,
         ref=move.ref,
+        definition=move.definition,
         generation=move.generation,
         after=move.after,
         claimed_at=move.at,

@@ -1,11 +1,14 @@
 """`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from dayfly.plan import reason_words, words
+from dayfly.plan.leftovers import left_over
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import CREATING, Struct
+from dayfly.spec.identity import resource_id
+from dayfly.spec.lifecycle import CREATING, Kind, Struct
 from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import LogInfo
 
 
@@ -25,17 +28,25 @@ _NO_LOG = "go by its message (it never ran, so it has no log)"
 _EMPTY_LOG = "go by its message (it printed nothing)"
 
 
-def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | None:
+def why(
+    report: Report, sandbox: str, mute: Collection[str] = (), left: Sequence[str] | None = None, *, ids: bool = True
+) -> Blocker | None:
     """The chain of blockers of the run of a sandbox, or of `routegroup/NAME`, deepest causes as leaves.
 
     Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
-    None if it is as wished for, or has ended.
+    For a run that has ended the answer states how. `left` names the create steps that may have left something (None:
+    not known). With `ids` the report's UID is the ledger's, so the resources' ids can be derived.
+    None if the run is ready.
     """
+    if report.abandon is not None or report.reason == Reason.ABANDONED:
+        return _abandoned(report, _Search(report, sandbox, mute), left, ids=ids)
+    if report.phase is Phase.CLEANED or report.reason == Reason.CLEANED:
+        return _ended(report, sandbox)
     if report.ready and report.unserved:
         message = words.unserved(report.unserved)
         to_do = reason_words.advice(Reason.UNSERVED)
         return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
-    if report.ready or report.reason in (Reason.CLEANED, Reason.ABANDONED):
+    if report.ready:
         return None
     search = _Search(report, sandbox, mute)
     waited_on = {name for unit in report.units for name in unit.waits_on}
@@ -51,6 +62,59 @@ def why(report: Report, sandbox: str, mute: Collection[str] = ()) -> Blocker | N
     )
 
 
+def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Blocker:
+    """Return the answer for a run that has ended, after its host has dropped its records."""
+    if not abandoned:
+        text = "it has ended, and its cluster has dropped its records"
+        return Blocker(subject=subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
+    return Blocker(
+        subject=subject(sandbox),
+        reason=Reason.ABANDONED,
+        message="its cleanup was abandoned, and its cluster has dropped the records that name what may be left",
+        since=ended_at,
+        next=reason_words.advice(Reason.MAY_BE_LEFT),
+    )
+
+
+def _ended(report: Report, sandbox: str) -> Blocker:
+    """Return how a run that was cleaned up ended."""
+    closed = report.closed
+    said = f": {closed.message or closed.reason}{words.by_whom(closed.by)}" if closed else ""
+    message = "; ".join(filter(None, (f"it has ended{said}", report.message)))
+    since = closed.at if closed else 0
+    return Blocker(subject=subject(sandbox), reason=report.reason, message=message, since=since)
+
+
+def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Blocker:
+    """Return who abandoned a cleanup, when and why, what still runs, and what may be left, by resource."""
+    left = left_over(report) if report.units else left
+    running = [unit for unit in report.units if report.closed and unit.state in ("running", "unknown")]
+    asked = report.abandon or Request(at=0, reason=report.reason, message=report.message)
+    said = f"its cleanup was abandoned{words.by_whom(asked.by)}: {asked.message or asked.reason}"
+    if not left:
+        said += "; no create step ran" if left is not None else "; it is not known whether anything is left"
+    steps: dict[str, list[str]] = {}
+    for unit in left or ():
+        steps.setdefault(unit.rpartition("/")[0] or unit, []).append(unit)
+    remains = tuple(
+        Blocker(
+            subject=name,
+            reason=Reason.MAY_BE_LEFT,
+            message=f"created by {', '.join(made)}"
+            + (f" (DAYFLY_RESOURCE_ID={resource_id(report.uid, made[0].rpartition('/')[0])})" if ids else ""),
+        )
+        for name, made in steps.items()
+    )
+    return Blocker(
+        subject=subject(search.sandbox),
+        reason=Reason.ABANDONED,
+        message=said,
+        since=asked.at,
+        next="" if left is not None and not left else reason_words.advice(Reason.MAY_BE_LEFT),
+        because=(*map(search.blocker, running), *remains),
+    )
+
+
 def to_do(report: Report, sandbox: str, unit: UnitReport, mute: Collection[str] = ()) -> str:
     """What somebody can do about one unit of it; empty where its message says that, or nobody can do anything."""
     return _Search(report, sandbox, mute).of_unit(unit)
@@ -58,7 +122,12 @@ def to_do(report: Report, sandbox: str, unit: UnitReport, mute: Collection[str] 
 
 def ended_logs(report: Report) -> dict[str, int]:
     """The units whose attempt has ended and to whose log somebody may be sent, and the number of that attempt."""
-    return {unit.id: unit.attempt for unit in report.units if unit.started_at and unit.state in ("failed", "retrying")}
+    return {unit.id: unit.attempt for unit in report.units if _may_print(unit) and unit.state in ("failed", "retrying")}
+
+
+def _may_print(unit: UnitReport) -> bool:
+    """Whether its last attempt may have a log; the sender of a webhook logs why it sent nothing."""
+    return bool(unit.started_at or (unit.attempt and unit.kind == Kind.WEBHOOK))
 
 
 def mute(logs: Iterable[LogInfo]) -> set[str]:
@@ -124,19 +193,18 @@ class _Search:
 
     def _advised(self, unit: UnitReport) -> str:
         """The reason whose advice helps: a unit's own may be a script's or the runner's, of which we know nothing."""
-        if unit.state == "failed":
+        if unit.state == "failed" and unit.event != "start":
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
     def _no_log(self, unit: UnitReport) -> str:
         """Why there is nothing to read in its log; empty if there may be."""
-        return _NO_LOG if not unit.started_at else _EMPTY_LOG if unit.id in self.mute else ""
+        return _NO_LOG if not _may_print(unit) else _EMPTY_LOG if unit.id in self.mute else ""
 
     def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
         look = no_log or _LOOK.format(logs=logs)
-        of_image = self.closing and reason_words.advice(reason) == reason_words.NO_IMAGE_ADVICE
-        template = reason_words.IMAGE_OF_CLEANUP if of_image else reason_words.advice(reason)
+        template = reason_words.advice(reason, closing=self.closing)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from dayfly.spec.report import with_reason
 from dayfly.spec.run import Request, UnitRecord
 
 
@@ -74,6 +75,19 @@ def unserved(what: tuple[str, ...]) -> str:
     return f"Not supported here: {names(what, most=8)}."
 
 
+def by_whom(who: str) -> str:
+    """Return ` by WHO`, or nothing where the author is not known."""
+    return f" by {who}" if who else ""
+
+
+def abandoned_too_early(annotation: str, kind: str) -> str:
+    """Return the sentence for a request to give up a cleanup that has not begun."""
+    return (
+        f"the annotation {annotation} on a {kind} that is not being deleted (delete the {kind} first, or write "
+        f"`{annotation}=force: REASON` to leave everything behind)"
+    )
+
+
 def no_members() -> str:
     """Of a route group."""
     return "No living sandbox matches."
@@ -109,6 +123,10 @@ def names(units: tuple[str, ...], most: int = 4) -> str:
 
 def waits_for_input(units: tuple[str, ...]) -> str:
     return f"needs an output of {names(units)}"
+
+
+def waits_for_earlier(units: tuple[str, ...]) -> str:
+    return f"starts once {names(units)} {'is' if len(units) == 1 else 'are'} done"
 
 
 def waits_for_readers(resources: tuple[str, ...]) -> str:
@@ -153,11 +171,12 @@ def kind_not_served(kind: str, api_version: str) -> str:
 
 
 def kind_lost(kind: str, api_version: str, definition: str, *, proves: bool) -> str:
-    """`proves`: that the definition is gone for good proves that all objects of the kind are."""
-    end = "; if it is gone for good this ends by itself" if proves else ""
+    """`definition` may be unknown (empty). `proves`: its absence proves that all objects of the kind are gone."""
+    end = "; once that definition is deleted this ends by itself" if proves else ""
+    what = f"have the definition {definition} serve it" if definition else f"have the API {api_version} served"
     return (
-        f"the cluster serves no {kind} of {api_version} any more, so nobody knows whether it is still there, and "
-        f"nothing is done: have the definition {definition} installed again{end}"
+        f"the cluster serves no {kind} of {api_version} any more, so it is not known whether the object still exists, "
+        f"and nothing is done: {what} again{end}"
     )
 
 
@@ -194,7 +213,7 @@ def waits_for_images(namespace: str, count: int) -> str:
 
 def waits_to_retry(record: UnitRecord) -> Clocked:
     tried = f"attempt {record.attempt} {'failed' if record.state == 'done' else 'never ran'}"
-    why = _plain(f"{record.reason or 'failed'}: {record.message or 'no detail'}")
+    why = _plain(with_reason(record.reason or "failed", record.message or "no detail"))
     return Clocked(f"{tried} ({why}); tries again {{until}}")
 
 
@@ -292,6 +311,10 @@ def stopped_by_failure(units: tuple[str, ...]) -> str:
     return f"is not started because {names(units)} failed; delete the sandbox to clean up"
 
 
+def same_program(units: tuple[str, ...]) -> str:
+    return f"{names(units)} would fail in the same way: correct the plugin for both"
+
+
 def stopped_by_doubt(units: tuple[str, ...]) -> str:
     return f"is not started while the outcome of {names(units)} is unknown"
 
@@ -311,6 +334,16 @@ def out_of_memory(how: str, limit: str | None) -> str:
     return f"needed more memory than its limit{f' of {limit}' if limit else ''} ({how}); raise {field}"
 
 
+def evicted(message: str, how: str) -> str:
+    """`message` is the kubelet's, `how` the way in which the step then ended."""
+    said = message.strip().rstrip(".") or "without a message"
+    # Kubernetes, pkg/kubelet/eviction/eviction_manager.go: the messages of its limits on local storage.
+    if "exceed" in said and ("ephemeral" in said or "EmptyDir" in said):
+        field = "resources.limits.ephemeral-storage of container main in the plugin's podTemplateOverlay"
+        said += f"; write less to its disk, or raise {field}"
+    return f"its node evicted its pod: {said} ({how})"
+
+
 def killed_within(processes: int) -> str:
     """How a script came to feel the want of memory that outlived it."""
     return f"the kernel killed {processes} of its processes"
@@ -325,9 +358,9 @@ def last_words(message: str, note: str) -> str:
 
 
 def recalled(attempt: int, message: str, wait_ms: int) -> str:
-    lack = f"attempt {attempt} lacks its image{f' ({message})' if message else ''}"
+    lack = f"attempt {attempt} cannot start{f' ({message})' if message else ''}"
     return (
-        f"{lack}, so the runner, in another image, is asked to confirm that it never began; "
+        f"{lack}, so the runner, in another container of its pod, is asked to confirm that it never began; "
         f"without an answer within {span(wait_ms)} it is ended and cleaned up as if it had begun"
     )
 
@@ -371,6 +404,10 @@ def stalled() -> str:
 
 def lost(message: str) -> str:
     return f"its outcome was never reported ({message}); its deadline has passed, so it has ended"
+
+
+def hindered(problem: str) -> str:
+    return f"cannot go on and is being retried: {problem}"
 
 
 def expired() -> str:

@@ -24,8 +24,8 @@ class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
     """Let go, not yet started: being `placed`, or, once it is, fetching its image; `since` when it does that.
 
-    `recallable`: it lacks its image, and the host can have it say instead that it never began; `recalled` since when it
-    is asked to (0: it is not).
+    `recallable`: its container cannot be started, and the host can have proof made that it never began; `recalled` is
+    when that was requested (0: it was not).
     """
 
     since: int
@@ -100,6 +100,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt after
     which nobody wants to wait for the back-off: that attempt alone, so it needs no clock and is spent by itself.
+    `ignored` names requests that the host does not follow, each with the reason; it changes no decision.
     """
 
     stop: Request | None = None
@@ -107,6 +108,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int = 0
     lease_until: int = 0
     retry: dict[str, int] = {}
+    ignored: tuple[str, ...] = ()
 
 
 class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -132,7 +134,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     `gated` are the kinds of which this host prepares an attempt behind a gate before it is claimed; otherwise the claim
     comes first and `ref` is what it binds (the boot id). `made` names what living attempts have made, where the claim
-    could not name it. `slots` is how many claims this run may make in this turn.
+    could not name it. `definitions` names, for units that make objects, the definition of the kind that is to be made.
+    `slots` is how many claims this run may make in this turn.
     `remarks` are sentences on units that change nothing of what is decided, and belong to what is said of them.
     """
 
@@ -143,6 +146,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     gated: frozenset[str] = frozenset()
     ref: str = ""
     made: dict[AttemptKey, str] = {}
+    definitions: dict[str, str] = {}
     slots: int = 1 << 30
     objections: dict[str, Objection] = {}
     remarks: dict[str, str] = {}

@@ -1,15 +1,15 @@
 """How does a test ask? Fixtures for pytest: resources and sandboxes for as long as a test, a module or a session.
 
 pytest imports this file whenever the package is installed, so it imports nothing of ours: what makes resources is in
-`making`, imported when the first test asks for one. `keeper` is a process of its own, which outlives the tests.
+`making`, imported when the first test asks for one.
 
 Decided:
 
 - Nothing is published, and nothing is shared: each xdist worker has session resources of its own, under names that
   nobody else has. What one factory made is deleted with its scope, all at once, and is waited for until it is gone.
 - All of it lives by a lease of a minute that this process renews. Whatever ends the process ends the resources: the
-  server deletes them. The server is one for all workers, in a home of its own in pytest's cache; `keeper` stops it once
-  nobody uses it and nothing is left. A server that somebody runs is used where `DAYFLY_URL` or `--dayfly-server` says.
+  server deletes them. All workers share one server, with a separate home in pytest's cache. It stops itself once no
+  process uses it and no sandbox is left. `DAYFLY_URL` or `--dayfly-server` names another server.
 """
 
 from __future__ import annotations

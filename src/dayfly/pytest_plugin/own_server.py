@@ -1,4 +1,4 @@
-"""The server of a test run: one for all of its processes, started by the first and stopped when nobody needs it."""
+"""The server of a test run: the first of its processes starts it, and it stops itself after the last."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from dayfly.execute.process.files import locked
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Of another server; and the mark of a `dayfly with` that we run in: what carries it is ended should that be killed.
-_NOT_THEIRS = ("DAYFLY_URL", "DAYFLY_API_KEY", "DAYFLY_WITH")
+_OTHER_SERVER = ("DAYFLY_URL", "DAYFLY_API_KEY")
 
 
 class OwnServer:
-    """Used by this process as long as it holds a shared lock on `users`, which the kernel takes away at its end.
+    """Used by this process as long as it holds a shared lock on `Home.users`, which the kernel takes away at its end.
 
     Attributes:
         home: Of the server.
@@ -36,7 +35,7 @@ class OwnServer:
         self.home = home
         Home.of(home).check()  # before anything is opened in it
         home.chmod(0o700)
-        self._users = os.open(home / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._users = os.open(Home.of(home).users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._users, fcntl.LOCK_SH)
         starting = os.open(home / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -67,25 +66,16 @@ class OwnServer:
         return client
 
     def _start(self) -> None:
-        """Start the server, and beside it what stops it.
+        """Start the server. It stops itself once no process uses it and no sandbox is left.
 
         Raises:
             DayflyError: it says why not.
         """
-        given = {name: value for name, value in os.environ.items() if name not in _NOT_THEIRS}
+        given = {name: value for name, value in os.environ.items() if name not in _OTHER_SERVER}
         environment = {**given, "DAYFLY_HOME": str(Home.of(self.home).path)}
-        up = [sys.executable, "-m", "dayfly", "up", "--detach", "--port", "0"]
+        up = [sys.executable, "-m", "dayfly", "up", "--detach", "--while-used", "--port", "0"]
         done = subprocess.run(
             up, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise DayflyError(Exit.NO_SERVER, f"no server for the tests: {done.stderr.strip()}")
-        subprocess.Popen(  # it outlives us; nobody waits for it here
-            [sys.executable, "-m", "dayfly.pytest_plugin.keeper"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        ).returncode = 0  # keeps the interpreter from complaining about a child that still runs

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from dayfly.spec.errors import Path, SpecError, quote
 
 MOST_WORDS = 256
 MAX_BYTES = 128 * 1024
 MAX_WORD_BYTES = 16 * 1024
+_LINE_END = re.compile(r"\r(?:\n|\Z)")
 
 
 def check(command: tuple[str, ...], keys: Path) -> None:
@@ -23,6 +26,11 @@ def check(command: tuple[str, ...], keys: Path) -> None:
     if len(command) > MOST_WORDS:
         raise SpecError(f"has {len(command)} words; a command has at most {MOST_WORDS}", keys)
     for index, word in enumerate(command):
+        if _LINE_END.search(word):
+            problem = (
+                "has a line that ends in a carriage return, which a shell takes as text; use Unix line endings (LF)"
+            )
+            raise SpecError(problem, (*keys, index))
         if (size := len(word.encode())) > MAX_WORD_BYTES:
             raise SpecError(f"has {size} bytes; an argument has at most {MAX_WORD_BYTES}", (*keys, index))
     if (size := sum(len(word.encode()) + 1 for word in command)) > MAX_BYTES:

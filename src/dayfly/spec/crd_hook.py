@@ -2,10 +2,9 @@
 
 import copy
 
-from dayfly.spec import crd_object, crd_plugin, lifecycle_hook, plugin
+from dayfly.spec import crd_object, crd_plugin, kube_names, lifecycle_hook, plugin
 from dayfly.spec.crd_schema import NAME, Row, Schema, exactly_one, many, name, rule, rules, text
 
-_LABEL = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _FROM_TARGET = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
     "!has(self.default) && !(has(self.secret) && self.secret) && !has(self.valueFrom) && ("
@@ -66,22 +65,32 @@ STRUCTS: dict[type, Schema] = {
 
 FIELDS: dict[type, Row] = {
     lifecycle_hook.Selector: {
-        "api_version": text("API version of the objects, like apps/v1. It cannot change.", 320, minLength=1),
+        "api_version": text(
+            "API version of the objects, like apps/v1. It cannot change.",
+            kube_names.LONGEST_QUALIFIED,
+            minLength=1,
+            pattern=f"^{kube_names.API_VERSION}$",
+        ),
         "kind": text("Kind of the objects. It cannot change.", 63, pattern="^[A-Z][A-Za-z0-9]*$"),
         "namespaces": many(
             "Namespaces in which they lie; left out, all but kube-* and Dayfly's own.",
             lifecycle_hook.MOST_NAMESPACES,
-            items={"maxLength": 63, "pattern": _LABEL},
+            minItems=1,
+            items={"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL}$"},
         )
         | {"x-kubernetes-list-type": "set"},
         "labels": {
             "description": "Labels that they all have.",
             "maxProperties": lifecycle_hook.MOST_LABELS,
-            "additionalProperties": {"maxLength": 63},
+            "additionalProperties": {"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL_VALUE}$"},
         },
     },
     lifecycle_hook.Hold: {
-        "annotation": text("Annotation that makes the object's controller wait.", 317),
+        "annotation": text(
+            "Annotation that makes the object's controller wait.",
+            kube_names.LONGEST_QUALIFIED,
+            pattern=f"^({kube_names.QUALIFIED})?$",
+        ),
         "path": text("JSON Pointer to the field that does, instead of an annotation.", 512, pattern="^(/[^/]+)+$"),
         "value": text("The value: of an annotation a string, of a field any plain value."),
     },

@@ -1,7 +1,7 @@
 """As `crd_schema` says, for objects. The schema takes any manifest; `spec.kube_object` does not."""
 
-from dayfly.spec import kube_object
-from dayfly.spec.crd_schema import VALUES, Row, Schema, exactly_one, name, rule, text
+from dayfly.spec import kube_names, kube_object
+from dayfly.spec.crd_schema import VALUES, Row, Schema, exactly_one, name, object_name, optional, rule, text
 
 # Of all of them, beside what a list of steps asks of its own.
 RULES = (
@@ -34,14 +34,16 @@ FIELDS: dict[type, Row] = {
         "as_": text("What the value is read as.", enum=list(kube_object.FORMS), default="string"),
     },
     kube_object.Verdict: {
-        "condition": text("Type of a condition of the object.", 316),
+        "condition": text(
+            "Type of a condition of the object.", kube_names.LONGEST_CONDITION, pattern=f"^({kube_names.CONDITION})?$"
+        ),
         "status": text("The status that the condition has.", enum=list(kube_object.STATUSES), default="True"),
         "when": text("A JSONPath into the object, and the values of which it finds one."),
         "contract": text("Go by status.ready or the condition Ready, and by status.failureReason."),
     },
     kube_object.FromSecret: {
-        "key": text("Key of the Secret.", 253, pattern=r"^[-._a-zA-Z0-9]+$"),
-        "name": text("Name of the Secret, in the object's namespace.", 253),
+        "key": text("Key of the Secret.", 253, pattern=f"^{kube_names.KEY}$"),
+        "name": optional(object_name("Name of the Secret, in the object's namespace.")),
         "name_from_json_path": text("A JSONPath (RFC 9535) that finds its name in the object.", 1024),
     },
     kube_object.KubeObject: {
@@ -52,6 +54,6 @@ FIELDS: dict[type, Row] = {
         },
         "ready": text("What tells that the object is ready; left out, it is ready once it exists."),
         "failed": text("What tells that the object has failed for good."),
-        "remove": text("Of a delete step: the create step whose object it removes.", 30),
+        "remove": optional(name("step", "Of a delete step: the create step whose object it removes.")),
     },
 }

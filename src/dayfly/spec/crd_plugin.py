@@ -1,7 +1,20 @@
 """As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
 
-from dayfly.spec import command, crd_object, kinds, names, plugin, value_from
-from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
+from dayfly.spec import command, crd_object, kinds, names, plugin, value_from, webhook
+from dayfly.spec.crd_schema import (
+    NAME,
+    VALUES,
+    Row,
+    Schema,
+    exactly_one,
+    label,
+    many,
+    name,
+    optional,
+    rule,
+    rules,
+    text,
+)
 
 _VERSION = (
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
@@ -169,7 +182,7 @@ STRUCTS: dict[type, Schema] = {
 FIELDS: dict[type, Row] = {
     plugin.Runner: {
         "image": text("Image in which the steps run."),
-        "namespace": text("Namespace of the steps' pods; empty means dayfly-runners.", 63),
+        "namespace": optional(label("Namespace of the steps' pods; empty means dayfly-runners.")),
         "pod_template_overlay": text("Partial pod template as YAML text, merged into each step's pod.", 65_536),
     },
     plugin.StepOutput: {
@@ -216,7 +229,9 @@ FIELDS: dict[type, Row] = {
             1024,
             pattern=r"^\$",
         ),
-        "value_from_header": text("Of a webhook: the header of its answer that is the value.", 128, minLength=1),
+        "value_from_header": text(
+            "Of a webhook: the header of its answer that is the value.", 128, minLength=1, pattern=f"^{webhook.HEADER}$"
+        ),
         "value_from_status": text("Of a webhook: the value is its answer's status."),
         "value_from_secret": text("Of an object: a key of a Secret in its namespace. Always sensitive."),
         "description": text("For readers.", 4096),

@@ -1,8 +1,22 @@
 """As `crd_schema` says, for sandboxes and what they derive from."""
 
-from dayfly.spec import endpoints, patch, sandbox, value_from, workload
+from dayfly.spec import endpoints, kube_names, patch, sandbox, value_from, workload
 from dayfly.spec.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
-from dayfly.spec.crd_schema import NAME, VALUES, Row, Schema, exactly_one, many, name, rule, rules, text
+from dayfly.spec.crd_schema import (
+    NAME,
+    VALUES,
+    Row,
+    Schema,
+    exactly_one,
+    label,
+    many,
+    name,
+    object_name,
+    optional,
+    rule,
+    rules,
+    text,
+)
 
 _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
 _RESOURCES = 32
@@ -16,6 +30,16 @@ def _open(about: str) -> Schema:
     return {"description": about + " Kept as written."}
 
 
+_ORIGIN: Schema = {
+    "type": "object",
+    "description": "The baseline whose requests it takes.",
+    "properties": {
+        "namespace": {"type": "string", **label("Its namespace.")},
+        "name": {"type": "string", **object_name("Its name.")},
+    },
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+_LOCAL: Schema = {"items": {"description": "One of them.", "properties": {"from": _ORIGIN}}}
 _FIXED = "cannot change while the sandbox lives; delete the sandbox and create it again"
 
 
@@ -79,12 +103,12 @@ FIELDS: dict[type, Row] = {
     },
     value_from.WorkloadRef: {
         "kind": text("Kind of the baseline workload.", enum=list(sandbox.FORK_KINDS)),
-        "namespace": text("Its namespace.", 63, minLength=1),
-        "name": text("Its name.", 253, minLength=1),
+        "namespace": label("Its namespace.", minLength=1),
+        "name": object_name("Its name.", minLength=1),
     },
     sandbox.Image: {
         "image": text("The image to run instead.", minLength=1),
-        "container": text("Name of the container; empty means the main one.", 63),
+        "container": optional(label("Name of the container; empty means the main one.")),
     },
     value_from.ForkExpression: {
         "fork_of": text("The baseline of the fork."),
@@ -94,8 +118,8 @@ FIELDS: dict[type, Row] = {
         ),
     },
     sandbox.KeyRef: {
-        "name": text("Name of the object.", 253, minLength=1),
-        "key": text("The key in it.", 253, minLength=1),
+        "name": object_name("Name of the object.", minLength=1),
+        "key": text("The key in it.", 253, minLength=1, pattern=f"^{kube_names.KEY}$"),
         "optional": text("Whether it may be missing."),
     },
     sandbox.EnvSource: {
@@ -108,7 +132,7 @@ FIELDS: dict[type, Row] = {
         "name": text("Name of the variable.", 253, pattern="^[A-Za-z_][A-Za-z0-9_]*$"),
         "value": text("A constant.", sandbox.LONGEST_VALUE),
         "value_from": text("Where the value comes from."),
-        "container": text("Name of the container; empty means the main one.", 63),
+        "container": optional(label("Name of the container; empty means the main one.")),
         "operation": text("Set it (upsert, also when empty) or delete it.", enum=list(sandbox.OPERATIONS)),
     },
     sandbox.Patch: {
@@ -122,7 +146,7 @@ FIELDS: dict[type, Row] = {
     },
     sandbox.PortEndpoint: {
         "name": name("endpoint", "Name of the endpoint, unique in the sandbox."),
-        "host": text("Host in the cluster; empty in a fork.", 253),
+        "host": text("Host in the cluster; empty in a fork.", 253, pattern=f"^({kube_names.HOST})?$"),
         "port": text("Port.", minimum=1, maximum=65_535),
         "protocol": text("http, grpc or tcp.", 16),
     },
@@ -150,7 +174,9 @@ FIELDS: dict[type, Row] = {
     sandbox.Endpoint: {
         "name": name("endpoint", "Name of the endpoint, unique in the sandbox."),
         "target": text(
-            "<scheme>://<host>:<port>.", 300, pattern=f"^({'|'.join(endpoints.SCHEMES)})://[^/ @?#:]+:[0-9]{{1,5}}$"
+            "<scheme>://<host>:<port>.",
+            300,
+            pattern=f"^({'|'.join(endpoints.SCHEMES)})://{kube_names.HOST}:[0-9]{{1,5}}$",
         ),
     },
     sandbox.DefaultRouteGroup: {"endpoints": many("Ways in, by name.", VALUES, key="name")},
@@ -182,7 +208,7 @@ FIELDS: dict[type, Row] = {
         "runner": text("Where the hooks' steps run. It cannot change."),
         "default_route_group": text("The sandbox's own route."),
         "endpoints": many("Ports of the cluster, by name; kept for old sandboxes.", VALUES),
-        "local": _open("Workloads on a developer's machine."),
+        "local": _open("Workloads on a developer's machine.") | _LOCAL,
         "virtual": _open("Workloads that stand for others."),
         "middleware": _open("What requests pass on their way."),
         "routing": _open("Settings of routes."),
@@ -193,8 +219,8 @@ FIELDS: dict[type, Row] = {
     # Of no cluster: what one machine has instead of Deployments.
     workload.Workload: {
         "kind": text("Deployment, the only one.", 63),
-        "name": text("Its name.", 63),
-        "namespace": text("Its namespace; default if left out.", 63),
+        "name": label("Its name."),
+        "namespace": label("Its namespace; default if left out."),
         "command": many("The program and its arguments.", 256),
         "env": entries("Variables of its environment.", sandbox.LONGEST_VALUE),
         "port": text("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535),

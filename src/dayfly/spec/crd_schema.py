@@ -8,7 +8,7 @@ written where its sentence helps.
 
 from typing import Any
 
-from dayfly.spec import names
+from dayfly.spec import kube_names, names
 
 Schema = dict[str, Any]
 Row = dict[str, Schema]
@@ -33,6 +33,21 @@ def rules(*rules: Schema) -> dict[str, Any]:
 
 def name(kind: str, about: str, **more: Any) -> Schema:
     return {"description": about, "maxLength": names.LIMITS[kind], "pattern": NAME, **more}
+
+
+def label(about: str, **more: Any) -> Schema:
+    """A field that holds a DNS label: the name of a namespace or container."""
+    return text(about, kube_names.LONGEST_LABEL, pattern=f"^{kube_names.LABEL}$", **more)
+
+
+def object_name(about: str, **more: Any) -> Schema:
+    """A field that holds a DNS subdomain: the name of an object."""
+    return text(about, kube_names.LONGEST_OBJECT, pattern=f"^{kube_names.OBJECT}$", **more)
+
+
+def optional(field: Schema) -> Schema:
+    """The same field, which may also be empty."""
+    return {**field, "pattern": f"^({field['pattern'][1:-1]})?$"}
 
 
 def many(about: str, most: int, key: str = "", **more: Any) -> Schema:

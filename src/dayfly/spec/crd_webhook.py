@@ -55,7 +55,10 @@ FIELDS: dict[type, Row] = {
         "find": text("How to see, when no answer came, whether the request was carried out."),
         "tls": text("Whom to believe."),
         "idempotency_key": text(
-            "Header of the key that stays the same until an answer has come.", 128, default=webhook.DEFAULT_KEY_HEADER
+            "Header of the key that stays the same until an answer has come.",
+            128,
+            default=webhook.DEFAULT_KEY_HEADER,
+            pattern=f"^({webhook.HEADER})?$",
         ),
         "timeouts": text("Limits of each exchange; timeouts.run of the step is that of all of them."),
     },

@@ -5,8 +5,8 @@ Bounds are wide: a ledger that could not be written would be worse than a long m
 
 from typing import Any
 
-from dayfly.spec import kinds, lifecycle, run, value_from
-from dayfly.spec.crd_schema import Row, Schema, many, rule, text
+from dayfly.spec import kinds, kube_names, lifecycle, run, value_from
+from dayfly.spec.crd_schema import Row, Schema, label, many, object_name, optional, rule, text
 
 _MANY = 512
 _LONG = 65_536
@@ -56,10 +56,14 @@ STRUCTS: dict[type, Schema] = {
 FIELDS: dict[type, Row] = {
     # --- documents ---------------------------------------------------------------------------------------------------
     lifecycle.Target: {
-        "api_version": text("API version of the target object."),
-        "kind": text("Kind of the target object."),
-        "namespace": text("Its namespace; empty for cluster-wide kinds.", 63),
-        "name": text("Its name.", 253),
+        "api_version": text(
+            "API version of the target object.",
+            kube_names.LONGEST_QUALIFIED,
+            pattern=f"^({kube_names.API_VERSION})?$",
+        ),
+        "kind": text("Kind of the target object.", 63, pattern="^[A-Z][A-Za-z0-9]*$"),
+        "namespace": optional(label("Its namespace; empty for cluster-wide kinds.")),
+        "name": text("Its name.", 253, pattern="^[^/%]*$"),
         "uid": text("Its UID; an object of the same name made later is another one.", 128),
     },
     lifecycle.Origin: {
@@ -112,7 +116,7 @@ FIELDS: dict[type, Row] = {
         "script": text("Program text that begins with #!.", lifecycle.MAX_DOCUMENT_BYTES),
         "command": text("A program of the image and its arguments, instead of a script."),
         "image": text("Image of the pod."),
-        "namespace": text("Namespace of the pod.", 63),
+        "namespace": optional(label("Namespace of the pod.")),
         "pod_template": text("Partial pod template, merged into the pod as Kubernetes merges."),
         "env": {
             "description": "Environment that Dayfly gives to the script.",
@@ -123,7 +127,7 @@ FIELDS: dict[type, Row] = {
     },
     lifecycle.Webhook: {
         "request": text("The request, as it was written."),
-        "namespace": text("Namespace of the pod that sends it.", 63),
+        "namespace": optional(label("Namespace of the pod that sends it.")),
         "env": {
             "description": "What Dayfly tells of the run, for those of its values that name it.",
             "maxProperties": _MANY,
@@ -131,19 +135,19 @@ FIELDS: dict[type, Row] = {
         },
     },
     lifecycle.SecretKey: {
-        "key": text("The key.", 253),
-        "name": text("Name of the Secret.", 253),
+        "key": text("The key.", 253, pattern=f"^{kube_names.KEY}$"),
+        "name": optional(object_name("Name of the Secret.")),
         "json_path": text("What finds its name in the object.", 1024),
     },
     lifecycle.Object: {
         "written": text("The object, as it was written."),
         "remove": text("Of a unit that removes: the unit whose object goes.", 253),
-        "namespace": text("Where what it tells is kept.", 63),
+        "namespace": optional(label("Where what it tells is kept.")),
     },
     lifecycle.Baseline: {
         "kind": text("Kind of the baseline workload."),
-        "namespace": text("Its namespace.", 63),
-        "name": text("Its name.", 253),
+        "namespace": label("Its namespace."),
+        "name": object_name("Its name."),
     },
     lifecycle.EnvChange: {
         "name": text("Name of the variable."),
@@ -167,7 +171,11 @@ FIELDS: dict[type, Row] = {
     },
     lifecycle.Preview: {
         "scheme": text("http, https or grpc.", 8),
-        "host": text("Host of the workload or Service, as a request without a key would name it.", 253),
+        "host": text(
+            "Host of the workload or Service, as a request without a key would name it.",
+            253,
+            pattern=f"^{kube_names.HOST}$",
+        ),
         "port": text("Its port.", minimum=1),
         "key": text("The routing key that requests are given.", 32),
     },
@@ -212,6 +220,7 @@ FIELDS: dict[type, Row] = {
         "message": text("What there is to say of that end, in one sentence.", _LONG),
         "kind": text("The kind of its work."),
         "ref": text("What was allowed to start: UID of a pod, a fork or an object."),
+        "definition": text("Of an object: the CustomResourceDefinition of its kind, as NAME/UID."),
         "generation": text("Of a kept unit: digest of the wish it was started from."),
         "after": _many("Of a kept unit: those that outlive it."),
         "claimed_at": text("When it was allowed to start, " + _MILLISECONDS),
@@ -245,14 +254,14 @@ FIELDS: dict[type, Row] = {
         "ended_at": text("When all was cleaned up, " + _MILLISECONDS),
     },
     kinds.Pin: {
-        "name": text("Name of the ObjectLifecycleMethods.", 253),
+        "name": object_name("Name of the ObjectLifecycleMethods."),
         "uid": text("Its UID.", 128),
         "digest": text("Digest of its spec.", 71, pattern=_DIGEST),
     },
     kinds.RunSpec: {
         "documents": _many("The sealed documents."),
         "forks": _many("The target's forks, in their newest revision."),
-        "plural": text("The target's kind, as in its address.", 63),
+        "plural": label("The target's kind, as in its address."),
         "generation": text("The newest generation of the target that it goes by.", minimum=0),
         "updated_at": text("When that was, if it is not the first one, " + _MILLISECONDS),
         "unmatched_since": text("Since when no sandbox matches a route group, " + _MILLISECONDS),
@@ -295,25 +304,29 @@ FIELDS: dict[type, Row] = {
         "reads": _many("Units whose outputs it is given."),
         "waits_on": _many("Units it is waiting for now."),
     },
-    kinds.Binding: {"name": text("Name of the Secret.", 253)},
+    kinds.Binding: {"name": object_name("Name of the Secret.")},
     kinds.EndpointStatus: {
         "name": text("Name of the endpoint."),
         "url": text("Where it answers.", 4096),
     },
     kinds.SandboxRef: {
-        "namespace": text("Namespace of the sandbox.", 63),
-        "name": text("Its name.", 253),
+        "namespace": label("Namespace of the sandbox."),
+        "name": object_name("Its name."),
         "uid": text("Its UID.", 128),
     },
     kinds.ResourceSpec: {
         "name": text("Name of the resource in its sandbox.", 253),
         "sandbox": text("The sandbox it belongs to."),
         "plugin": text("The plugin as name@version; empty for one written in place."),
-        "document": text("Name of the ObjectLifecycleMethods that make and remove it.", 253),
-        "output_namespaces": _many("Namespaces in which a Secret with the outputs lies."),
+        "document": optional(object_name("Name of the ObjectLifecycleMethods that make and remove it.")),
+        "output_namespaces": many(
+            "Namespaces in which a Secret with the outputs lies.",
+            _MANY,
+            items={"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL}$"},
+        ),
     },
     kinds.Hooked: {
-        "name": text("Name of the hook.", 63),
+        "name": label("Name of the hook."),
         "uid": text("Its UID; a hook of the same name made later is another one.", 128),
         "started": text("What tells that the target has started, as the hook said then."),
         "stopped": text("What tells that the target has stopped."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dayfly.spec import numbers
+import re
+
+from dayfly.spec import kube_names, numbers
 from dayfly.spec.errors import Path, SpecError, quote
 
 SCHEMES = ("http", "https", "grpc", "tcp")
@@ -16,11 +18,16 @@ def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
     """
     scheme, colon, rest = target.partition("://")
     host, _, written = rest.rpartition(":")
-    good = colon and scheme in SCHEMES and host and not set(host) & set("/ @?#:")
+    good = colon and scheme in SCHEMES and is_host(host)
     if not good or (port := numbers.port(written)) is None:
         problem = f"{quote(target)} is not a target: write <scheme>://<host>:<port> with {', '.join(SCHEMES)}"
         raise SpecError(problem, keys)
     return scheme, host, port
+
+
+def is_host(text: str) -> bool:
+    """Whether it can be the name or IPv4 address of a host. Parts of it become parts of requests to an API server."""
+    return len(text) <= kube_names.LONGEST_OBJECT and re.fullmatch(kube_names.HOST, text) is not None
 
 
 def check_port(port: int, keys: Path = ()) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # whoever only lists things reads this file too, and does wit
 
 _MOST_SAID = 20
 _KEY = r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]"""
+_CONSONANT_SOUNDS = ("eu", "once", "one", "ubi", "unic", "unif", "unio", "uniq", "unit", "univ", "usa", "use", "util")
 Path = tuple[str | int, ...]
 """The way from a document's root to one value: mapping keys and list indexes (from 0)."""
 
@@ -85,6 +86,15 @@ class Faults:
             first, *others = self.found
             first.others = tuple(others)
             raise first
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its indefinite article: `an Endpoints`, `a Job`, `an HTTPRoute`, `a UserPool`."""
+    if noun[:2].isupper():  # an abbreviation is read letter by letter
+        vowel = noun[0] in "AEFHILMNORSX"
+    else:
+        vowel = noun[:1].lower() in tuple("aeiou") and not noun.lower().startswith(_CONSONANT_SOUNDS)
+    return f"{'an' if vowel else 'a'} {noun}"
 
 
 def render_path(keys: Path) -> str:

@@ -31,6 +31,7 @@ class Input(Protocol):
     def path(self) -> str: ...
 
 
+_OTHER = "give it another variable: as: {env: ...}"
 _PLACES = {"an object": "with set", "a webhook": "with {$input: name}"}
 
 
@@ -39,6 +40,39 @@ def refuse(inputs: Iterable[Input], keys: Path, what: str) -> None:
     for index, wanted in enumerate(inputs):
         if wanted.as_ is not None:
             raise SpecError(f"{what} places its inputs {_PLACES[what]}; leave as out", (*keys, index, "as"))
+
+
+OURS = ("DAYFLY_", "SIGNADOT_")
+"""Prefixes of the variables that Dayfly sets in each step. No input may have one."""
+_STEERING = frozenset(
+    {
+        *("PATH", "HOME", "SHELL", "TMPDIR", "IFS", "CDPATH", "POSIXLY_CORRECT"),
+        *("BASHOPTS", "BASH_ENV", "SHELLOPTS", "PS4", "GCONV_PATH", "LOCPATH", "GLIBC_TUNABLES", "HOSTALIASES"),
+        *("NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "PERLLIB", "RUBYLIB", "RUBYOPT", "GEM_HOME", "GEM_PATH"),
+        *("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "LUA_INIT", "LUA_PATH", "PHP_INI_SCAN_DIR", "JAVA_TOOL_OPTIONS"),
+        *("TRACEPARENT", "TRACESTATE"),
+    }
+)
+_SET_BY_SHELLS = frozenset({"LINENO", "OPTIND", "PPID", "PWD", "RANDOM"})
+"""Variables for which a shell shows its own value, not that of the environment."""
+_LOADER = "LD_"
+
+
+def check_variables(inputs: Iterable[Input], keys: Path) -> None:
+    """Refuse inputs of a script or command that would replace variables of Dayfly, or by accident of programs.
+
+    An explicit `as: {env: PATH}` is no accident.
+    """
+    for index, wanted in enumerate(inputs):
+        given = wanted.as_ is not None and bool(wanted.as_.env)
+        here = (*keys, index, "as", "env") if given else (*keys, index, "name")
+        what = f"the input {quote(wanted.name)} would be ${wanted.env}"
+        if wanted.env.startswith(OURS):
+            raise SpecError(f"{what}, and Dayfly sets variables of that name; {_OTHER}", here)
+        if not given and (wanted.env in _STEERING or wanted.env.startswith(_LOADER)):
+            raise SpecError(f"{what}, which changes how the step's programs run; {_OTHER}", here)
+        if not given and wanted.env in _SET_BY_SHELLS:
+            raise SpecError(f"{what}, which shells set themselves; {_OTHER}", here)
 
 
 def check(inputs: Iterable[Input], keys: Path) -> None:

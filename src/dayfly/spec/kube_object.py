@@ -6,15 +6,17 @@ in the manifest: nothing is spliced into text.
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import jsonpath, names, webhook
-from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec import jsonpath, kube_names, names, webhook
+from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.numbers import whole
+from dayfly.spec.object_fields import find_refused
 from dayfly.spec.object_kinds import TOKEN_SECRETS, why_refused
 from dayfly.spec.webhook import Comparison
 
@@ -42,12 +44,12 @@ DENIED_META = {
 }
 META = ("name", "labels", "annotations")
 
-_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?")
+_VERSION = re.compile(kube_names.API_VERSION)
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?")
 _POINTER = re.compile(r"(/([^~/]|~[01])+)+")
 
+# Stands for the value of an input, which is known only once a run has it.
+_ANY_VALUE = "?"
 FORMS = ("string", "integer", "number", "boolean")
 STATUSES = ("True", "False", "Unknown")
 
@@ -162,45 +164,50 @@ def check_secret(source: FromSecret, keys: Path) -> None:
     if bool(source.name) == bool(source.name_from_json_path):
         given = "both are" if source.name else "neither is"
         raise SpecError(f"needs exactly one of name and nameFromJSONPath; {given} given", keys)
-    if source.name and not _NAME.fullmatch(source.name):
-        raise SpecError("names no Secret", (*keys, "name"))
+    if source.name:
+        kube_names.check_object("a Secret", source.name, (*keys, "name"))
     if source.name_from_json_path:
         jsonpath.check(source.name_from_json_path, (*keys, "nameFromJSONPath"), regex=False)
-    if not webhook.is_secret_key(source.key):
+    if not kube_names.is_key(source.key):
         raise SpecError("names no key of a Secret", (*keys, "key"))
 
 
-def refusal(manifest: dict[str, Any]) -> tuple[str, str]:
-    """Why no step may make this object, whoever grants it: the field at fault and a sentence; empty if one may.
+def refusal(manifest: dict[str, Any]) -> tuple[Path, str]:
+    """Return why no step may make this object, whoever grants it: the field at fault and a sentence; both may be empty.
 
-    It is asked when a step is written, and again of what is about to be sent.
+    It is called when a step is written, and again with the manifest that is about to be sent.
     """
-    version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+    version, kind = manifest.get("apiVersion"), manifest.get("kind")
+    for field, value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(value, str):
+            return (field,), "must be a string"
+    assert isinstance(version, str)
+    assert isinstance(kind, str)
     if reason := why_refused(version, kind):
-        return "kind", f"no step may make a {kind}: {reason}"
+        return ("kind",), f"no step may make {with_article(kind)}: {reason}"
     if (version, kind) == ("v1", "Secret") and manifest.get("type") in TOKEN_SECRETS:
-        return (
-            "type",
-            f"no step may make a Secret of type {manifest['type']}: Dayfly or the cluster trusts what it holds",
-        )
-    return "", ""
+        problem = f"no step may make a Secret of type {manifest['type']}: Dayfly or the cluster trusts what it holds"
+        return ("type",), problem
+    return find_refused(manifest)
 
 
 def check_type(named: Mapping[str, Any], keys: Path) -> None:
     """Its `apiVersion` and `kind` have the form of ones."""
     for field, form, like in (("apiVersion", _VERSION, "batch/v1"), ("kind", _KIND, "Job")):
         value = named.get(field)
-        if not isinstance(value, str) or not form.fullmatch(value):
+        if not isinstance(value, str) or len(value) > kube_names.LONGEST_QUALIFIED or not form.fullmatch(value):
             raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in named else keys)
 
 
 def _check_manifest(manifest: dict[str, Any], keys: Path) -> None:
     check_type(manifest, keys)
-    field, problem = refusal(manifest)
+    path, problem = refusal(manifest)
     if problem:
-        raise SpecError(problem, (*keys, field))
+        raise SpecError(problem, (*keys, *path))
     if "status" in manifest:
         raise SpecError("the object's controller writes its status; leave it out", (*keys, "status"))
+    if not isinstance(manifest.get("spec") or {}, dict):
+        raise SpecError("must be a mapping", (*keys, "spec"))
     _check_meta(manifest.get("metadata", {}), (*keys, "metadata"))
     if (size := len(msgspec.json.encode(manifest))) > MAX_BYTES:
         raise SpecError(f"has {size} bytes; a manifest has at most {MAX_BYTES}", keys)
@@ -214,8 +221,10 @@ def _check_meta(meta: Any, keys: Path) -> None:
             raise SpecError(f"{DENIED_META[field]}; leave it out", (*keys, field))
         if field not in META:
             raise SpecError(f"is none of {', '.join(META)}", (*keys, field))
-        if field == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
-            raise SpecError("is not the name of an object: lower-case letters, digits, - and .", (*keys, field))
+        if field == "name":
+            if not isinstance(value, str):
+                raise SpecError("must be a string (in quotes)", (*keys, field))
+            kube_names.check_object("an object", value, (*keys, field))
         if field != "name":
             _check_notes(value, (*keys, field))
 
@@ -236,9 +245,9 @@ def is_ours(key: str) -> bool:
     return bool(slash) and (domain == OUR_PREFIX[:-1] or domain.endswith(f".{OUR_PREFIX[:-1]}"))
 
 
-def is_name(text: str) -> bool:
-    """Whether an object can be called so."""
-    return _NAME.fullmatch(text) is not None
+def is_condition(text: str) -> bool:
+    """Whether it can be the type of a condition."""
+    return len(text) <= kube_names.LONGEST_CONDITION and re.fullmatch(kube_names.CONDITION, text) is not None
 
 
 def is_pointer(pointer: str) -> bool:
@@ -270,6 +279,17 @@ def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
             raise SpecError(f"the manifest has no mapping or list at {there}; write it there", keys)
     if isinstance(value, list) and _member(value, way[-1]) is None:
         raise SpecError(f"the list has no item {way[-1]}; write one, which the input replaces", keys)
+    filled = copy.deepcopy(manifest)
+    place(filled, way, _ANY_VALUE)
+    if not refusal(manifest)[1] and refusal(filled)[1]:
+        raise SpecError("no step may set this field freely, so it cannot come from an input; leave it out", keys)
+
+
+def place(manifest: Any, way: tuple[str, ...], value: Any) -> None:
+    """Put a value at its place in a manifest, which has all that is around it."""
+    for part in way[:-1]:
+        manifest = manifest[int(part) if isinstance(manifest, list) else part]
+    manifest[int(way[-1]) if isinstance(manifest, list) else way[-1]] = value
 
 
 def _member(value: Any, part: str) -> Any:
@@ -284,7 +304,7 @@ def check_verdict(verdict: Verdict, keys: Path) -> None:
     given = [bool(verdict.condition), verdict.when is not None, verdict.contract]
     if sum(given) != 1:
         raise SpecError(f"needs exactly one of condition, when and contract; {sum(given)} are given", keys)
-    if verdict.condition and not _TYPE.fullmatch(verdict.condition):
+    if verdict.condition and not is_condition(verdict.condition):
         raise SpecError("is not the type of a condition", (*keys, "condition"))
     if verdict.status not in STATUSES:
         raise SpecError(f"{quote(verdict.status)} is none of {', '.join(STATUSES)}, in quotes", (*keys, "status"))

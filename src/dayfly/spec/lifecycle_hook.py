@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dayfly.spec import jsonpath, names, param_rules
-from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec import jsonpath, kube_names, names, param_rules
+from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
 from dayfly.spec.lifecycle import Event, Struct
 from dayfly.spec.object_kinds import why_no_target
@@ -48,9 +48,6 @@ TARGET_VARIABLES = (
 """What each step finds in its environment: whose life it is."""
 
 _VARIABLES = (*TARGET_VARIABLES, *EVERY_STEPS_VARIABLES)
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _INDEX = re.compile(r"-|[0-9]+")
 
 
@@ -160,7 +157,7 @@ def check_lifecycle_hook(hook: LifecycleHook, name_at: Path = ("metadata", "name
     root: Path = ("spec",)
     faults = Faults()
     with faults:
-        if not _DNS_LABEL.fullmatch(hook.name):
+        if not kube_names.is_label(hook.name):
             problem = f"is not the name of a hook: at most {LONGEST_NAME} lower-case letters, digits and -"
             raise SpecError(f"{quote(hook.name)} {problem}, a letter or digit first and last", name_at)
     with faults:
@@ -186,7 +183,7 @@ def _check_selector(selector: Selector, keys: Path) -> None:
     with faults:
         check_type({"apiVersion": selector.api_version, "kind": selector.kind}, keys)
         if reason := why_no_target(selector.api_version, selector.kind):
-            raise SpecError(f"no hook may go with a {selector.kind}: {reason}", (*keys, "kind"))
+            raise SpecError(f"no hook may go with {with_article(selector.kind)}: {reason}", (*keys, "kind"))
     with faults:
         if (count := len(selector.namespaces)) > MOST_NAMESPACES:
             problem = f"has {count} items; at most {MOST_NAMESPACES} are allowed: leave them out and select by labels"
@@ -194,8 +191,7 @@ def _check_selector(selector: Selector, keys: Path) -> None:
     found = [(name, (*keys, "namespaces", index)) for index, name in enumerate(selector.namespaces)]
     for name, here in found:
         with faults:
-            if not _DNS_LABEL.fullmatch(name):
-                raise SpecError(f"{quote(name)} is not the name of a namespace", here)
+            kube_names.check_namespace(name, here)
             if name in OWN_NAMESPACES:
                 raise SpecError(f"what lies in {name} is Dayfly's own; name another", here)
     with faults:
@@ -209,9 +205,9 @@ def _check_labels(labels: dict[str, str], keys: Path) -> None:
     if len(labels) > MOST_LABELS:
         raise SpecError(f"has {len(labels)} labels; at most {MOST_LABELS} are allowed", keys)
     for key, value in labels.items():
-        if not _KEY.fullmatch(key):
+        if not kube_names.is_qualified(key):
             raise SpecError(f"{quote(key)} is not the key of a label", (*keys, key))
-        if not _LABEL_VALUE.fullmatch(value):
+        if len(value) > kube_names.LONGEST_LABEL or not re.fullmatch(kube_names.LABEL_VALUE, value):
             raise SpecError(f"{quote(value)} is not the value of a label", (*keys, key))
 
 
@@ -235,7 +231,7 @@ def _check_hold(hold: Hold, keys: Path) -> None:
     if isinstance(hold.value, str) and len(hold.value) > LONGEST_HOLD:
         raise SpecError(f"has {len(hold.value)} characters; at most {LONGEST_HOLD} are allowed", (*keys, "value"))
     if hold.annotation:
-        if not _KEY.fullmatch(hold.annotation):
+        if not kube_names.is_qualified(hold.annotation):
             raise SpecError(f"{quote(hold.annotation)} is not the key of an annotation", (*keys, "annotation"))
         if is_ours(hold.annotation):
             raise SpecError("keys with dayfly.dev/ are Dayfly's own; choose another", (*keys, "annotation"))

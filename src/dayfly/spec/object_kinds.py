@@ -28,6 +28,7 @@ _TABLE: Final[dict[str, dict[str, str]]] = {
         "Namespace": _CLUSTER,
         "PersistentVolume": _CLUSTER,
         "ComponentStatus": _CLUSTER,
+        "List": "kubectl unpacks it, and no server takes it: write a step for each of its objects",
         "ServiceAccount": "pods that name it have its token",
         "Endpoints": _CONTROLLER,
         "Event": _CONTROLLER,
@@ -35,6 +36,7 @@ _TABLE: Final[dict[str, dict[str, str]]] = {
         "LimitRange": "an administrator bounds a namespace with it",
     },
     "rbac.authorization.k8s.io": dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), _RIGHTS),
+    "autoscaling": {"Scale": "it is a part of other objects: set spec.replicas in theirs"},
     "authentication.k8s.io": dict.fromkeys(("TokenRequest", "TokenReview", "SelfSubjectReview"), _CREDENTIAL),
     "authorization.k8s.io": dict.fromkeys(
         ("SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview"),

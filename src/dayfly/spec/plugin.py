@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import command, injections, kube_object, names, param_rules, script, semver, step_output, webhook
+from dayfly.spec import (
+    command,
+    injections,
+    kube_names,
+    kube_object,
+    names,
+    param_rules,
+    script,
+    semver,
+    step_output,
+    webhook,
+)
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.kube_object import FromSecret, KubeObject
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
 _WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
+_STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
 class Runner(Struct, frozen=True, kw_only=True):
@@ -256,10 +268,17 @@ def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) 
         if all(step.script is None and step.command is None for step in steps):
             problem = f"is for programs that make and that destroy; no {workflow} step has a script or command"
             raise SpecError(problem, keys)
+        for index, step in enumerate(steps):
+            for position, wanted in enumerate(step.inputs):
+                if step.webhook is None and (wanted.env.startswith("TF_HTTP_") or wanted.env in _STATE_VARIABLES):
+                    problem = f"{wanted.env} configures the state, and Dayfly sets it; remove the input"
+                    raise SpecError(problem, (*keys[:-1], workflow, index, "inputs", position))
 
 
 def check_runner(runner: Runner, keys: Path) -> None:
-    """The rules of a runner: its overlay is a pod template that contradicts neither image nor namespace."""
+    """Refuse a namespace that can be none, and an overlay that contradicts it or the image, or is no pod template."""
+    if runner.namespace:
+        kube_names.check_namespace(runner.namespace, (*keys, "namespace"))
     overlay = runner.pod_template_overlay
     check_overlay(overlay, (*keys, "podTemplateOverlay"), image=runner.image, namespace=runner.namespace)
 
@@ -309,6 +328,8 @@ def check_step(
         named.settle()
         if step.webhook is not None or step.object is not None:
             injections.refuse(step.inputs, (*keys, "inputs"), "an object" if step.object else "a webhook")
+        else:
+            injections.check_variables(step.inputs, (*keys, "inputs"))
         injections.check(step.inputs, (*keys, "inputs"))
     with faults:
         _check_retry(step.retry or Retry(), (*keys, "retry"), repeats=repeats)

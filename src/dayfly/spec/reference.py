@@ -45,8 +45,11 @@ With the line `# yaml-language-server: $schema=plugin.schema.json` at its top, a
 editors that have the YAML language server. `plugin init` writes both.
 
 A field may be left out unless it is required. In the place of a value, `@{name}` is a variable and `@{embed: file}` a
-file's content. Every field is there since 0.1.0, the first version. Below each table stands an example; what excludes
-each other is in examples of its own, between lines of `---`.
+file's content; write such values in quotes. YAML anchors (`&x`), aliases (`*x`) and merge keys (`<<: *x`) work within a
+document. An alias counts as all its values: a document has at most 10,000 keys and values.
+
+Every field is there since 0.1.0, the first version. Below each table stands an example; what excludes each other is in
+examples of its own, between lines of `---`.
 """
 _MAY_CHANGE: dict[type[Struct], tuple[str, ...]] = {
     sandbox.SandboxSpec: sandbox.MAY_CHANGE,

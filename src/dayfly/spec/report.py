@@ -3,12 +3,25 @@
 A host of another release may say more than we know: unlike a document, a report is read without its unknown fields.
 """
 
+import re
+from typing import Final
+
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.run import Phase, Request
 
+FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
+"""Reasons after which a run does not become ready without a change or a new object."""
+
+_INNER_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
 # stopped: ended because the run closes; skipped: will not be run
 STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+
+
+def with_reason(reason: str, message: str) -> str:
+    """Return `Reason: message`; the reason is left out if the message begins with the same words, as `exit code 3`."""
+    same = _INNER_WORD.sub(" ", reason).lower()
+    return message if message.lower().startswith(same) else ": ".join(filter(None, (reason, message)))
 
 
 class UnitReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):

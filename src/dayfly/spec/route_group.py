@@ -11,7 +11,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.label_match import Match
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import Runner
-from dayfly.spec.sandbox import EVENTS, Hooks, ttl_seconds
+from dayfly.spec.sandbox import EVENTS, Hooks, check_ttl, ttl_seconds
 from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
 from dayfly.spec.webhook import EVERY_STEPS_VARIABLES
 
@@ -104,7 +104,7 @@ def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingPr
         label_match.parse(spec.match, (*root, "match"), spelled)
     with faults:
         if spec.ttl:
-            ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
+            check_ttl(spec.ttl.duration, (*root, "ttl", "duration"))
             check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
     with faults:
         check_hooks(spec.hooks, spec.runner, root, variables=(*GROUP_VARIABLES, *EVERY_STEPS_VARIABLES))

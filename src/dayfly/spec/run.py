@@ -61,6 +61,8 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
     kind: str = ""
     # What was let go: a pod's UID, or the boot id of the machine. Identity is this, never a name.
     ref: str = ""
+    # Of an object: the CustomResourceDefinition of its kind, as NAME/UID. Its absence proves that the object is gone.
+    definition: str = ""
     # Of what is kept, and of nothing else: digest of the wish it was started from.
     generation: str = ""
     # Of what is kept: those that outlive it, also once nobody wishes for it any more.

@@ -191,3 +191,14 @@ def ttl_seconds(duration: str, keys: Path = ()) -> int:
             f"{quote(duration)} is not a time to live: write a whole number and m, h, d or w, like 8h", keys
         )
     return count * _TTL_UNITS[unit]
+
+
+def check_ttl(duration: str, keys: Path) -> None:
+    """Refuse a time to live that has another form, or that ends a life as it begins.
+
+    Raises:
+        SpecError: it does.
+    """
+    if not ttl_seconds(duration, keys):
+        advice = "write more than 0, like 8h, or leave `ttl` out: then it lives until it is deleted"
+        raise SpecError(f"{quote(duration)} is no time to live: {advice}", keys)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dayfly.spec import names, param_rules, semver
+from typing import Any
+
+from dayfly.spec import kube_names, names, param_rules, semver
 from dayfly.spec import patch as patches
-from dayfly.spec.endpoints import check_port, split_target
+from dayfly.spec.endpoints import check_port, is_host, split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
@@ -34,9 +36,9 @@ from dayfly.spec.sandbox import (
     Resource,
     Sandbox,
     SandboxSpec,
-    ttl_seconds,
+    check_ttl,
 )
-from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput
+from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput, WorkloadRef
 from dayfly.spec.webhook import BUILT_IN_VARIABLES
 
 LONGEST_CLUSTER = 255
@@ -84,7 +86,7 @@ def _check_head(spec: SandboxSpec, root: Path) -> None:
     if len(spec.cluster.encode()) > LONGEST_CLUSTER:
         raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
     if spec.ttl:
-        ttl_seconds(spec.ttl.duration, (*root, "ttl", "duration"))
+        check_ttl(spec.ttl.duration, (*root, "ttl", "duration"))
         check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
     _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
 
@@ -92,16 +94,16 @@ def _check_head(spec: SandboxSpec, root: Path) -> None:
 def _check_fork(fork: Fork, keys: Path) -> None:
     if fork.name:
         names.check("fork", fork.name, (*keys, "name"))
-    check_choice(fork.fork_of.kind, FORK_KINDS, (*keys, "forkOf", "kind"))
-    for field in ("namespace", "name"):
-        if not getattr(fork.fork_of, field):
-            raise SpecError(f"the baseline's {field} is missing", (*keys, "forkOf", field))
+    _check_workload(fork.fork_of, (*keys, "forkOf"))
     changes = fork.customizations or Customizations()
     here = (*keys, "customizations")
     _check_size(len(changes.images), MOST_IMAGES, "items", (*here, "images"))
     _check_size(len(changes.env), MOST_CHANGES, "items", (*here, "env"))
-    if "" in (images := [image.image for image in changes.images]):
-        raise SpecError("the image is empty", (*here, "images", images.index(""), "image"))
+    for index, image in enumerate(changes.images):
+        if not image.image:
+            raise SpecError("the image is empty", (*here, "images", index, "image"))
+        if image.container:
+            kube_names.check_container(image.container, (*here, "images", index, "container"))
     for index, env in enumerate(changes.env):
         _check_env(env, (*here, "env", index))
     if changes.patch:
@@ -109,8 +111,20 @@ def _check_fork(fork: Fork, keys: Path) -> None:
         patches.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
 
 
+def _check_workload(of: WorkloadRef, keys: Path) -> None:
+    """Refuse a baseline that can be none: its names become parts of requests to the API server."""
+    check_choice(of.kind, FORK_KINDS, (*keys, "kind"))
+    for field in ("namespace", "name"):
+        if not getattr(of, field):
+            raise SpecError(f"the baseline's {field} is missing", (*keys, field))
+    kube_names.check_namespace(of.namespace, (*keys, "namespace"))
+    kube_names.check_object("a workload", of.name, (*keys, "name"))
+
+
 def _check_env(env: Env, keys: Path) -> None:
     names.check_environment(env.name, (*keys, "name"))
+    if env.container:
+        kube_names.check_container(env.container, (*keys, "container"))
     check_choice(env.operation, OPERATIONS, (*keys, "operation"))
     if env.value is not None and env.value_from is not None:
         raise SpecError("has both value and valueFrom; leave one out", keys)
@@ -125,10 +139,18 @@ def _check_env(env: Env, keys: Path) -> None:
         _check_resource_output(source.resource, (*here, "resource"))
     if source.fork:
         _check_fork_expression(source.fork, (*here, "fork"))
-    for field, wire in (("config_map", "configMap"), ("secret", "secret")):
-        reference: KeyRef | None = getattr(source, field)
-        if reference and not (reference.name and reference.key):
-            raise SpecError("needs a name and a key", (*here, wire))
+    for kind, wire, reference in (("ConfigMap", "configMap", source.config_map), ("Secret", "secret", source.secret)):
+        if reference:
+            _check_key(kind, reference, (*here, wire))
+
+
+def _check_key(kind: str, reference: KeyRef, keys: Path) -> None:
+    if not (reference.name and reference.key):
+        raise SpecError("needs a name and a key", keys)
+    kube_names.check_object(f"a {kind}", reference.name, (*keys, "name"))
+    if not kube_names.is_key(reference.key):
+        problem = f"{quote(reference.key)} is not a key of a {kind}: write letters, digits, -, _ and ."
+        raise SpecError(problem, (*keys, "key"))
 
 
 def _check_baselines(spec: SandboxSpec, root: Path) -> None:
@@ -141,9 +163,18 @@ def _check_baselines(spec: SandboxSpec, root: Path) -> None:
     for index, local in enumerate(spec.local):
         origin = local.get("from")
         if isinstance(origin, dict):
+            _check_origin(origin, (*root, "local", index, "from"))
             baseline = f"{origin.get('kind')} {origin.get('namespace')}/{origin.get('name')}"
             found.append((baseline, (*root, "local", index, "from")))
     names.check_unique("the baseline", found)
+
+
+def _check_origin(origin: dict[str, Any], keys: Path) -> None:
+    """Refuse the baseline of a local workload that can be none, as far as it is given."""
+    if isinstance(namespace := origin.get("namespace"), str):
+        kube_names.check_namespace(namespace, (*keys, "namespace"))
+    if isinstance(name := origin.get("name"), str):
+        kube_names.check_object("a workload", name, (*keys, "name"))
 
 
 def _check_resource(resource: Resource, keys: Path) -> None:
@@ -213,6 +244,7 @@ def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
 
 
 def _check_fork_expression(wanted: ForkExpression, keys: Path) -> None:
+    _check_workload(wanted.fork_of, (*keys, "forkOf"))
     _check_size(len(wanted.expression), LONGEST_EXPRESSION, "characters", (*keys, "expression"))
 
 
@@ -230,6 +262,8 @@ def _check_endpoints(spec: SandboxSpec, root: Path) -> None:
         for index, endpoint in enumerate(ports):
             found.append((endpoint.name, (*keys, index, "name")))
             check_port(endpoint.port, (*keys, index, "port"))
+            if endpoint.host and not is_host(endpoint.host):
+                raise SpecError(f"{quote(endpoint.host)} is not the name of a host", (*keys, index, "host"))
     own = spec.default_route_group.endpoints if spec.default_route_group else ()
     for index, target in enumerate(own):
         here = (*root, "defaultRouteGroup", "endpoints", index)

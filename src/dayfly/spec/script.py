@@ -2,23 +2,104 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+import shlex
+
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.text import BYTE_ORDER_MARK
 
 MAX_BYTES = 128 * 1024
+# These take a carriage return for a line end or a blank, also within strings of several lines. To all others, shells
+# first, it is a character like any other: `rm -f "$FILE\r"` removes nothing and succeeds.
+_READ_CARRIAGE_RETURNS = re.compile(r"(?:python|pypy|perl|tclsh)[0-9.]*|node|nodejs|deno|bun")
+_SPLIT = re.compile(r"(?:-[iv]*S|--split-string=)(?P<text>.*)", re.DOTALL)
+_TAKE_ANOTHER = frozenset({"-u", "--unset", "-C", "--chdir", "-a", "--argv0"})
+"""Options of `env` whose value is the next argument."""
+_UNIX = "save the script with Unix line endings (LF)"
 
 
 def check(script: str, keys: Path) -> None:
-    """Refuse what no runner could start.
+    """Refuse what no runner could start, and what its interpreter would read otherwise than its author.
 
     Raises:
         SpecError: with its place.
     """
+    if script.startswith(BYTE_ORDER_MARK):
+        raise SpecError("begins with a byte order mark (U+FEFF); save it as UTF-8 without one", keys)
     first = script.partition("\n")[0]
     if not first.startswith("#!"):
         raise SpecError('must begin with #!; add e.g. "#!/bin/sh" as its first line', keys)
-    if first.endswith("\r"):
-        raise SpecError("its first line ends in a carriage return; save the script with Unix line endings", keys)
+    _check_line_ends(script, first, keys)
     if not first[2:].strip().startswith("/"):
         raise SpecError(f'{quote(first)} names no interpreter by its absolute path; write e.g. "#!/bin/sh"', keys)
+    _check_env(first, keys)
     if (size := len(script.encode())) > MAX_BYTES:
         raise SpecError(f"has {size} bytes; a script has at most {MAX_BYTES}: put the rest into the image", keys)
+
+
+def interpreter(first: str) -> str:
+    """Return the name of the program that reads a script with this first line, with `env` and its options resolved.
+
+    Empty if the line names none, or none that we can read from it.
+    """
+    program, rest = _first_words(first)
+    if program != "env":
+        return program
+    try:
+        return posixpath.basename(_behind_env(shlex.split(rest)))
+    except ValueError:
+        return ""
+
+
+def _first_words(first: str) -> tuple[str, str]:
+    """The base name of the program that a first line names, and its one argument."""
+    words = first.removeprefix("#!").strip(" \t\r").replace("\t", " ").split(" ", 1)
+    return posixpath.basename(words[0]), "".join(words[1:]).strip()
+
+
+def _check_env(first: str, keys: Path) -> None:
+    """Refuse a first line by which `env` fails, or starts the script itself without end."""
+    program, rest = _first_words(first)
+    if program != "env":
+        return
+    if " " in rest and not _SPLIT.fullmatch(rest):
+        problem = (
+            f"the kernel hands {quote(rest)} to env as one argument; write e.g. {quote(f'#!/usr/bin/env -S {rest}')}"
+        )
+        raise SpecError(problem, keys)
+    if not interpreter(first) and _is_plain(rest):
+        raise SpecError(f'{quote(first)} names no program; write e.g. "#!/usr/bin/env python3"', keys)
+
+
+def _is_plain(rest: str) -> bool:
+    """Whether `shlex` reads it as `env` does."""
+    return not any(character in rest for character in "\"'\\$#")
+
+
+def _behind_env(words: list[str]) -> str:
+    """The program that `env` starts with these arguments; empty if they name none."""
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if glued := _SPLIT.fullmatch(word):
+            words[:0] = shlex.split(glued["text"])
+        elif word in _TAKE_ANOTHER:
+            del words[:1]
+        elif not word.startswith("-") and "=" not in word:
+            return word
+    return ""
+
+
+def _check_line_ends(script: str, first: str, keys: Path) -> None:
+    if "\r" not in script:
+        return
+    program = interpreter(first)
+    if "\r" not in first and _READ_CARRIAGE_RETURNS.fullmatch(program):
+        return
+    lines = script.split("\n")
+    wrong = [number for number, line in enumerate(lines, 1) if "\r" in line]
+    where = "ends in" if lines[wrong[0] - 1].index("\r") == len(lines[wrong[0] - 1]) - 1 else "contains"
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    takes = "" if "\r" in first else f", which {program or 'its interpreter'} takes as text"
+    raise SpecError(f"line {wrong[0]}{more} {where} a carriage return{takes}; {_UNIX}", keys)

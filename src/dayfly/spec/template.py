@@ -12,6 +12,8 @@ import base64
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from dayfly.spec import text
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.numbers import whole
@@ -75,7 +77,8 @@ def expand(document: Document, variables: Mapping[str, str], read: Callable[[str
         missing = sorted(expansion.missing)
         give = " ".join(f"--set {name}=..." for name in missing)
         raise document.error(f"unexpanded variable: {', '.join(missing)}; give {give}", first)
-    return Document(data=data, marks=document.marks, spelled=document.spelled | expansion.spelled, file=document.file)
+    spelled = document.spelled | expansion.spelled
+    return msgspec.structs.replace(document, data=data, spelled=spelled, embedded=expansion.embedded_at)
 
 
 def integer_ports(document: Document) -> Document:
@@ -97,8 +100,7 @@ def integer_ports(document: Document) -> Document:
             return port
         return value
 
-    data = convert(document.data, ())
-    return Document(data=data, marks=document.marks, spelled=document.spelled, file=document.file)
+    return msgspec.structs.replace(document, data=convert(document.data, ()))
 
 
 def _is_users_own(keys: Path) -> bool:
@@ -124,6 +126,7 @@ class _Expansion:
         self.read = read
         self.missing: dict[str, Path] = {}
         self.spelled: dict[Path, str] = {}
+        self.embedded_at: dict[Path, str] = {}
         self.bytes = 0
         self.nodes = len(document.marks)
 
@@ -171,6 +174,8 @@ class _Expansion:
 
     def whole(self, directive: _Directive, keys: Path) -> Any:
         if directive.encoding == "raw":
+            if directive.embeds:
+                self.embedded_at[keys] = directive.argument
             return self.decoded(directive, keys)
         content = self.content(directive, keys)
         if directive.encoding == "binary":
@@ -194,11 +199,10 @@ class _Expansion:
         return inner[0].data
 
     def decoded(self, directive: _Directive, keys: Path) -> str:
-        content = self.content(directive, keys)
         try:
-            decoded = content.decode()
-        except UnicodeDecodeError as fault:
-            problem = f"{quote(directive.argument)} is not UTF-8 at byte {fault.start}; embed it with [binary]"
+            decoded = text.decode(self.content(directive, keys))
+        except text.NotTextError as fault:
+            problem = f"{quote(directive.argument)} is {fault}; save it as UTF-8, or embed it with [binary]"
             raise self.document.error(problem, keys) from None
         if "\0" in decoded:
             raise self.document.error(

@@ -1,21 +1,24 @@
 """YAML or JSON text to plain data, with a place for every value and a bound on every cost.
 
 YAML is read as Kubernetes reads it (YAML 1.1 on its way to JSON): `on`, `off`, `yes`, `no`, `y`, `n` are booleans,
-`012` is octal, dates and `1:30` are strings. What Kubernetes would let pass and people regret is refused: aliases,
-duplicate keys, keys that are no strings. The parser's events are read one at a time, so a bomb ends at the first event
-past a limit.
+`012` is octal, dates and `1:30` are strings. Aliases and merge keys (`<<`) refer to anchors of the same document. What
+Kubernetes would let pass and people regret is refused: duplicate keys, keys that are no strings. The parser's events
+are read one at a time, and an alias counts as often as it has values, so a bomb ends at the first event past a limit.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import yaml
 
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.yaml_faults import explain
+from dayfly.spec.yaml_words import LARGEST, SMALLEST, is_plain, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,25 +26,27 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 10_000
+BYTE_ORDER_MARK = "\ufeff"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # What YAML does not allow, and the line ends of old that its parsers would turn into others without a word.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# UTF-16 and UTF-32: a byte order mark, or two characters of ASCII.
+_WIDE = re.compile(rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 _ESCAPED_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
-_WORDS: dict[str, Any] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **{form: True for word in ("y", "yes", "on", "true") for form in (word, word.capitalize(), word.upper())},
-    **{form: False for word in ("n", "no", "off", "false") for form in (word, word.capitalize(), word.upper())},
-}
-_INTEGER = re.compile(r"([-+]?)(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_BASES = {"0x": 16, "0b": 2, "0o": 8}
-_SMALLEST, _LARGEST = -(2**63), 2**64
+_MERGE = "<<"
 _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
+
+
+class NotTextError(Exception):
+    """A file that is not UTF-8; the message names what it is, `at` is the byte."""
+
+    def __init__(self, problem: str, at: int) -> None:
+        super().__init__(problem)
+        self.at = at
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -52,15 +57,19 @@ class Document(msgspec.Struct, frozen=True):
         marks: Line and column (from 1) of each value; for a mapping's entry, those of its key.
         spelled: How a plain word that became a boolean or a number was written.
         file: Name of the file, for messages.
+        embedded: Paths of the files that are embedded whole, by the place of their text.
     """
 
     data: Any
     marks: dict[Path, tuple[int, int]]
     spelled: dict[Path, str]
     file: str = ""
+    embedded: dict[Path, str] = {}
 
     def error(self, problem: str, keys: Path = ()) -> SpecError:
         """A `SpecError` with the place of the value at `keys`, or of the nearest value around it."""
+        if keys in self.embedded:
+            problem = f"{self.embedded[keys]}: {problem}"
         for end in range(len(keys), -1, -1):
             if keys[:end] in self.marks:
                 line, column = self.marks[keys[:end]]
@@ -85,7 +94,7 @@ def parse(text: str | bytes, *, file: str) -> list[Document]:
     try:
         return list(_Builder(file).documents(yaml.parse(decoded, Loader=_LOADER)))
     except yaml.MarkedYAMLError as fault:
-        raise _explain(fault, decoded, file) from None
+        raise explain(fault, decoded, file) from None
 
 
 def parse_one(text: str | bytes, *, file: str) -> Document:
@@ -122,8 +131,17 @@ def check_bounds(data: Any) -> None:
             waiting += [(item, (*keys, index)) for index, item in enumerate(value)]
         elif isinstance(value, str):
             _check_string(value, keys)
-        elif isinstance(value, int | float) and not _SMALLEST <= value < _LARGEST:
-            raise SpecError(f"must be a number from {_SMALLEST} to {_LARGEST - 1}", keys)
+        elif isinstance(value, int | float) and not SMALLEST <= value < LARGEST:
+            raise SpecError(f"must be a number from {SMALLEST} to {LARGEST - 1}", keys)
+
+
+class _Anchored(NamedTuple):
+    """A value with an anchor: its place, and how many values it has at which depth."""
+
+    value: Any
+    keys: Path
+    nodes: int
+    depth: int
 
 
 class _Builder:
@@ -134,11 +152,12 @@ class _Builder:
         self.nodes = 0
         self.marks: dict[Path, tuple[int, int]] = {}
         self.spelled: dict[Path, str] = {}
+        self.anchors: dict[str, _Anchored | None] = {}
 
     def documents(self, events: Iterator[yaml.Event]) -> Iterator[Document]:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
-                self.marks, self.spelled = {}, {}
+                self.marks, self.spelled, self.anchors = {}, {}, {}
                 start = next(events)
                 self.marks[()] = _place(start)
                 data = self.value(start, events, ())
@@ -147,6 +166,38 @@ class _Builder:
 
     def value(self, event: yaml.Event, events: Iterator[yaml.Event], keys: Path) -> Any:
         self.admit(event, keys)
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event, keys)
+        anchor: str | None = getattr(event, "anchor", None)
+        if anchor is None:
+            return self.content(event, events, keys)
+        self.anchors[anchor], before = None, self.nodes
+        value = self.content(event, events, keys)
+        self.anchors[anchor] = _Anchored(value, keys, self.nodes - before + 1, _depth(value))
+        return value
+
+    def alias(self, event: yaml.AliasEvent, keys: Path) -> Any:
+        """The value of an anchor, as if it were written here."""
+        name = str(event.anchor)
+        found = self.anchors.get(name)
+        if found is None:
+            why = "stands within its own anchor" if name in self.anchors else f"has no anchor &{name} before it"
+            raise self.error(event, f"the alias *{name} {why}; write it in quotes if it is text", keys)
+        self.nodes += found.nodes
+        self.check_count(event)
+        if len(keys) + found.depth > MAX_DEPTH:
+            raise self.error(event, f"nested more than {MAX_DEPTH} deep", keys[:8])
+        self.copy_places(found.value, found.keys, keys, _place(event))
+        return copy.deepcopy(found.value)
+
+    def copy_places(self, value: Any, source: Path, target: Path, place: tuple[int, int]) -> None:
+        """Give a value that is used again its place there, and what is known of its words."""
+        for within in _paths(value):
+            self.marks.setdefault((*target, *within), place)
+            if (word := self.spelled.get((*source, *within))) is not None:
+                self.spelled[*target, *within] = word
+
+    def content(self, event: yaml.Event, events: Iterator[yaml.Event], keys: Path) -> Any:
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event, keys)
         if len(keys) >= MAX_DEPTH:
@@ -162,39 +213,62 @@ class _Builder:
 
     def mapping(self, events: Iterator[yaml.Event], keys: Path) -> dict[str, Any]:
         entries: dict[str, Any] = {}
+        merged: list[tuple[yaml.Event, Path, dict[str, Any]]] = []
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self.key(event, keys)
             here = (*keys, key)
-            if key in entries:
+            if here in self.marks:
                 first = self.marks[here][0]
                 raise self.error(event, f"the key {quote(key)} appears twice; the first is in line {first}", here)
             self.marks[here] = _place(event)
-            entries[key] = self.value(next(events), events, here)
+            value = self.value(next(events), events, here)
+            if key == _MERGE and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                merged += self.merge(event, value, here)
+            else:
+                entries[key] = value
+        for event, source, more in merged:
+            for key, value in more.items():
+                if key not in entries:
+                    entries[key] = value
+                    self.marks[*keys, key] = _place(event)
+                    self.copy_places(value, (*source, key), (*keys, key), _place(event))
         return entries
+
+    def merge(self, event: yaml.Event, value: Any, keys: Path) -> list[tuple[yaml.Event, Path, dict[str, Any]]]:
+        """Return the mappings of a merge key with their places; earlier ones have precedence."""
+        sources = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+        if not all(isinstance(each, dict) for _, each in sources):
+            raise self.error(event, "a merge key (<<) takes a mapping, or a list of mappings", keys)
+        return [(event, keys if at is None else (*keys, at), each) for at, each in sources]
 
     def key(self, event: yaml.Event, keys: Path) -> str:
         self.admit(event, keys)
-        if not isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, yaml.AliasEvent):
+            key = self.alias(event, keys)
+        elif isinstance(event, yaml.ScalarEvent):
+            key = self.scalar(event, keys)
+            if event.anchor is not None:
+                self.anchors[event.anchor] = _Anchored(key, (*keys, key), 1, 0)
+        else:
             raise self.error(event, "a key must be a string, not a mapping or a list", keys)
-        key = self.scalar(event, keys)
         self.spelled.pop(keys, None)
         if not isinstance(key, str):
             kind = "nothing" if key is None else kind_of(key)
-            raise self.error(
-                event, f"{quote(event.value)} is {kind} in YAML; write {quote(event.value)} in quotes", keys
-            )
+            word = getattr(event, "value", f"*{getattr(event, 'anchor', '')}")
+            raise self.error(event, f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes", keys)
         return key
 
     def admit(self, event: yaml.Event, keys: Path) -> None:
         """Refuse what no value or key may be, and count the rest."""
         self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise self.error(event, f"more than {MAX_NODES} keys and values")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self.error(event, "anchors and aliases (& and *) are not read; write the value out", keys)
+        self.check_count(event)
         tag = getattr(event, "tag", None)
         if tag and tag not in (_STRING_TAGS if isinstance(event, yaml.ScalarEvent) else _COLLECTION_TAGS):
             raise self.error(event, f"the tag {quote(tag)} is not read; leave it out", keys)
+
+    def check_count(self, event: yaml.Event) -> None:
+        if self.nodes > MAX_NODES:
+            raise self.error(event, f"more than {MAX_NODES} keys and values, with those that aliases stand for")
 
     def scalar(self, event: yaml.ScalarEvent, keys: Path) -> Any:
         text: str = event.value
@@ -225,45 +299,13 @@ class _Dumper(_DUMPER):  # type: ignore[misc]  # the C or the Python one, whiche
 
     def write_string(self, value: str) -> yaml.ScalarNode:
         style = "|" if "\n" in value else None
-        if _FORBIDDEN.search(value) or not _is_plain(value):
+        if _FORBIDDEN.search(value) or not is_plain(value):
             style = '"'
         node: yaml.ScalarNode = self.represent_scalar(_STRING_TAGS[0], value, style=style)
         return node
 
 
 _Dumper.add_representer(str, _Dumper.write_string)
-
-
-def resolve(word: str) -> Any:
-    """What a plain word means: None, a boolean, an integer, a float, or itself.
-
-    Raises:
-        ValueError: infinite or not a number, which JSON cannot say.
-    """
-    if word in _WORDS:
-        return _WORDS[word]
-    if match := _INTEGER.fullmatch(word):
-        digits = match[2].replace("_", "").lower()
-        base = _BASES.get(digits[:2], 8 if digits[0] == "0" else 10)
-        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else _LARGEST
-        if _SMALLEST <= number < _LARGEST:
-            return number
-    if _FLOAT.fullmatch(word):
-        value = float(word.replace("_", ""))
-        if value in (float("inf"), float("-inf")):
-            raise ValueError(word)
-        return value
-    if _NOT_FINITE.fullmatch(word):
-        raise ValueError(word)
-    return word
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a word without quotes would stay a string."""
-    try:
-        return isinstance(resolve(word), str)
-    except ValueError:
-        return False
 
 
 def kind_of(value: Any) -> str:
@@ -288,6 +330,18 @@ def _check_string(value: str, keys: Path) -> None:
         raise SpecError(f"holds half of a surrogate pair at character {fault.start}; write both", keys) from None
 
 
+def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
+    """The way to each value within a value, itself first."""
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from _paths(item, (*at, key))
+
+
+def _depth(value: Any) -> int:
+    return max(map(len, _paths(value)))
+
+
 def _place(event: yaml.Event) -> tuple[int, int]:
     mark: Any = event.start_mark  # the stubs allow None, for events that were not read from a text
     return mark.line + 1, mark.column + 1
@@ -298,7 +352,7 @@ def _decode(source: str | bytes, file: str) -> str:
     if size > MAX_BYTES:
         raise SpecError(f"{size} bytes are too many; at most {MAX_BYTES} are read", file=file)
     text = source if isinstance(source, str) else _decode_utf8(source, file)
-    text = text.removeprefix("\ufeff")
+    text = text.removeprefix(BYTE_ORDER_MARK)
     if match := _FORBIDDEN.search(text):
         at = match.start()
         line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
@@ -309,14 +363,27 @@ def _decode(source: str | bytes, file: str) -> str:
     return _join_surrogates(text)
 
 
+def decode(content: bytes) -> str:
+    """Return a file's content as text, without a byte order mark.
+
+    Raises:
+        NotTextError: the content is not UTF-8.
+    """
+    if _WIDE.match(content):
+        raise NotTextError("UTF-16, not UTF-8", 0)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise NotTextError(f"not UTF-8 at byte {fault.start}", fault.start) from None
+
+
 def _decode_utf8(text: bytes, file: str) -> str:
     try:
-        return text.decode()
-    except UnicodeDecodeError as fault:
-        line = text.count(b"\n", 0, fault.start) + 1
-        column = fault.start - text.rfind(b"\n", 0, fault.start)
-        problem = f"not UTF-8 at byte {fault.start}; save the file as UTF-8"
-        raise SpecError(problem, file=file, line=line, column=column) from None
+        return decode(text)
+    except NotTextError as fault:
+        line = text.count(b"\n", 0, fault.at) + 1
+        column = fault.at - text.rfind(b"\n", 0, fault.at)
+        raise SpecError(f"{fault}; save the file as UTF-8", file=file, line=line, column=column) from None
 
 
 def _join_surrogates(text: str) -> str:
@@ -335,19 +402,3 @@ def _join_surrogates(text: str) -> str:
 def _join_pair(match: re.Match[str]) -> str:
     high, low = int(match[2], 16), int(match[3], 16)
     return f"{match[1]}\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08X}"
-
-
-def _explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
-    mark = fault.problem_mark or fault.context_mark
-    assert mark is not None, "scanner and parser always say where"
-    line, column = mark.line, mark.column
-    lines = text.splitlines()
-    if line < len(lines) and lines[line][column : column + 1] == "\t":
-        problem = "a tab cannot indent YAML; use spaces"
-    else:
-        problem = ", ".join(part for part in (fault.context, fault.problem) if part)
-        braced = text.lstrip()[:1] in ("{", "[")
-        problem = (
-            f"{'not JSON' if file.endswith('.json') else 'neither JSON nor YAML' if braced else 'not YAML'}: {problem}"
-        )
-    return SpecError(problem, file=file, line=line + 1, column=column + 1)

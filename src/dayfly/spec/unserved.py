@@ -3,6 +3,7 @@
 It works on the form of the wire, which a host has of a wish that was checked long ago, and takes nothing for granted.
 """
 
+import enum
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,15 +15,34 @@ SERVED = "Served"
 PREVIEWED = frozenset({"http", "https", "grpc"})
 """The schemes of endpoints whose requests have headers, which a routing key can stand in."""
 
+
+class ToLocal(enum.Enum):
+    """Whether a host leads requests to programs of the developer's machine; if not, the value is the reason."""
+
+    YES = ""
+    UNROUTED = "it needs a host that routes: restart this server with dayfly up --routing"
+    CLUSTER = "it needs a host that routes on the developer's machine, which a cluster is not: dayfly up --routing"
+    UNKNOWN = "it needs a host that routes on your machine: dayfly up --routing"
+    """The host is not known yet."""
+
+
 _FIELDS = {
-    "local": "there is no connection to a developer's machine",
     "virtual": "there are no virtual workloads",
     "middleware": "requests are not intercepted",
     "routing": "there is no connection to a developer's machine",
 }
 
 
-def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: bool = False) -> tuple[str, ...]:
+def fields_without_effect(spec: Mapping[str, Any], local: ToLocal) -> Iterator[tuple[str, str]]:
+    """Yield each field of a sandbox's spec that is set and has no effect on a host, with the reason."""
+    for field, why in {"local": local.value, **_FIELDS}.items():
+        if why and spec.get(field):
+            yield field, why
+
+
+def unserved(
+    spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: ToLocal = ToLocal.CLUSTER
+) -> tuple[str, ...]:
     """The ways to what is wished for in vain, each with its reason.
 
     Args:
@@ -32,8 +52,7 @@ def unserved(spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, lo
         routes: Whether the host gives endpoints an address of their own, and says itself where one leads nowhere.
         local: Whether it leads requests to programs of the developer's machine.
     """
-    fields = {field: why for field, why in _FIELDS.items() if not local or field != "local"}
-    found = [f"spec.{field} ({why})" for field, why in fields.items() if spec.get(field)]
+    found = [f"spec.{field} ({why})" for field, why in fields_without_effect(spec, local)]
     return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 

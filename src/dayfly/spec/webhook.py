@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import jsonpath
+from dayfly.spec import jsonpath, kube_names
 from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
@@ -50,10 +50,10 @@ _PATH = re.compile(r"/[A-Za-z0-9\-._~!$&'()*+,;=:@/%]*")
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})*\.?")
 _FIRST_NUMBER = re.compile(r"(.*\.)?(0[xX][0-9a-fA-F]*|[0-9]+)\.?")
 _QUAD = re.compile(r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}")
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+HEADER = "[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+"""Pattern of the name of a header, at most 128 long."""
+_TOKEN = re.compile(rf"(?=.{{1,128}}\Z){HEADER}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _BEGUN = (202,)
 
 
@@ -228,11 +228,6 @@ def is_header(name: str) -> bool:
     return _TOKEN.fullmatch(name) is not None
 
 
-def is_secret_key(key: str) -> bool:
-    """Whether it can be a key of a Secret."""
-    return _KEY.fullmatch(key) is not None
-
-
 def secret_variable(name: str, key: str) -> str:
     """The variable in which the sender finds a key of a Secret: `dns.token` is `DNS_TOKEN`."""
     return re.sub(r"[^A-Z0-9]", "_", f"{name}_{key}".upper())
@@ -325,9 +320,10 @@ def _check_secret(value: dict[str, Any], keys: Path) -> None:
     named = value["$secret"]
     if value.keys() - {"$secret", "prefix"} or not isinstance(named, dict) or named.keys() != {"name", "key"}:
         raise SpecError("write {$secret: {name: ..., key: ...}}, and prefix beside it", keys)
-    if not isinstance(named["name"], str) or not _OBJECT.fullmatch(named["name"]):
+    if not isinstance(named["name"], str):
         raise SpecError("names no Secret", (*keys, "$secret", "name"))
-    if not isinstance(named["key"], str) or not is_secret_key(named["key"]):
+    kube_names.check_object("a Secret", named["name"], (*keys, "$secret", "name"))
+    if not isinstance(named["key"], str) or not kube_names.is_key(named["key"]):
         raise SpecError("names no key of a Secret", (*keys, "$secret", "key"))
     prefix = value.get("prefix", "")
     if not (isinstance(prefix, str) and prefix.isascii() and prefix.isprintable()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import names, text
+from dayfly.spec import kube_names, names, text
 from dayfly.spec.endpoints import check_port
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
@@ -42,8 +42,7 @@ def check_workload(workload: Workload) -> None:
         SpecError: the first fault found, its keys those of the short shape.
     """
     for field, value in (("name", workload.name), ("namespace", workload.namespace)):
-        plain = value.isascii() and value.replace("-", "a").isalnum() and value == value.lower()
-        if not plain or len(value) > 63 or "-" in (value[0], value[-1]):
+        if not kube_names.is_label(value):
             problem = f'{quote(value)} is not a workload\'s {field}: at most 63 lower-case letters, digits and "-"'
             raise SpecError(problem, (field,))
     if not workload.command or not workload.command[0]:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dayfly.testing.findings import Finding
 
 _OK, _NOT_PLAYED = "ok", "(not played)"
+# The runner adds this line if the program leaves processes. Here the test itself kills programs.
+_ENDED = "[dayfly: the step's program has ended, and processes that it left were ended"
 _WIDEST = 160
 
 
@@ -30,7 +32,8 @@ def as_line(told: Told) -> str:
     said = f"{told.finding.fault if told.finding else _OK:<14}{told.name}"
     if told.finding is None:
         return said
-    more = [told.finding.message, *(f"| {line[:_WIDEST]}" for line in told.finding.log), told.finding.advice]
+    log = [line for line in told.finding.log if not line.startswith(_ENDED)]
+    more = [told.finding.message, *(f"| {line[:_WIDEST]}" for line in log), told.finding.advice]
     return "\n".join([said, *(f"{'':<14}{line}" for line in more)])
 
 

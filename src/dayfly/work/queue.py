@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import heapq
 import random
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from dayfly.work.pace import Pace, Urgency
@@ -62,6 +62,15 @@ class _Line(Generic[K]):
             owner = self._owners[key] = self._owner(key)
             self._keys.setdefault(owner, collections.OrderedDict())[key] = None
         return self._owners[key]
+
+    def keys(self) -> Iterable[K]:
+        """Return all keys, in no particular order."""
+        return self._owners.keys()
+
+    def clear(self) -> None:
+        """Drop all keys."""
+        self._owners.clear()
+        self._keys.clear()
 
     def discard(self, key: K) -> None:
         """Take a key out if it is there."""
@@ -186,7 +195,7 @@ class WorkQueue(Generic[K]):
         self._workers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
         self._paced: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closed = self._paused = False
 
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
@@ -194,7 +203,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, *, urgency: Urgency = Urgency.NORMAL, after: float = 0.0) -> None:
         """Have a key worked on, at once or in `after` seconds; of two appointments the earlier holds."""
-        if self._closed:
+        if self._closed or self._paused:
             return
         if after > 0:
             self._appoint(key, urgency, asyncio.get_running_loop().time() + after)
@@ -261,16 +270,49 @@ class WorkQueue(Generic[K]):
         """It went well: the next failure starts the back-off afresh."""
         del self._failures[key]
 
+    def pause(self) -> set[K]:
+        """Drop all keys, appointments and failures, and ignore new keys until `resume`. Return the dropped keys.
+
+        A queue without workers would only grow. No worker may have a key at this moment. After `resume` the caller adds
+        every key that may need work.
+        """
+        self._paused = True
+        dropped = {*self._again, *self._own, *self._failures, *self._due}
+        dropped.update(*(line.keys() for line in self._lines.values()))
+        for line in self._lines.values():
+            line.clear()
+        self._again.clear()
+        self._own.clear()
+        self._failures.clear()
+        self._passed_by.clear()
+        self._later.clear()
+        self._due.clear()
+        self._cancel_timers()
+        return dropped
+
+    @property
+    def paused(self) -> bool:
+        """Whether new keys are ignored."""
+        return self._paused
+
+    def resume(self) -> None:
+        """Accept keys again."""
+        self._paused = False
+
     def close(self) -> None:
         """Let all workers end; what waits is dropped."""
         self._closed = True
-        if self._timer:
-            self._timer.cancel()
-        for task in self._paced:
-            task.cancel()
+        self._cancel_timers()
         for turn in self._workers:
             if not turn.done():
                 turn.set_result(None)
+
+    def _cancel_timers(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._paced:
+            task.cancel()
 
     async def _retry_paced(self, key: K, urgency: Urgency, wait: float) -> None:
         loop = asyncio.get_running_loop()

@@ -8,12 +8,13 @@ import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Answer, LostError, NotSentError, Request, Stream
-from kube.fake import kinds, reading, rights
+from kube.fake import kinds, pods, reading, rights
 from kube.fake.applying import Ownership
 from kube.fake.collecting import Controllers
 from kube.fake.faults import Call, Crash, Fault, Harm, Hook
@@ -113,6 +114,14 @@ class FakeCluster:
         self._kinds[kind.prefix, kind.plural] = kind
         self._forgotten.pop((kind.prefix, kind.plural), None)
 
+    def serve_also(self, kind: Kind, version: str) -> None:
+        """Serve the same objects in another version of their group as well."""
+        self._kinds[f"/apis/{kind.group}/{version}", kind.plural] = kind
+
+    def withdraw(self, plural: str, version: str) -> None:
+        """Serve that kind no more in this version; others of its versions stay."""
+        del self._kinds[f"/apis/{self.kind(plural).group}/{version}", plural]
+
     def serves(self, plural: str) -> bool:
         """Whether it serves that kind now."""
         return any(kind.plural == plural for kind in self._kinds.values())
@@ -147,15 +156,22 @@ class FakeCluster:
             return no.answer()
 
     def _served(self, path: str) -> Object | None:
-        """Of a path that ends with an API version: what is served there."""
-        if not _is_discovery(path):
+        """Of a path that ends with an API version, or with a group: what is served there."""
+        path = _decoded(path)
+        if not is_discovery(path):
             return None
+        if path.count("/") == 2 and path.startswith("/apis/"):
+            versions = dict.fromkeys(prefix for prefix, _ in self._kinds if prefix.startswith(f"{path}/"))
+            if not versions:
+                raise Refusal(404, "the server could not find the requested resource")
+            listed = [{"groupVersion": prefix.removeprefix("/apis/")} for prefix in versions]
+            return {"kind": "APIGroup", "name": path.removeprefix("/apis/"), "versions": listed}
         found = [kind for (prefix, _), kind in self._kinds.items() if prefix == path]
         if not found:
             raise Refusal(404, "the server could not find the requested resource")
         lines = [{"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced} for kind in found]
         lines += [{**line, "name": f"{line['name']}/status"} for line in lines]
-        return {"kind": "APIResourceList", "groupVersion": found[0].api_version, "resources": lines}
+        return {"kind": "APIResourceList", "groupVersion": path.split("/", 2)[2], "resources": lines}
 
     def _authorize(self, target: _Target, request: Request) -> None:
         """Whoever is impersonated has rights of its own, and in a namespace that is gone nobody has any."""
@@ -170,7 +186,7 @@ class FakeCluster:
         """What a client hears that may not do this; None if it may."""
         if (refused := self.refuses(request)) is not None:
             return refused.answer()
-        if not self.denied or _is_discovery(request.path):
+        if not self.denied or is_discovery(request.path):
             return None
         try:
             target = self._find(request.path)
@@ -190,7 +206,12 @@ class FakeCluster:
                 found = self.store.get(target.kind, target.key, at=at)
                 if found is None:
                     raise not_found(target.kind.qualified, target.name)
-                return found
+                version = request.path.split("/")[3] if target.kind.group else target.kind.version
+                return (
+                    {**found, "apiVersion": f"{target.kind.group}/{version}"}
+                    if version != target.kind.version
+                    else found
+                )
             case "POST" if target.name:
                 return self._act(target, _body(request))
             case "POST":
@@ -223,7 +244,19 @@ class FakeCluster:
     def _update(self, target: _Target, request: Request, body: Object, *, patch: bool) -> Object:
         status = self._is_status(target)
         old = self.store.get(target.kind, target.key)
-        new = self._writer.update(target.kind, target.key, body, status=status, patch=patch, dry_run=_dry(request))
+        if target.subresource == pods.EPHEMERAL and old is not None:
+            sent = {key: value for key, value in body["metadata"].items() if key in ("uid", "resourceVersion")}
+            added = body["spec"].get(pods.FIELD, [])
+            body = old | {"metadata": old["metadata"] | sent, "spec": old["spec"] | {pods.FIELD: added}}
+        new = self._writer.update(
+            target.kind,
+            target.key,
+            body,
+            status=status,
+            patch=patch,
+            dry_run=_dry(request),
+            adds=target.subresource == pods.EPHEMERAL,
+        )
         if not _dry(request):
             self._ownership.wrote(request.query.get("fieldManager", "unknown"), old, new)
         return new
@@ -260,6 +293,8 @@ class FakeCluster:
         raise Refusal(404, "the server could not find the requested resource")
 
     def _is_status(self, target: _Target) -> bool:
+        if target.kind is PODS and target.subresource == pods.EPHEMERAL:
+            return False  # what may be changed there, `_update` sees to
         if target.subresource not in ("", "status") or (target.subresource and not target.kind.status):
             if target.kind.custom:  # so says whoever serves all that definitions define
                 raise not_found(target.kind.qualified, target.name)
@@ -267,7 +302,7 @@ class FakeCluster:
         return bool(target.subresource)
 
     def _find(self, path: str, *, forgotten: bool = False) -> _Target:
-        parts = path.strip("/").split("/")
+        parts = _decoded(path).strip("/").split("/")
         depth = 2 if parts[0] == "api" else 3
         prefix, rest = "/" + "/".join(parts[:depth]), parts[depth:]
         namespace = ""
@@ -413,10 +448,15 @@ class FakeTransport:
         return Crash(self.client)
 
 
-def _is_discovery(path: str) -> bool:
-    """Whether it asks what is served under an API version."""
-    parts = path.strip("/").split("/")
-    return len(parts) == (2 if parts[0] == "api" else 3)
+def _decoded(path: str) -> str:
+    """Return the path that a request leads to. As with the real server, it is decoded before it is split."""
+    return unquote(path.partition("#")[0].partition("?")[0])
+
+
+def is_discovery(path: str) -> bool:
+    """Whether it asks what is served under an API version, or in a group."""
+    parts = _decoded(path).strip("/").split("/")
+    return len(parts) in ((2,) if parts[0] == "api" else (2, 3))
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

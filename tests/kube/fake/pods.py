@@ -7,6 +7,7 @@ from kube.fake.store import Object, copied
 
 _ENDED = ("Succeeded", "Failed")
 GRACE = 30
+EPHEMERAL, FIELD = "ephemeralcontainers", "ephemeralContainers"
 
 
 def born(pod: Object) -> None:
@@ -23,9 +24,15 @@ def born(pod: Object) -> None:
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
 
 
-def changed(old: Object, new: Object) -> None:
-    """Hold a change of the spec to what may change."""
+def changed(old: Object, new: Object, *, adds: bool = False) -> None:
+    """Refuse changes of the spec that a server refuses; `adds` is set at the subresource for ephemeral containers."""
     before, after = copied(old["spec"]), copied(new.get("spec", {}))
+    if adds:
+        there, then = before.pop(FIELD, []), after.pop(FIELD, [])
+        if then[: len(there)] != there:
+            raise invalid(f"spec.{FIELD}", "Forbidden: existing ephemeral containers may not be changed or removed")
+        for container in then[len(there) :]:
+            container.setdefault("imagePullPolicy", "IfNotPresent")
     gates = [gate["name"] for gate in before.pop("schedulingGates", [])]
     left = [gate["name"] for gate in after.pop("schedulingGates", [])]
     if any(name not in gates for name in left):

@@ -109,6 +109,10 @@ class Store:
         """Forget how it came to this: watches and pages from earlier versions end with 410."""
         self.horizon = self.version
 
+    def drop_waiting(self) -> None:
+        """Forget the pending calls of `change`."""
+        self._changed.clear()
+
     async def change(self, of: Kind | None = None) -> None:
         """Wait for the next write, to that kind or to any."""
         await self._changed.setdefault(of, asyncio.Event()).wait()

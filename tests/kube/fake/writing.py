@@ -76,8 +76,18 @@ class Writer:
             raise Refusal(409, message, reason="AlreadyExists")
         return self._put(kind, key, new, dry_run)
 
-    def update(self, kind: Kind, key: Key, body: Object, *, status: bool, patch: bool, dry_run: bool = False) -> Object:
-        """Put a whole object in place of the current one; `status`: at that subresource."""
+    def update(
+        self,
+        kind: Kind,
+        key: Key,
+        body: Object,
+        *,
+        status: bool,
+        patch: bool,
+        dry_run: bool = False,
+        adds: bool = False,
+    ) -> Object:
+        """Put a whole object in place of the current one; `status` and `adds` name the subresource."""
         current = self._current(kind, key)
         _check_identity(kind, body)
         sent = body.get("metadata", {})
@@ -95,7 +105,7 @@ class Writer:
             _check_preconditions(kind, key, current, uid, sent.get("resourceVersion", ""))
         if kind.custom and not sent.get("resourceVersion"):
             raise invalid("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")
-        new = self._changed_status(kind, current, body) if status else self._changed(kind, current, body)
+        new = self._changed_status(kind, current, body) if status else self._changed(kind, current, body, adds=adds)
         new = self._admit("UPDATE", kind, current, new)
         if new == current:
             return current
@@ -198,7 +208,7 @@ class Writer:
             new = hook(operation, kind, old, new) or new
         return new
 
-    def _changed(self, kind: Kind, current: Object, body: Object) -> Object:
+    def _changed(self, kind: Kind, current: Object, body: Object, *, adds: bool = False) -> Object:
         """The current object with what the main endpoint may change."""
         new = body | {"apiVersion": kind.api_version, "kind": kind.kind}
         if kind.status:
@@ -218,7 +228,7 @@ class Writer:
         new["metadata"] = metadata
         _prune(kind, new)
         if kind is PODS:
-            pods.changed(current, new)
+            pods.changed(current, new, adds=adds)
         if kind is SECRETS:
             _check_secret(current, new)
         if kind is DEPLOYMENTS:

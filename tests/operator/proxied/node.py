@@ -134,7 +134,7 @@ class Node:
         self._tasks.create_task(self._bind(pod))
 
     async def _bind(self, pod: Pod) -> None:
-        binding = anything("v1", "Binding", f"pods/{pod.metadata.name}/binding")
+        binding = anything("v1", "Binding", "bindings")
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}}
         body["target"] = {"kind": "Node", "name": NODE}
         await self._ask(lambda: self._scheduler.create(binding, body, pod.metadata.namespace))

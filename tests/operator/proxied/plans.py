@@ -15,7 +15,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS, RETRY_UNITS, plugin, step
 from rig.world import Unit
 
 from proxied.proxy import Call, Harm
-from share import SHARE, Share
+from selection import SELECTION, Selection
 
 QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
 
@@ -116,11 +116,11 @@ def shares() -> list[list[Plan]]:
     return [found[which] for which in sorted(found)]
 
 
-def chosen(share: Share = SHARE) -> list[Plan]:
-    """Those to play: a quarter of the lives unharmed, and half a share of all harms; in the proof, all of them."""
-    unharmed = share.of([plan for plan in every() if plan.harm is None], 4, "unharmed plans")
+def chosen(selection: Selection = SELECTION) -> list[Plan]:
+    """Return the plans to play: a quarter of the unharmed lives, and half a share of all harms."""
+    unharmed = selection.sample([plan for plan in every() if plan.harm is None], 4, "unharmed plans")
     wanted = [half for some in shares() for half in (some[0::2], some[1::2])]
-    return unharmed + [plan for some in share.of(wanted, len(wanted), "plans") for plan in some]
+    return unharmed + [plan for some in selection.sample(wanted, len(wanted), "plans") for plan in some]
 
 
 class Names:

@@ -182,9 +182,14 @@ class FaultProxy:
             return await self._pass(request, body)
         call = Call(request.match_info["client"], request.method, "/" + request.match_info["path"], body)
         harm = self._hook(call)
-        return await (self._pass(request, body) if harm is None else self._harm(harm, call, request))
+        return await (self._pass(request, body) if harm is None else self.do_harm(harm, call, request))
 
-    async def _harm(self, harm: Harm, call: Call, request: web.Request) -> web.StreamResponse:
+    def watches(self, client: str) -> int:
+        """Return how many watches of one operator pass through now."""
+        return len(self._sides[client].watches)
+
+    async def do_harm(self, harm: Harm, call: Call, request: web.Request) -> web.StreamResponse:
+        """Respond to a change as its harm says."""
         side = self._sides[call.client]
         if harm in (Harm.CONFLICT, Harm.TROUBLE_BEFORE, Harm.THROTTLE):
             return _refusal(*_ANSWERS[harm])
@@ -209,9 +214,10 @@ class FaultProxy:
             return _gone(request)
         return _refusal(*_ANSWERS[harm]) if harm is Harm.TROUBLE_AFTER else answer
 
-    def _open(
+    def send_on(
         self, request: web.Request, body: bytes
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a request to the server."""
         query = f"?{request.query_string}" if request.query_string else ""
         return self._session.request(
             request.method,
@@ -226,7 +232,7 @@ class FaultProxy:
         if self._sides[request.match_info["client"]].dead:
             return _gone(request)
         try:
-            async with self._open(request, body) as answer:
+            async with self.send_on(request, body) as answer:
                 headers = {name: value for name, value in answer.headers.items() if name.lower() not in _ENDS}
                 return web.Response(status=answer.status, body=await answer.read(), headers=headers)
         except aiohttp.ClientError:
@@ -237,7 +243,7 @@ class FaultProxy:
         response, watch = web.StreamResponse(), _Watch(connection)
         side.watches.add(watch)
         try:
-            async with self._open(request, b"") as answer:
+            async with self.send_on(request, b"") as answer:
                 response.set_status(answer.status)
                 await response.prepare(request)
                 async with contextlib.aclosing(_until(watch.end, answer.content)) as lines:

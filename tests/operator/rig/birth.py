@@ -46,7 +46,8 @@ class Bench:
         self.caches = Cluster(client)
         self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
+        self.beside = ForkReconciler(self.caches), routes
+        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, *self.beside)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         meta = {"name": "box", "finalizers": list(finalizers)}
         self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})

@@ -22,6 +22,7 @@ class Claims:
         self.releases = True
         """Whether it lets a deleted claim go."""
         self.fails = False
+        self.version = "v1"
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -46,7 +47,7 @@ class Claims:
         if found is None or not self._wants(found):
             return
         namespace, name = meta["namespace"], meta["name"]
-        path = f"/apis/db.example.org/v1/namespaces/{namespace}/claims/{name}"
+        path = f"/apis/db.example.org/{self.version}/namespaces/{namespace}/claims/{name}"
         finalizers = found["metadata"].get("finalizers", [])
         if found["metadata"].get("deletionTimestamp"):
             left = [each for each in finalizers if each != HOLD]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from dayfly.control import host_sync, sandboxes
 from dayfly.control.agents import agents
-from dayfly.operator.agent.dial import Dial
 from dayfly.spec import wire
 from rig import plane as planes
 from rig.plane import Plane
@@ -62,27 +61,29 @@ async def tell(world: World, plane: Plane) -> None:
 
 
 def record() -> None:
-    """Write down what was said, by listening at the cluster's end."""
+    """Write down what both sides sent, as it reaches the server."""
     heard: list[tuple[str, Any]] = []
-    carry_out, hear = Dial._carry_out, Dial._hear
-
-    def listen_in(self: Dial, message: Any) -> None:
-        heard.append((TO_HOST, json.loads(message.body)))
-        carry_out(self, message)
-
-    def listen_out(self: Dial, message: wire.AnyToControl) -> None:
-        heard.append((TO_CONTROL, json.loads(wire.encode(message))))
-        hear(self, message)
-
-    Dial._carry_out, Dial._hear = listen_in, listen_out  # type: ignore[method-assign] # this process does nothing else
     agents.LOOK_S = 30.0
 
+    def listen(plane: Plane) -> None:
+        reach = plane.reach
+
+        async def listened(token: str, method: str, path: str, query: dict[str, str], body: bytes) -> Any:
+            status, headers, answer = await reach(token, method, path, query, body)
+            if (status, method, path) == (200, "GET", "messages"):
+                heard.extend((TO_HOST, json.loads(each["body"])) for each in json.loads(answer)["messages"])
+            if (status, method, path) == (200, "POST", "messages"):
+                heard.extend((TO_CONTROL, json.loads(each)) for each in json.loads(body)["messages"])
+            return status, headers, answer
+
+        plane.reach = listened  # type: ignore[method-assign] # this process does nothing else
+
     async def told(world: World) -> None:
-        for module in (host_sync, sandboxes):
-            module._now = world.now  # type: ignore[attr-defined] # as the fixture `story` has it
+        time.time_ns = lambda: world.now() * 1_000_000  # as the fixture `story` has it
         with tempfile.TemporaryDirectory() as folder:
             plane = Plane(world, Path(folder) / "control.db")
             planes.joined(world, plane)
+            listen(plane)
             await plane.start()
             await plane.must("PUT", "clusters/east", {})
             await plane.agents.begin()

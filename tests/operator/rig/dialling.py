@@ -17,6 +17,7 @@ from dayfly.operator.agent.way import Answer
 from dayfly.spec import wire
 from dayfly.spec.mailbox import SESSION_HEADER, Letters, Opening, Sent, Session, chained
 from kube.fake import FakeCluster, run
+from rig.benches import giving_bench
 from rig.world import KINDS
 
 SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60)
@@ -112,3 +113,6 @@ def played(story: Any, *, seen: Seen = Seen()) -> Any:  # noqa: B008 - frozen
             assert bench.dial.session is None
 
     return run(main())
+
+
+with_bench = giving_bench(played)

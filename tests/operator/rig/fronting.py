@@ -10,7 +10,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.front.sandboxes import Sandboxes
-from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.operator.status.sandbox_status import Heeded, WaitingError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
 from dayfly.spec.run import Request, Run
@@ -33,11 +33,19 @@ class Front(Bench):
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=self._add)
         self.caches.wishes = SimpleNamespace(add=self._add)
-        in_use = SimpleNamespace(mark=self._mark)
-        self.front = Sandboxes(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
+        self.restart()
         self.replaced: list[RunObject] = []
         self.written = True
         self.version = 100
+
+    def restart(self) -> None:
+        """Another process takes over: only the cluster is known."""
+        in_use = SimpleNamespace(mark=self._mark)
+        self.front = Sandboxes(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
+
+    def heeded(self) -> Heeded:
+        """Return which form of the Sandbox its run follows."""
+        return self.front.heeded(self.caches.sandboxes.get("box", "shop"))
 
     def _add(self, key, after=0.0, **_):
         self.looked.append(key)
@@ -61,13 +69,6 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def goes(self, seen: SandboxObject, *, anew: bool) -> None:
-        """It is not there any more, or another one of its name is."""
-        self.caches.sandboxes.drop(BOX)
-        if anew:
-            meta = msgspec.structs.replace(seen.metadata, uid="another")
-            self.caches.sandboxes.put(msgspec.structs.replace(seen, metadata=meta))
-
     def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
         """Its run, which the cache has; what replaces it is noted."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
@@ -81,10 +82,14 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> None:
+    def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
+        """Publish a plugin; return what is queued for it."""
+        self.looked.clear()
         body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}
         self.caches.plugins.put(msgspec.convert(body, PluginObject))
+        queued = list(self.looked)
         self.looked.clear()
+        return queued
 
     async def look(self) -> WaitingError | None:
         return await self.front.reconcile(BOX)

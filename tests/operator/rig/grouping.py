@@ -25,6 +25,8 @@ from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request, Run
 from kube.fake import FakeCluster, Fault, Harm, run
+from rig import gateways
+from rig.benches import giving_bench
 from rig.rules import Rules
 from rig.world import KINDS
 
@@ -149,16 +151,18 @@ class Bench:
         self.caches.sandboxes.put(found)
         return found
 
-    def leads(self) -> None:
-        """A Gateway can lead requests by their keys, as is heard now."""
-        gateway = self.caches.gateway
-        gateway._looked = True
-        gateway._followed["httproutes"] = SimpleNamespace(synced=True)
-        for listener in gateway._listeners:
-            listener()
+    async def serve_gateways(self) -> None:
+        """The Gateway API is served from now on, and the caches know it."""
+        self.server.serve(gateways.KINDS[0])
+        await self.caches.gateway.look()
 
-    def runs(self, *, closed: bool = False, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
-        """The run of the group, which the server and the caches have."""
+    async def forget_gateways(self) -> None:
+        """The Gateway API is no longer served, and the caches know it."""
+        self.server.forget(gateways.KINDS[0].plural)
+        await self.caches.gateway.look()
+
+    def runs(self, *, closed: bool = False, cached: bool = True, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
+        """The run of the group, which the server has, and the caches if it is `cached`."""
         ledger = Run(
             uid=self.uid,
             target=self.of(),
@@ -170,7 +174,8 @@ class Bench:
         body = RunObject(metadata=meta, ledger=ledger, spec=RunSpec(plural="routegroups", **spec))
         made = self.ask("POST", f"{API}/runs", json.loads(msgspec.json.encode(body)))
         found = msgspec.convert(made, RunObject)
-        self.caches.runs.put(found)
+        if cached:
+            self.caches.runs.put(found)
         self.taken()
         return found
 
@@ -226,3 +231,6 @@ def played(story: Any, **spec: Any) -> Any:
         return await story(Bench(**spec))
 
     return run(main())
+
+
+with_bench = giving_bench(played)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import datetime as dt
 import functools
 from typing import Any
 
@@ -37,15 +38,17 @@ class Script:
     in_log: bool = False  # its outputs are too large for the message
     deaf: bool = False  # ignores SIGTERM
     oom: bool = False  # killed from outside, without a receipt
+    broken: str = ""  # why its program cannot be executed
     lag: float = 0.5  # until the status tells what the log told
     bind: float = 0.05
     pull: float = 0.2
     unschedulable: str = ""
     image_missing: str = ""
-    spare_missing: bool = False  # so is the image that its pod gets when it is recalled
+    config_missing: str = ""  # why its container cannot be created
+    spare_missing: bool = False  # the image of a recall is missing
     mount_missing: str = ""  # said in an Event alone
     hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
-    turns: bool = False  # it gives that up as soon as the pod has another image
+    turns: bool = False  # it gives that up as soon as the pod is changed
     mute: int = 0  # for so many seconds of that no Event says so
     withholds: int = 0  # for so many seconds of that its status is not written
     silent: bool = False  # its node is cut off: nothing is told, neither log nor status
@@ -60,7 +63,8 @@ class _Box:
     key: Key
     uid: str
     stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
-    image: str = ""  # in which its script runs
+    marker: str = ""  # in its state volume
+    recalled: list[Object] = dataclasses.field(default_factory=list)  # what is told of the container of a recall
     status: Object = dataclasses.field(default_factory=dict)
 
 
@@ -112,7 +116,7 @@ class Kubelet:
             box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)
             self._tasks[uid] = asyncio.create_task(self._play(box))
         box = self._boxes[uid]
-        if meta.get("deletionTimestamp") or (box.image and box.image != _image(pod)):
+        if meta.get("deletionTimestamp"):
             box.stop.set()
 
     def _pod(self, box: _Box) -> Object | None:
@@ -140,10 +144,14 @@ class Kubelet:
         order = runner.order(pod)
         self.keys[unit] = {key for key, _ in order}
         fields, started = runner.fields(order), self._ms()
-        if _recalled(pod) or started >= int(fields.get("start-before-ms", 1 << 60)):
+        if box.marker or started >= int(fields.get("start-before-ms", 1 << 60)):
             self._end(box, script, runner.Receipt(box.uid, fields, {}, "void", 0, 0, started))
             return
-        box.image = _image(pod)
+        if script.broken:
+            said = runner.Receipt(box.uid, fields, {}, "not-executable", 127, started, started, script.broken)
+            self._end(box, script, said)
+            return
+        box.marker = "started"
         run = pod["metadata"]["ownerReferences"][0]["uid"]
         run = self._ledger(run)
         attempt = int(fields["attempt"])
@@ -187,6 +195,7 @@ class Kubelet:
             pod = self._pod(box)
             if pod is None:
                 return False
+            self._recall(box, script, pod)
             if script.hangs and not (script.turns and _recalled(pod)):
                 if script.withholds:
                     script.withholds -= 1
@@ -197,7 +206,11 @@ class Kubelet:
                     script.mute -= 1
                 elif not pulling:
                     pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
-            elif script.image_missing and (script.spare_missing or not _recalled(pod)):
+            elif script.config_missing:
+                waiting = {"reason": "CreateContainerConfigError", "message": script.config_missing}
+                main = _main({"waiting": waiting})
+                self._status(box, {"phase": "Pending", "startTime": began, "containerStatuses": [main]})
+            elif script.image_missing:
                 if not pulling:
                     pulling = self._say(box, "Normal", "Pulling", 'Pulling image "busybox:1"')
                     self._say(box, "Warning", "Failed", f"Failed to pull: {script.image_missing}")
@@ -224,6 +237,24 @@ class Kubelet:
                 return True
             await asyncio.sleep(1)
         return False
+
+    def _recall(self, box: _Box, script: Script, pod: Object) -> None:
+        """Run the container of a recall: before others, in an image of its own, beside the step's state."""
+        if box.recalled or (script.hangs and not script.turns) or not (added := _recalled(pod)):
+            return
+        if script.spare_missing:
+            self._tell_recall(box, {"name": added, "state": {"waiting": {"reason": "ErrImagePull"}}})
+            return
+        fields = runner.fields(runner.order(pod))
+        box.marker = box.marker or "void"
+        outcome = "void" if box.marker == "void" else "lost"
+        said = runner.Receipt(box.uid, fields, {}, outcome, 0, 0, self._ms())
+        state = {"exitCode": 125, "message": said.message(), "startedAt": self._now(), "finishedAt": self._now()}
+        box.recalled = [{"name": added, "state": {"terminated": state}}]
+        self._tell_recall(box, *box.recalled)
+
+    def _tell_recall(self, box: _Box, told: Object) -> None:
+        self._status(box, box.status | {"ephemeralContainerStatuses": [told]})
 
     async def _live(self, box: _Box, script: Script, start: int) -> tuple[str, int]:
         try:
@@ -265,6 +296,8 @@ class Kubelet:
             self._ask("DELETE", box, {"gracePeriodSeconds": 0, "preconditions": {"uid": box.uid}})
 
     def _status(self, box: _Box, status: Object) -> None:
+        if box.recalled:
+            status = status | {"ephemeralContainerStatuses": box.recalled}
         if self._pod(box) is not None and box.status != status:
             box.status = status
             self._ask(
@@ -311,16 +344,13 @@ class Kubelet:
         return EPOCH_MS + int((self._cluster.time() + self.ahead) * 1000)
 
     def _now(self) -> str:
-        return self._cluster._writer.stamp(self.ahead)
+        now = dt.datetime.fromtimestamp(self._ms() // 1000, dt.UTC)
+        return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _recalled(pod: Object) -> bool:
-    return names.RECALLED_LABEL in pod["metadata"]["labels"]
-
-
-def _image(pod: Object) -> str:
-    [container] = pod["spec"]["containers"]
-    return str(container["image"])
+def _recalled(pod: Object) -> str:
+    """The name of the container that a recall has added."""
+    return next((each["name"] for each in pod["spec"].get("ephemeralContainers", ())), "")
 
 
 def _main(state: Object) -> Object:

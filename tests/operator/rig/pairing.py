@@ -11,10 +11,8 @@ import msgspec
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
-from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.events import Recorder
-from dayfly.kube.objects import Key, PartialObjectMetadata
+from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import Cluster, Pair
 from dayfly.operator.cluster.objects import (
@@ -26,10 +24,13 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.hooks import controller
-from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.hooks.controller import Controller
+from dayfly.operator.hooks.hook_status import HookStatus
+from dayfly.operator.hooks.kinds import Kinds
+from dayfly.operator.hooks.pairs import Pairs
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.spec.identity import pair_id
 from dayfly.spec.routing import Forms
@@ -49,9 +50,15 @@ class Bench:
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         client = Client(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(client)
+        self.clock = 1_800_000_000_000
+        self.caches = Cluster(client, now=lambda: self.clock)
         self.targets = Targets(self.caches)
-        self.wing = Hooks(self.caches, self.targets, Recorder(client, "dayfly.dev/operator", "test"))
+        self.events: list[tuple[str, str]] = []
+        say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
+        self.status = HookStatus(self.caches, SimpleNamespace(say=say))
+        self.kinds = Kinds(self.caches, self.targets, self._adapter)
+        self.pairs = Pairs(self.caches, self.kinds, self.status)
+        self.controller = Controller(self.caches, self.kinds, self.pairs, self.status)
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
@@ -63,6 +70,10 @@ class Bench:
         self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
         self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
         self.name = names.run_name("m", self.uid)
+        self.watched = self.kinds.want(kind_of(of_the_two(self)))
+
+    def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
+        return HookedTarget(self.caches, resource, self.status, heard=lambda *_: None, lost=lambda *_: None)
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
@@ -86,16 +97,11 @@ class Bench:
         made = msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
         if known:
             self.caches.runs.put(made)
-        else:
-            self.wing._kinds.want(kind_of(made))
         return made
 
     def seen(self) -> None:
         """The cache has the Machine as it was made."""
-        item = msgspec.convert(self.machine, PartialObjectMetadata)
-        adapter = self.wing._kinds.find(KIND)
-        assert adapter is not None
-        adapter.adapter.cache.put(item)
+        self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
     def forget_hook(self) -> None:
         self.ask("PATCH", f"{PATH}/{HOOK}", {"metadata": {"finalizers": None}}, MERGE)
@@ -105,7 +111,7 @@ class Bench:
         return self.server.objects("runs")
 
     async def pair(self) -> None:
-        await self.wing._pair(Pair(HOOK, KIND, Key("shop", "m")))
+        await self.pairs.reconcile(Pair(HOOK, KIND, Key("shop", "m")))
 
 
 def of_the_two(bench: Bench) -> RunObject:
@@ -119,10 +125,6 @@ def of_the_two(bench: Bench) -> RunObject:
 
 
 M = Key("shop", "m")
-BOTH = Pair(HOOK, KIND, M)
-LACK = errors.Forbidden(
-    "PATCH", 'machines is forbidden: cannot patch resource "machines" in API group "cluster.example.org"', status=403
-)
 
 
 class Alone(Bench):
@@ -130,38 +132,9 @@ class Alone(Bench):
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
-        self.clock = 1_800_000_000_000
-        self.caches.now = lambda: self.clock
-        self.controller: controller.Controller = self.wing._controller
-        self.controller._grants._now = self.caches.now
-        self.status = self.wing._status
-        self.events: list[tuple[str, str]] = []
-        say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
-        self.status._events = SimpleNamespace(say=say)
         self.looked: dict[str, list[tuple[Any, float]]] = {}
         for queue in ("queue", "hooked", "pairs"):
             setattr(self.caches, queue, SimpleNamespace(add=self._adder(queue)))
-        self.watched = self.wing._kinds.want(kind_of(of_the_two(self)))
-        self.watched.reflector._synced = True
-        self.trouble: errors.ApiError | None = None
-        self.whole = True
-        self._stand_in()
-
-    def _stand_in(self) -> None:
-        """What its watch tells is the test's to say."""
-        bench, real = self, self.watched.adapter
-
-        class Watch:
-            adapter = real
-            trouble = property(lambda _: bench.trouble)
-            whole = property(lambda _: bench.whole)
-
-            def __iter__(self) -> Any:
-                return iter((real, None))
-
-        self.wing._kinds._watched[KIND] = Watch()
-        self.unfollowed: list[Any] = []
-        self.caches.unfollow = self.unfollowed.append
 
     def _adder(self, queue: str) -> Any:
         def add(key: Any, urgency: Any = None, after: float = 0.0) -> None:
@@ -192,16 +165,9 @@ class Alone(Bench):
         self.looked.clear()
         return found
 
-    async def look(self) -> None:
-        await self.controller.reconcile(HOOK)
-
     @property
     def said(self) -> dict[str, Any]:
         return self.ask("GET", f"{PATH}/{HOOK}").get("status", {})
-
-    @property
-    def reason(self) -> str:
-        return str(self.said.get("reason", ""))
 
 
 def played(story: Any, **how: Any) -> Any:

@@ -10,7 +10,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.pods.places import Places, Share
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
@@ -49,13 +49,23 @@ class Queue:
         return keys
 
 
+class Server(Client):
+    """Answers quorum reads of runs with what a test has recorded."""
+
+    recorded: RunObject | None = None
+
+    async def find(self, resource, name, namespace=""):
+        return self.recorded if resource is RUNS else await super().find(resource, name, namespace)
+
+
 class Bench:
     """Places of namespaces with a bound, and runs that are known."""
 
     def __init__(self, bound: int = 2) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.clock, self.version = 1_000, 0
-        self.caches = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
+        self.client = Server(self.server.transport("operator"), seed=1)
+        self.caches = Cluster(self.client, now=lambda: self.clock)
         self.queue = self.caches.queue = Queue()
         self.places = Places(self.caches, bound)
         for namespace in ("shop", "quiet"):
@@ -85,6 +95,11 @@ class Bench:
         self.version += 1
         meta = AnnotatedMeta(name=name, uid=name, resource_version=str(self.version))
         return RunObject(metadata=meta, ledger=ledger)
+
+    async def recorded(self, name, **how) -> None:
+        """We have read or written this form of a run, and its watch has not told of it yet."""
+        self.client.recorded = self.made(name, **how)
+        await self.caches.ledger.fresh(name)
 
     def heard(self, name, **how) -> list[str]:
         """Who is looked at beside it for the news of a run."""

@@ -8,15 +8,19 @@ import enum
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
+from unittest import mock
 from urllib.parse import parse_qsl, urlencode
 
 from dayfly.control import auth
+from dayfly.control import store as stores
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
-from dayfly.control.store import Store, _transact
+from dayfly.control.link import Link, Links
+from dayfly.control.store import Store
 from dayfly.control.tokens import ClusterCaller
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.agent.way import Answer, WayError
@@ -25,6 +29,8 @@ from rig.cloud import Object
 from rig.kubelet import Script
 from rig.scenes import CHAIN, CHAIN_UNITS, OUTPUTS
 from rig.world import Process, Unit, World
+
+T = TypeVar("T")
 
 KEY = "k"
 ORG = "acme"
@@ -48,12 +54,33 @@ class Fate(enum.Enum):
     AGENT_AFTER = "the agent is killed after it"
 
 
-class SameThread(Store):
+class SameThread(Executor):
     """In virtual time no thread can be waited for."""
 
-    async def _run(self, engine: Any, work: Any, org: str) -> Any:
-        await asyncio.sleep(0)
-        return _transact(engine, work, org)
+    def __init__(self, **_: Any) -> None: ...
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **more: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **more))
+        except BaseException as fault:  # noqa: BLE001 - its caller's
+            done.set_exception(fault)
+        return done
+
+
+def opened(path: Path) -> Store:
+    with mock.patch.object(stores, "ThreadPoolExecutor", SameThread):
+        return Store.open(path)
+
+
+class JoinedAgents(Agents):
+    """Keeps the links that it joins."""
+
+    links: Links
+
+    def join(self, links: Links) -> None:
+        self.links = links
+        super().join(links)
 
 
 class Plane:
@@ -62,7 +89,7 @@ class Plane:
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
         self.path = path
-        self.store = SameThread.open(path)
+        self.store = opened(path)
         self.tokens = {"t-east": ClusterCaller(ORG, "east", "1")}
         self.lives = 0
         self.requests: list[str] = []
@@ -75,10 +102,17 @@ class Plane:
 
     async def start(self) -> None:
         self.lives += 1
-        self.agents = Agents(self.store, identify=self.identify, now=self.world.now)
+        self.agents = JoinedAgents(self.store, identify=self.identify, now=self.world.now)
         self.app = create_app(self.store, {}, org=ORG, keys=auth.single(KEY, ORG), version="1", agents=self.agents)
         self._life = contextlib.AsyncExitStack()
         await self._life.enter_async_context(self.app.router.lifespan_context(self.app))
+
+    @property
+    def link(self) -> Link:
+        """The link to the cluster `east`."""
+        found = self.agents.links.of(ORG, "east")
+        assert found is not None
+        return found
 
     async def identify(self, token: str, _address: str) -> ClusterCaller | None:
         return self.tokens.get(token)
@@ -98,7 +132,7 @@ class Plane:
         await self.kill()
         self.store.close()
         shutil.copy(self.path, path)
-        self.store = SameThread.open(self.path)
+        self.store = opened(self.path)
         await self.start()
 
     async def restore(self, path: Path) -> None:
@@ -107,7 +141,7 @@ class Plane:
         for each in self.path.parent.glob(f"{self.path.name}*"):
             each.unlink()
         shutil.copy(path, self.path)
-        self.store = SameThread.open(self.path)
+        self.store = opened(self.path)
         await self.start()
 
     async def end(self) -> None:

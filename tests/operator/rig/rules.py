@@ -153,7 +153,8 @@ def _carries(change: Change) -> Iterator[str]:
         return
     if not change.uid:
         yield "it names no UID"
-    if change.subresource and (change.subresource != "status" or change.plural not in SPOKEN):
+    recalls = (change.plural, change.subresource) == ("pods", "ephemeralcontainers")
+    if change.subresource and not recalls and (change.subresource != "status" or change.plural not in SPOKEN):
         yield f"an operator has no business with {change.plural}/{change.subresource}"
     if change.json:
         tested = {op["path"] for op in _tests(change.body)}
@@ -188,7 +189,8 @@ def _tests(operations: list[Object]) -> list[Object]:
 
 
 def _replaces(change: Change) -> bool:
-    return change.method == "PUT" or (change.method == "PATCH" and not change.subresource and _has_list(change.body))
+    lists = change.subresource != "status" and _has_list(change.body)
+    return change.method == "PUT" or (change.method == "PATCH" and lists)
 
 
 def _has_list(body: Any) -> bool:

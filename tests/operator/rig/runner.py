@@ -57,10 +57,13 @@ class Receipt(msgspec.Struct, frozen=True):
     code: int
     started: int
     ended: int
+    detail: str = ""
 
     @property
     def exit_code(self) -> int:
-        return self.code if self.outcome == "exited" else 128 + self.code
+        if self.outcome in ("void", "refused"):
+            return 125
+        return self.code if self.outcome in ("exited", "not-executable") else 128 + self.code
 
     def log(self) -> bytes:
         """The frame at the end of the log."""
@@ -94,6 +97,7 @@ class Receipt(msgspec.Struct, frozen=True):
             ("code", b"%d" % self.code),
             ("started-ms", b"%d" % self.started),
             ("ended-ms", b"%d" % self.ended),
+            *([("detail", self.detail.encode())] if self.detail else []),
         ]
         for name, value in self.outputs.items():
             digest = hashlib.sha256(value).hexdigest()

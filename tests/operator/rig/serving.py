@@ -25,6 +25,7 @@ from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request, Run, encode
 from dayfly.spec.wire import Offer
 from kube.fake import FakeCluster, Fault, Harm, run
+from rig.benches import giving_bench
 from rig.rules import Rules
 from rig.world import KINDS
 
@@ -95,13 +96,17 @@ class Bench:
         for queue in ("queue", "wishes"):
             setattr(self.caches, queue, SimpleNamespace(add=lambda key, **_: self.looked.append(key)))
         self.admitted: list[Any] = []
+        self.lost = 0
+        self.start(bound=bound)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "acme-boxes"}})
+
+    def start(self, *, bound: bool = True) -> None:
+        """The operator begins, and has heard of no object yet."""
         namespaces = {"acme": "acme-boxes"} if bound else {}
         self.served = Served(self.caches, namespaces, lambda *what: self.admitted.append(what))
-        self.lost = 0
         self.served.lost = self._lose
         self.served.meet(Session(org="acme", cluster="east", session=3, number=0, digest=""))
         self.end = self.served.end = End()
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "acme-boxes"}})
 
     def _lose(self) -> None:
         self.lost += 1
@@ -195,3 +200,6 @@ def played(story: Any, **how: Any) -> Any:
         return found
 
     return run(main())
+
+
+with_bench = giving_bench(played)

@@ -15,6 +15,7 @@ from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.groups.wing import Groups
 from kube.fake import Call, Refusal
+from kube.fake.cluster import is_discovery
 from kube.fake.rights import verb
 from rig import hooking
 from rig.cloud import Object
@@ -179,8 +180,7 @@ LIVES = {
 
 def asked(world: World, request: Request) -> Asked | None:
     """None if it asks what is served, or for what is not."""
-    parts = request.path.strip("/").split("/")
-    if len(parts) == (2 if parts[0] == "api" else 3):
+    if is_discovery(request.path):
         return None
     try:
         kind, key, _ = world.cluster.target(request.path)

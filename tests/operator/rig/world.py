@@ -51,6 +51,7 @@ KINDS = (
     custom("cluster.example.org", "v1", "machines", "Machine"),
     custom("db.example.org", "v1", "claims", "Claim"),
     custom("wide.example.org", "v1", "widgets", "Widget", namespaced=False),
+    Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Kind("batch", "v1", "jobs", "Job", status=True, generation=True),
 )
 RUNNER = Runner("dayfly-runner-1")

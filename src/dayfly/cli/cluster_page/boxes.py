@@ -18,11 +18,13 @@ from dayfly.kube import errors
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import mute
+from dayfly.plan.why import forgotten, mute
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
+from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.unserved import ToLocal
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from dayfly.cli.cluster_objects import Objects
     from dayfly.cli.cluster_page.asking import Side
     from dayfly.cli.cluster_page.rights import Rights
+    from dayfly.cli.cluster_page.watched import Gone
 
 _ALL = ("delete", "extend", "retry", "abandon")
 
@@ -70,14 +73,25 @@ class Boxes:
         await watched.settled(seconds)
         if after:
             await watched.changed(name, after, seconds)
-        if name not in watched.entries and (gone := watched.ended.get(name)):
-            over = {"phase": "cleaned", "reason": Reason.CLEANED, "message": "It is gone.", "version": 1}
-            return {**gone, **over, "ready": False, "endpoints": []}
+        if (gone := self._gone(name)) is not None:
+            why, phase, reason = gone.abandoned, Phase.CLEANED, Reason.CLEANED
+            if why is not None:
+                phase, reason = Phase.ABANDONED, Reason.ABANDONED
+            over = {"phase": phase, "reason": reason, "message": why.message if why else "It is gone.", "version": 1}
+            return {**gone.told, **over, "ready": False, "endpoints": []}
         found = await self._side.living(name)
         denied = _others(found) or await self._rights.denied(found["metadata"]["namespace"])
         return entries.told(found, name, watched.version(name), from_status.report(found, now()), denied)
 
+    def _gone(self, name: str) -> Gone | None:
+        """Return the record of a sandbox that ended while this process watched, unless its name is in use again."""
+        watched = self._side.watched
+        return watched.ended.get(name) if name not in watched.entries else None
+
     async def why(self, request: Request) -> Any:
+        if (gone := self._gone(_name(request))) is not None:
+            ended_at = from_status.milliseconds(gone.told["endedAt"])
+            return gone.abandoned or forgotten(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._side.living(_name(request))
         objects, bare = self._side.objects(_name(request))
         logs = await Logs(objects.client, objects.namespace).kept(found)
@@ -111,6 +125,7 @@ class Boxes:
             uid=meta["uid"],
             routing_key=routing_key(meta["uid"]),
             namespace=meta["namespace"],
+            local=ToLocal.CLUSTER,
         )
 
     async def history(self, request: Request) -> Any:
@@ -157,9 +172,9 @@ class Boxes:
         return {"retried": [{"unit": unit, "attempt": n} for unit, n in (await objects.retry(bare, unit)).items()]}
 
     async def abandon(self, request: Request) -> Any:
-        reason = lives.abandonment(await read_json(request), "").message
+        give_up = lives.abandonment(await read_json(request), "")
         objects, bare = await self._meets(request)
-        await objects.abandon(bare, reason)
+        await objects.abandon(bare, give_up.request.message, force=give_up.forced)
         return {}
 
     async def _meets(self, request: Request) -> tuple[Objects, str]:

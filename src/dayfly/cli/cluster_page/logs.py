@@ -58,7 +58,7 @@ class LogPages:
     async def log(self, request: Request) -> Any:
         """A piece of one attempt's log, from `offset` on; at the end of one that still grows, after at most `wait`."""
         name, unit = request.path_params["name"], request.query_params.get("unit", "")
-        attempt, offset = whole_number(request, "attempt", 0), whole_number(request, "offset", 0)
+        attempt, offset = whole_number(request, "attempt", 0, least=1), whole_number(request, "offset", 0)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_seconds(request)
         while True:

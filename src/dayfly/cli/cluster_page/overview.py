@@ -87,7 +87,7 @@ class Overview:
 
     async def ended(self, _request: Request) -> Any:
         """Those that went while this process looked: a cluster keeps nothing of them."""
-        return list(reversed(self._side.watched.ended.values()))
+        return [gone.told for gone in reversed(self._side.watched.ended.values())]
 
     async def plugins(self, _request: Request) -> Any:
         """All versions, with those sandboxes of what is watched that name them."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from dayfly.cli import from_status
 from dayfly.cli.cluster_objects import now, told
 from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import SEEN, Entry, Seen
@@ -22,12 +23,20 @@ if TYPE_CHECKING:
 
     from dayfly.kube.cache import Change
     from dayfly.kube.client import Client
+    from dayfly.plan.why import Blocker
 
 # Of so many that have ended it is remembered that they were there.
 _ENDED = 500
 # How often it is looked whether the cluster can be asked, and when somebody who hears nothing is told that it is so.
 _LOOK_S = 1.0
 STILL_THERE_S = 15.0
+
+
+class Gone(NamedTuple):
+    """A Sandbox that went while it was watched: its row in the list, and `why` if its cleanup was abandoned."""
+
+    told: dict[str, Any]
+    abandoned: Blocker | None
 
 
 class Watched(Feed):
@@ -37,7 +46,7 @@ class Watched(Feed):
         super().__init__()
         self.namespace, self._flags = namespace, flags
         self.entries: dict[str, Entry] = {}
-        self.ended: collections.OrderedDict[str, dict[str, Any]] = collections.OrderedDict()
+        self.ended: collections.OrderedDict[str, Gone] = collections.OrderedDict()
         self._client = client
         self._cache: Cache[Seen] = Cache()
         self._reflector = Reflector(client, SEEN, self._cache, namespace=namespace)
@@ -126,7 +135,7 @@ class Watched(Feed):
         name = self._named(change.key)
         self._version += 1
         if change.new is None:
-            self._gone(name)
+            self._gone(name, change.seen)
         else:
             self._stands(name, change.new)
         news, self._news = self._news, asyncio.Event()
@@ -141,18 +150,21 @@ class Watched(Feed):
         self.entries[name] = found
         self.tell(name, "changed", found.line)
 
-    def _gone(self, name: str) -> None:
+    def _gone(self, name: str, seen: Seen) -> None:
         entry = self.entries.pop(name, None)
         if entry is None:
             return
-        self.ended[name] = {
+        place, found = self.place(name), entries.whole(seen)
+        told = {
             "uid": entry.uid,
             "name": name,
-            "cluster": self.place(name).namespace,
+            "cluster": place.namespace,
             "routingKey": entry.routing_key,
             "createdAt": rfc3339(entry.begins_at),
             "endedAt": rfc3339(now()),
         }
+        given_up = from_status.report(found, now()).abandon is not None
+        self.ended[name] = Gone(told, from_status.why(found, now(), self._flags, place.name) if given_up else None)
         self.ended.move_to_end(name)
         if len(self.ended) > _ENDED:
             self.ended.popitem(last=False)

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from dayfly.control import audit, auth, shelves, tokens
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
 from dayfly.control.errors import ApiError
-from dayfly.control.exchange import rfc3339, serve, wait_seconds, whole_number
+from dayfly.control.exchange import read_body, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.link import Link, Links
 from dayfly.control.store import StoreError
 from dayfly.control.waits import AGENTS_PART, Waits
@@ -387,15 +387,8 @@ def _refuse_nul(said: Iterable[str]) -> None:
 
 
 async def _body(request: Request, form: Any) -> Any:
-    body = bytearray()
+    body = await read_body(request, MOST_BODY)
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_BODY:
-                raise ApiError(413, f"the body is longer than {MOST_BODY} bytes", {"Connection": "close"})
-    except ClientDisconnect:
-        raise ApiError(400, "the connection ended before the body did") from None
-    try:
-        return msgspec.json.decode(bytes(body), type=form)
+        return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
         raise ApiError(400, f"the body is not what is asked for: {fault}") from None

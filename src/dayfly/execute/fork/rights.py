@@ -17,7 +17,7 @@ from dayfly.execute.fork import shape
 from dayfly.execute.fork.patch import same
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.names import GROUP
-from dayfly.execute.pod.policy.rows import Problem, Row
+from dayfly.execute.pod.policy.rows import Problem, Row, quantity
 from dayfly.plan.reasons import Reason
 
 FREE_LABEL = f"{GROUP}/forks"
@@ -26,6 +26,7 @@ FREE_LABEL = f"{GROUP}/forks"
 _OURS = f"{GROUP}/"
 _SHOWN = 3
 _POD = "spec.template.spec"
+_AMOUNT = quantity()
 
 _Object = Mapping[str, Any]
 
@@ -187,8 +188,8 @@ def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
             yield f"{here}.{field}", "must be a mapping"
             continue
         for name in sorted(amounts):
-            if not isinstance(amounts[name], str | int | float):
-                yield f"{here}.{field}[{name}]", "must be a quantity"
+            if problems := list(_AMOUNT(amounts[name], f"{here}.{field}[{name}]")):
+                yield from problems
             elif "/" in name and not same(amounts[name], devices.get(name)):
                 yield f"{here}.{field}[{name}]", "would take a device of the node"
 

@@ -1,6 +1,6 @@
 """What of a fork may be other than its baseline's, field by field; whose right all else would borrow. Pure."""
 
-from dayfly.execute.pod.policy.rows import choice, each, exactly, flag, free, number, record, text
+from dayfly.execute.pod.policy.rows import choice, each, exactly, flag, free, number, quantity, record, text
 
 MOST_REPLICAS = 64
 
@@ -55,9 +55,7 @@ PORT = record({"name": text(15), "containerPort": number(1, 65_535), "protocol":
 
 _FIELDS = {
     "fieldRef": record({"apiVersion": text(16), "fieldPath": text(300)}),
-    "resourceFieldRef": record(
-        {"containerName": text(63), "resource": text(63), "divisor": free("a quantity", depth=0)}
-    ),
+    "resourceFieldRef": record({"containerName": text(63), "resource": text(63), "divisor": quantity()}),
 }
 _PLAIN = {"name": text(253), "value": text(131_072)}
 VARIABLE = record({**_PLAIN, "valueFrom": record(_FIELDS)})
@@ -84,7 +82,7 @@ HOME_VOLUME = record(
         "configMap": record({**_NAMED, "items": _ITEMS, "defaultMode": _MODE}),
         "secret": record({"secretName": text(253), "optional": flag(), "items": _ITEMS, "defaultMode": _MODE}),
         "persistentVolumeClaim": record({"claimName": text(253), "readOnly": flag()}),
-        "emptyDir": record({"medium": choice("", "Memory"), "sizeLimit": free("a quantity", depth=0)}),
+        "emptyDir": record({"medium": choice("", "Memory"), "sizeLimit": quantity()}),
         "downwardAPI": record({"items": _DOWNWARD, "defaultMode": _MODE}),
         "projected": record({"sources": each(_SOURCE, 64), "defaultMode": _MODE}),
     }

@@ -1,5 +1,6 @@
 """An address of its own for one endpoint: a route of one host name, which gives each request the key. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,9 +10,16 @@ from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
 from dayfly.execute.pod.names import RUN_LABEL, derived
 from dayfly.spec import routing
+from dayfly.spec.errors import SpecError
 
 PREVIEW_LABEL = f"{OURS}/preview"
 """On a route of ours that is an endpoint's address: the name of the endpoint."""
+
+# A first part of up to 63 characters has to fit before the host's.
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_URL = re.compile(
+    rf"(?:(?P<scheme>https?)://)?(?P<host>(?=[^:/]{{1,188}}(?:[:/]|$)){_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?/?"
+)
 
 
 class Edge(NamedTuple):
@@ -25,6 +33,25 @@ class Edge(NamedTuple):
 
     def url(self, host: str) -> str:
         return f"{self.scheme}://{host}" + (f":{self.port}" if self.port else "")
+
+
+def read_edge(gateway: str, domain: str) -> Edge | None:
+    """Return where previews have addresses; None if neither is given.
+
+    Args:
+        gateway: NAMESPACE/NAME of a Gateway.
+        domain: Its domain, with or without scheme and port, such as `https://preview.example.com`.
+
+    Raises:
+        SpecError: one is missing or malformed.
+    """
+    if not gateway and not domain:
+        return None
+    namespace, _, name = gateway.partition("/")
+    found = _URL.fullmatch(domain.lower())
+    if not (namespace and name and "/" not in name and found):
+        raise SpecError("endpoints get addresses at a Gateway and below a domain")
+    return Edge(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
 
 
 def host_name(edge: Edge, sandbox: str, uid: str, endpoint: str) -> str:

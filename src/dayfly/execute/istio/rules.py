@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.gateway.rules import Sign
 from dayfly.execute.istio.read import place_of, renamed
+from dayfly.spec.kube_names import is_label
 
 PREFIX = "dayfly/"
 MOST_MATCHES = 960
@@ -20,7 +21,6 @@ _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
 # Anybody may write such a name in a VirtualService of theirs: what is no moment of ours is not turned into one, and
 # under what is no name of ours nothing is asked for at the server.
 _BIRTH = re.compile("[0-9]{13}")
-_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Rule = dict[str, Any]
 
@@ -58,7 +58,7 @@ def mark_of(rule: Mapping[str, Any]) -> Mark | None:
     parts = str(rule.get("name", "")).split("/")
     if len(parts) != 5 or f"{parts[0]}/" != PREFIX or not _BIRTH.fullmatch(parts[1]):
         return None
-    if not all(map(_NAME.fullmatch, parts[2:4])):
+    if not all(map(is_label, parts[2:4])):
         return None
     return Mark(int(parts[1]), parts[2], parts[3])
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.spec import jsonpath
-from dayfly.spec.kube_object import KubeObject, Verdict, is_name
+from dayfly.spec.kube_names import is_object
+from dayfly.spec.kube_object import KubeObject, Verdict
 from dayfly.spec.lifecycle import Output
 
 Found = Mapping[str, Any]
@@ -89,7 +90,7 @@ def secret_name(found: Found, output: Output) -> str:
         return output.secret.name
     values = jsonpath.find(output.secret.json_path, found)
     # It becomes a part of a request, and of a line that somebody is to type.
-    return values[0] if len(values) == 1 and isinstance(values[0], str) and is_name(values[0]) else ""
+    return values[0] if len(values) == 1 and isinstance(values[0], str) and is_object(values[0]) else ""
 
 
 def as_bytes(value: Any) -> bytes:

@@ -11,8 +11,9 @@ import msgspec
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.plan.reasons import Reason
+from dayfly.spec.errors import render_path, with_article
 from dayfly.spec.identity import nonce
-from dayfly.spec.kube_object import KubeObject, Placed, parts, refusal
+from dayfly.spec.kube_object import KubeObject, Placed, parts, place, refusal
 from dayfly.spec.lifecycle import Object
 from dayfly.spec.object_kinds import group_of
 
@@ -88,15 +89,18 @@ def render(
         if placed.input in sensitive and not (made["kind"] == "Secret" and parts(pointer)[0] == "stringData"):
             problem = f"input {placed.input} is sensitive: it may stand in the stringData of a Secret, not at {pointer}"
             raise CannotRenderError(Reason.INPUT_UNFIT, problem)
-        _place(made, parts(pointer), _read(value, placed))
-    _, problem = refusal(made)
-    if problem:
+        place(made, parts(pointer), _read(value, placed))
+    path, problem = refusal(made)
+    if problem and path in (("apiVersion",), ("kind",), ("type",)):
         raise CannotRenderError(Reason.KIND_REFUSED, problem)
+    if problem:
+        field = f"{render_path(path)} of {with_article(made['kind'])}"
+        raise CannotRenderError(Reason.FIELD_REFUSED, f"{field}: {problem}")
     meta = made.setdefault("metadata", {})
     notes = meta.setdefault("annotations", {})
     held = rest(made)
     if held is not None:
-        spec = made.setdefault("spec", {})
+        spec = made["spec"] = made.get("spec") or {}
         notes[RELEASE_ANNOTATION] = json.dumps({held.field: spec.get(held.field, held.usual)})
         spec[held.field] = held.value
     else:
@@ -155,10 +159,3 @@ def _read(value: bytes, placed: Placed) -> Any:
     if not fits[placed.as_]:
         raise fault
     return found
-
-
-def _place(manifest: Any, way: tuple[str, ...], value: Any) -> None:
-    """Its parents are there: the reader of plugins has seen to it."""
-    for part in way[:-1]:
-        manifest = manifest[int(part) if isinstance(manifest, list) else part]
-    manifest[int(way[-1]) if isinstance(manifest, list) else way[-1]] = value

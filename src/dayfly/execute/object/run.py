@@ -10,10 +10,11 @@ from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import served
+from dayfly.kube.discovery import definition_uid, is_definition_gone, served, served_elsewhere
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
 from dayfly.plan import words
+from dayfly.spec.errors import with_article
 
 ACCOUNT: Final = "dayfly-objects"
 # By this our admission policies know a request: nobody else may say so of himself.
@@ -60,11 +61,44 @@ class Objects:
             raise NotServedError(words.kind_not_served(kind, api_version))
         if not seen.namespaced:
             raise NotServedError(
-                f"a {kind} of {api_version} lies in no namespace, and no step may make one", scope=True
+                f"{with_article(kind)} of {api_version} lies in no namespace, and no step may make one", scope=True
             )
         found = anything(api_version, kind, seen.name)
         self._kinds[api_version, kind] = self._clock() + _BELIEVED_S, found
         return found
+
+    async def kind_of_made(self, api_version: str, kind: str, definition: str) -> Kind | None:
+        """Return how the API serves objects that were made: in this version, or in another one of the group.
+
+        Args:
+            api_version: The version in which they were made.
+            kind: Their kind.
+            definition: The kind's CustomResourceDefinition at that time, as NAME/UID; empty if it has none.
+
+        Returns:
+            The kind; None if its definition is gone, which proves that all its objects are.
+
+        Raises:
+            NotServedError: it is served in no version, and that proves nothing.
+            errors.ApiError: the server did not answer.
+        """
+        try:
+            return await self.kind(api_version, kind)
+        except NotServedError as missing:
+            if missing.scope:
+                raise
+            name, _, uid = definition.partition("/")
+            with contextlib.suppress(errors.Refused):
+                if uid and await is_definition_gone(self._client, name, uid):
+                    return None
+            for version in await served_elsewhere(self._client, api_version, kind):
+                return await self.kind(version, kind)
+            raise NotServedError(words.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
+
+    async def definition(self, kind: Kind) -> str:
+        """Return what defines a kind now, as NAME/UID; empty if no CustomResourceDefinition does."""
+        uid = await definition_uid(self._client, kind) if "." in kind.group else ""
+        return f"{kind.plural}.{kind.group}/{uid}" if uid else ""
 
     def _lost(self, kind: Kind) -> NotServedError:
         """How it was served is believed no more."""
@@ -108,12 +142,21 @@ class Objects:
     async def try_out(self, kind: Kind, manifest: Manifest) -> None:
         """Have the server say whether it would take the object; nothing is stored.
 
+        The account must also be able to release the object and to delete it. No object has the name yet, so the server
+        answers these two requests by the account's rights only. The UID is the run's, so it fits no other object.
+
         Raises:
-            errors.Refused: it would not.
+            errors.Refused: it would not, or the account lacks a right.
         """
-        namespace = manifest["metadata"]["namespace"]
+        meta = manifest["metadata"]
+        namespace, name, [owner] = meta["namespace"], meta["name"], meta["ownerReferences"]
+        acting = self._acting(namespace)
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await acting.patch(kind, {"metadata": {"uid": owner["uid"]}}, name, namespace, dry_run=True)
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await acting.delete(kind, name, namespace, uid=owner["uid"], dry_run=True)
         try:
-            await self._acting(namespace).create(kind, manifest, namespace, dry_run=True)
+            await acting.create(kind, manifest, namespace, dry_run=True)
         except errors.Refused as error:
             if "dry run" not in error.message:  # a webhook that cannot be asked in vain is asked in earnest
                 raise

@@ -75,11 +75,19 @@ class Splitter:
             self._say(rest[1:])
         self._rest = b""
 
-    def printed(self) -> Printed:
-        """What is kept of it. Its times are counted from the tail's own first byte."""
-        size = self.dropped + len(self.tail)
-        told = within(self.times, self.dropped, size) if self.tail else ()
-        return Printed(bytes(self.tail), size, tuple((max(at - self.dropped, 0), ms) for at, ms in told))
+    def printed(self, total: int = 0) -> Printed:
+        """Return the end of the log. Its times are counted from the tail's own first byte.
+
+        `total` is how many bytes the step printed according to the runner, 0 if that is not known. A container runtime
+        can lose part of a log. A log with the runner's receipt lacks its beginning then, one without it lacks its end.
+        """
+        size, lost = self.dropped + len(self.tail), b""
+        if size < total and not self.whole:
+            lost = _lost(total - size, starts_line=not self.tail or self.tail.endswith(b"\n"))
+        tail = bytes(self.tail[max(len(self.tail) + len(lost) - TAIL_LIMIT, 0) :])
+        begin = size - len(tail)
+        told = within(self.times, begin, size) if tail else ()
+        return Printed(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in told))
 
     def _bare(self, line: bytes) -> bytes:
         """The line without the time in front of it, which is noted."""
@@ -141,6 +149,12 @@ class Splitter:
     def contents(self) -> dict[str, bytes]:
         """The outputs that the receipt carries."""
         return receipt.contents(self.records or ())
+
+
+def _lost(count: int, *, starts_line: bool) -> bytes:
+    """Return the line that marks a missing end of a log, as the runner marks a log that it cut."""
+    note = f"[dayfly: this log is incomplete: the container runtime lost its last {count} bytes]\n"
+    return (note if starts_line else f"\n{note}").encode()
 
 
 def _unix_ms(stamp: bytes) -> int:

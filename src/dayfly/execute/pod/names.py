@@ -13,8 +13,8 @@ FINALIZER = f"{GROUP}/record"
 RUN_LABEL = f"{GROUP}/run"
 # Which attempts' outputs a pod was made for, in the order of its inputs.
 READS_LABEL = f"{GROUP}/reads"
-# Since when (unix milliseconds) a pod that waits for its image is asked to say instead that its step never began.
-RECALLED_LABEL = f"{GROUP}/recalled"
+# The container that a recall adds to a pod: this name, and the moment of the recall in unix milliseconds.
+RECALL = "dayfly-recall-"
 UNIT_ANNOTATION = f"{GROUP}/unit"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 NONCE_ANNOTATION = f"{GROUP}/nonce"

@@ -19,10 +19,10 @@ from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
 from dayfly.plan import reason_words
 from dayfly.plan.reasons import Reason
-from dayfly.plan.words import never_began, no_record, out_of_memory, start_deadline
+from dayfly.plan.words import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.lifecycle import Unit
+from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.numbers import MOST, whole
 from dayfly.spec.run import Result, UnitRecord
 
@@ -43,18 +43,21 @@ _LAST_SECOND_MS = 253_402_300_799_000
 # proof, a create step would run twice, or what it made would be left over: so whatever was let go and ends like that
 # is cleaned up as if it had begun.
 #
-# Where the image is missing there is a proof for the asking, as long as the pod has not been deleted. A recall
-# (`Pods.recall`) is one patch that gives the pod an image that can be had, and the label of which our runner is told in
-# a variable. The kubelet makes image and variables of a container from one copy of the pod (`generateContainerConfig`;
-# pkg/kubelet/config/config.go hands out whole copies), so no container has the one without the other: in the new image
-# the script cannot start. (The mounted order would not do: it may be a moment older than the image.) What that
-# container seals is `void`, unless the state volume has the marker of a container that was quicker with the old image:
-# then the kubelet ends that one, since the image is not the same, and the next one repeats its receipt, or says `lost`.
-# So the label and the new image prove nothing; only a sealed `void` is read. Of a pod that is recalled no word of the
-# kubelet is proof any more, for it may be about the second container, nor is `refused`: a runner of another user may be
-# kept from the first one's marker. Like every `void` it rests on the pod's state volume staying what it was, as long as
-# the pod is bound to its node.
+# While a pod waits for its image, and has not been deleted, there is another proof. A recall (`Pods.recall`) adds an
+# ephemeral container with the image of the fallback and a pull policy of its own: those of the step's container may not
+# be changed in a way that every policy allows. Kubelets start it before they look for other images. In it the runner
+# puts the marker `void` into the pod's state volume, unless the step's runner has put its own there: the file can be
+# made once. A sealed `void` excludes the start from then on, whatever becomes of the step's container. It is the only
+# word of that container that counts: `refused` is no proof, since a runner of another user may be kept from the marker.
+# Like every `void` it rests on the state volume staying what it was, as long as the pod is bound to its node.
 _NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
+# Reasons of the kubelet for a container that it cannot start now: the step is recalled.
+_CANNOT_BEGIN = reason_words.NO_IMAGE | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+# The exit codes of the runner for `void`, `refused` and `not-executable`. A script that writes such a receipt itself
+# and has the kernel kill the whole container leaves another code, so it cannot pretend that it never began.
+_UNSTARTED_CODES = frozenset({125, 127})
+# The exit code of a second runner in the same pod, which ends without a receipt while the first one works.
+_TAKEN_CODE = 3
 _BY_NODE_LOSS = frozenset({Reason.NODE_LOST, "DeletionByPodGC", "DeletionByTaintManager"})
 
 
@@ -77,6 +80,8 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> S
             return _never("Deleted", "its pod was deleted before it was released")
         return Seen(fact=Held(ref=seen.metadata.uid))
     main = _main(seen)
+    if proof := _excluded(seen, main, record, unit, nonce):
+        return proof
     if main is not None and main.state.terminated is not None:
         return _ended(seen, main.state.terminated, unit=unit, record=record, nonce=nonce)
     if seen.status.phase in ("Failed", "Succeeded"):
@@ -85,7 +90,7 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> S
         return _never_placed(seen, record, unit)
     if main is not None and main.state.running is not None:
         return Seen(fact=_running(main, record, unit, now))
-    return Seen(fact=_waiting(seen, main))
+    return Seen(fact=_waiting(seen, main, unit))
 
 
 def gone(record: UnitRecord, unit: Unit) -> Unclear:
@@ -145,10 +150,23 @@ def began(seen: Pod) -> bool:
     return main is not None and main.state.waiting is None
 
 
+def log_bytes(seen: Pod) -> int:
+    """Return how many bytes the step printed according to its runner's termination message; 0 if that is not known."""
+    main = _main(seen)
+    ended = main.state.terminated if main is not None else None
+    records = _message(ended.message) if ended is not None else None
+    said = next((value for key, value in records or () if key == "log-bytes"), b"")
+    return whole(said.decode(errors="replace"), MOST) or 0
+
+
 def recalled(seen: Pod) -> int:
-    """Since when it is asked to say that its step never began, in unix milliseconds; 0 if it is not."""
-    said = (seen.metadata.labels or {}).get(names.RECALLED_LABEL, "")
-    return whole(said, MOST) or 0
+    """Return when the pod was recalled, in unix milliseconds; 0 if it was not."""
+    added = (each.name for each in seen.spec.ephemeral_containers or ())
+    return max((whole(name.removeprefix(names.RECALL), MOST) or 0 for name in added if _is_recall(name)), default=0)
+
+
+def _is_recall(name: str) -> bool:
+    return name.startswith(names.RECALL)
 
 
 def gated(seen: Pod) -> bool:
@@ -174,6 +192,26 @@ def _never(reason: str, message: str) -> Seen:
     return Seen(fact=NeverRan(reason=reason, message=message))
 
 
+def _unbegun(seen: Pod, unit: Unit, reason: str, message: str) -> Seen:
+    """The step's own container never started its script. Containers of the overlay beside it may have run."""
+    if _is_alone(unit):
+        return _never(reason, message)
+    result = Result(outcome="failed", reason=reason, message=f"{message}; other containers of its pod may have run")
+    return Seen(fact=Ended(result=result) if _all_ended(seen) else Sealed(result=result))
+
+
+def _is_alone(unit: Unit) -> bool:
+    """Whether the overlay puts no containers beside the step's own. What the cluster adds is none of the step's."""
+    spec = (unit.exec.pod_template or {}).get("spec") if unit.exec is not None else None
+    beside = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())] if isinstance(spec, dict) else []
+    return all(isinstance(each, dict) and each.get("name") == MAIN for each in beside)
+
+
+def is_recallable(seen: Pod, unit: Unit) -> bool:
+    """Whether a recall can prove that nothing of the pod ran, if its kubelet cannot start the step's container."""
+    return not seen.metadata.deletion_timestamp and _is_alone(unit)
+
+
 def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
     refused = _placing(seen, "False")
     since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
@@ -194,13 +232,18 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     records = _message(terminated.message)
     if records is None:
         never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
-        if never and not recalled(seen):
-            return _never(terminated.reason, terminated.message or "its container never started")
+        if never:
+            return _unbegun(seen, unit, terminated.reason, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
         fact = receipt.understand(records, nonce=nonce, unit=unit)
-    if isinstance(fact, NeverRan) and (since := recalled(seen)):
-        fact = _never_began(fact, seen, record, unit, since)
+        if isinstance(fact, Ended) and fact.result.reason == Reason.CANCELLED and seen.status.reason == Reason.EVICTED:
+            fact = Ended(result=_evicted(seen, fact.result))
+    forgeable = unit.kind != Kind.WEBHOOK  # the program of a webhook is Dayfly's, with exit codes of its own
+    if isinstance(fact, NeverRan) and forgeable and terminated.exit_code not in _UNSTARTED_CODES:
+        fact = receipt.lost("the runner did not live to seal a receipt, and what is in its place is not its own")
+    if isinstance(fact, NeverRan):
+        fact = _unbegun(seen, unit, fact.reason, fact.message).fact
     if isinstance(fact, Ended) and not _all_ended(seen):
         fact = Sealed(result=fact.result)
     said = records or []
@@ -212,14 +255,30 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     )
 
 
-def _never_began(fact: NeverRan, seen: Pod, record: UnitRecord, unit: Unit, since: int) -> NeverRan | Ended:
-    """Why a recalled step that says itself that it never began was asked."""
-    if fact.reason != Reason.VOID:
-        return receipt.lost(fact.message)
+def _excluded(seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit: Unit, nonce: str) -> Seen | None:
+    """The proof that the container of a recall has sealed, unless the step's own container tells something else."""
+    told = (each for each in seen.status.ephemeral_container_statuses or () if _is_recall(each.name))
+    ended = next((each.state.terminated for each in told if each.state.terminated is not None), None)
+    records = _message(ended.message) if ended is not None else None
+    if records is None or not _is_alone(unit) or (main is not None and _has_begun(main)):
+        return None
+    fact = receipt.understand(records, nonce=nonce, unit=unit)
+    if not isinstance(fact, NeverRan) or fact.reason != Reason.VOID:
+        return None
     due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms
-    if since < due:
-        return NeverRan(reason=fact.reason, message=never_began())
-    return NeverRan(reason=Reason.START_DEADLINE, message=start_deadline(unit.timeouts.pull_ms, placed=True))
+    if recalled(seen) < due:
+        return _never(fact.reason, never_began())
+    return _never(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, placed=True))
+
+
+def _has_begun(main: ContainerStatus) -> bool:
+    """Whether the step's own container may tell itself what became of it."""
+    ended = main.state.terminated
+    if ended is None:
+        return main.state.running is not None
+    return _message(ended.message) is not None or (
+        bool(milliseconds(ended.started_at)) and ended.exit_code != _TAKEN_CODE
+    )
 
 
 def _message(message: str) -> list[tuple[str, bytes]] | None:
@@ -243,13 +302,20 @@ def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord,
         message = no_record()
         if _removed_at(seen) >= max(record.claimed_at, milliseconds(seen.status.start_time)) + pull_ms:
             reason, message = Reason.START_DEADLINE, f"{start_deadline(pull_ms, placed=True)}: {message}"
-    return Result(
+    result = Result(
         outcome="failed",
         reason=reason,
         message=message,
         started_at=milliseconds(terminated.started_at),
         ended_at=milliseconds(terminated.finished_at),
     )
+    return _evicted(seen, result) if seen.status.reason == Reason.EVICTED else result
+
+
+def _evicted(seen: Pod, result: Result) -> Result:
+    """The result of a step whose pod the kubelet evicted: the kubelet's reason replaces the way in which it ended."""
+    message = evicted(seen.status.message, result.message)
+    return msgspec.structs.replace(result, reason=Reason.EVICTED, message=message)
 
 
 def _removed_at(seen: Pod) -> int:
@@ -271,7 +337,7 @@ def _all_ended(seen: Pod) -> bool:
         *(status.init_container_statuses or ()),
         *(status.ephemeral_container_statuses or ()),
     )
-    return all(one.state.terminated is not None for one in every)
+    return all(one.state.terminated is not None or _is_recall(one.name) for one in every)
 
 
 def _node_lost(seen: Pod) -> bool:
@@ -290,14 +356,15 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
             )
         )
     main = _main(seen)
-    if recalled(seen) or (main is not None and (main.state.running is not None or main.restart_count)):
+    if main is not None and (main.state.running is not None or main.restart_count):
         message = "its pod has ended, and how its container ended is not known"
         return Seen(
             fact=Unclear(
                 since=record.claimed_at, reason=Reason.POD_OVER, message=message, dead_by=dead_by(record, unit)
             )
         )
-    return _never(seen.status.reason or Reason.CANNOT_START, seen.status.message or "its pod ended before it started")
+    message = seen.status.message or "its pod ended before it started"
+    return _unbegun(seen, unit, seen.status.reason or Reason.CANNOT_START, message)
 
 
 def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
@@ -312,7 +379,7 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     return Running(since=since)
 
 
-def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
+def _waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waiting:
     created = milliseconds(seen.metadata.creation_timestamp)
     if refused := _placing(seen, "False"):
         since = milliseconds(refused.last_transition_time) or created
@@ -328,7 +395,7 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
             since=since,
             reason=waiting.reason or Reason.STARTING,
             message=waiting.message,
-            recallable=waiting.reason in reason_words.NO_IMAGE and not seen.metadata.deletion_timestamp,
+            recallable=waiting.reason in _CANNOT_BEGIN and is_recallable(seen, unit),
             recalled=asked,
         )
     # A node's kubelet is heard of only when it writes a status, which can take it ten seconds; until then it is silent.
@@ -338,11 +405,15 @@ def _waiting(seen: Pod, main: ContainerStatus | None) -> Waiting:
 
 
 @functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
-def stamp(milliseconds: int) -> str:
-    """Unix milliseconds as RFC 3339; empty for 0. What lies behind the last second that can be written so is that."""
+def stamp(milliseconds: int, timespec: str = "seconds") -> str:
+    """Unix milliseconds as RFC 3339; empty for 0. What lies behind the last second that can be written so is that.
+
+    `timespec` is `seconds`, as for Kubernetes' own times, or `milliseconds`, where a duration follows from two of them.
+    """
     if not milliseconds:
         return ""
-    return datetime.fromtimestamp(min(milliseconds, _LAST_SECOND_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = datetime.fromtimestamp(min(milliseconds, _LAST_SECOND_MS) / 1000, UTC)
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 @functools.lru_cache(maxsize=1024)  # each turn reads them again

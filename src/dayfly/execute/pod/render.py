@@ -19,6 +19,7 @@ from dayfly.execute.order import (
     step_records,
 )
 from dayfly.execute.pod import names
+from dayfly.execute.state import access
 from dayfly.execute.state.access import PASSWORD
 from dayfly.kube.strategic import MergeError, merge
 from dayfly.plan.reasons import Reason
@@ -30,11 +31,11 @@ MAIN = "main"
 VOLUME = "dayfly"
 STATE_VOLUME = "dayfly-state"
 MOUNT = "/dayfly"
-# Told by the pod's own label: kubelets make the variables and the image of a container from one version of the pod.
-RECALLED = {
-    "name": "DAYFLY_RECALLED",
-    "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{names.RECALLED_LABEL}']"}},
-}
+MOUNTS = (
+    {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+    {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
+)
+_UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 TRACEPARENT = "TRACEPARENT"
 # Kubernetes takes 256 KiB of annotations; the order shares them with little else.
 ORDER_LIMIT = 240 * 1024
@@ -77,6 +78,8 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     token: SecretKey | None = None
     trace: str = ""
     """What its own spans hang below, where runs are told as traces."""
+    ephemeral_storage: str = ""
+    """Default limit on the node's disk that the step may fill, as a Kubernetes quantity. Empty for none."""
 
     @property
     def name(self) -> str:
@@ -105,6 +108,22 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     if attempt.cleaning:
         merged["spec"]["priorityClassName"] = names.CLEANUP_CLASS
     return {"apiVersion": "v1", "kind": "Pod", **merged}
+
+
+def recall(image: str, now: int) -> dict[str, Any]:
+    """The ephemeral container in which the runner excludes the start of the step; `now` is unix milliseconds.
+
+    Its pull policy is its own, so it needs no registry where the node has the image.
+    """
+    return {
+        "name": f"{names.RECALL}{now}",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [f"{MOUNT}/runner", "void"],
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [dict(mount) for mount in MOUNTS],
+        "securityContext": {**_UNPRIVILEGED, "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER},
+    }
 
 
 def _overlay(unit: Unit) -> dict[str, Any]:
@@ -150,7 +169,7 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         *step_records(unit),
     ]
-    given = {**_traced(unit, attempt), **_built_in(unit, attempt), **attempt.state}
+    given = {**_traced(unit, attempt), **_built_in(unit, attempt), **_stated(unit, attempt)}
     env: dict[str, Record] = {name: env_record(name, value.encode()) for name, value in given.items()}
     files: dict[SecretKey, str] = {}
     if attempt.token is not None:
@@ -181,6 +200,22 @@ def _traced(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
     return {TRACEPARENT: attempt.trace} if attempt.trace and not its_own else {}
 
 
+def _stated(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
+    if not attempt.state:
+        return {}
+    written = {str(item.get("name", "")): None if "valueFrom" in item else item.get("value", "") for item in _env(unit)}
+    given = written | dict.fromkeys((item.as_.env for item in unit.inputs if item.as_.env), None)
+    return {**attempt.state, **access.past_proxies(attempt.state, given)}
+
+
+def _env(unit: Unit) -> list[dict[str, Any]]:
+    """The environment list of the pod template's main container, if it is one."""
+    containers = (_overlay(unit).get("spec") or {}).get("containers")
+    found = next((each for each in containers or () if isinstance(each, dict) and each.get("name") == MAIN), {})
+    env = found.get("env")
+    return [item for item in env if isinstance(item, dict)] if isinstance(env, list) else []
+
+
 def _built_in(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
     return built_in(
         unit,
@@ -200,16 +235,18 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> d
         "name": MAIN,
         "image": unit.exec.image,
         "command": [f"{MOUNT}/runner", "pod"],
-        "env": [RECALLED],
         "terminationMessagePolicy": "File",
-        "volumeMounts": [
-            {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
-            {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
-        ],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [dict(mount) for mount in MOUNTS],
+        "securityContext": _UNPRIVILEGED,
     }
     if not unit.exec.image:
         del container["image"]
+    if attempt.ephemeral_storage:
+        # The default request is the limit, with which few steps would fit a node.
+        container["resources"] = {
+            "limits": {"ephemeral-storage": attempt.ephemeral_storage},
+            "requests": {"ephemeral-storage": "0"},
+        }
     security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
     if attempt.restricted:
         security |= {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from dayfly.execute.pod import names, policy
+from dayfly.execute.pod import names, render
 from dayfly.execute.pod.logs import Splitter
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube import errors
@@ -84,29 +84,28 @@ class Pods:
             return
 
     async def recall(self, pod: Pod, image: str, now: int) -> bool:
-        """Give it an image that can be had, and our runner in it the word that the step may not start any more.
+        """Add the container in which the runner excludes the start of the step; `now` is unix milliseconds.
 
-        Done twice it is done once, and the first moment stays. False if there is no such way: its runner would not hear
-        of it, it lacks that very image, or the cluster does not admit the change.
+        A second recall changes nothing. False if there is no such way: the pod lacks that very image, or the cluster
+        does not admit the change.
         """
         stored = await self.whole(pod)
-        if stored is None or names.RECALLED_LABEL in stored["metadata"]["labels"]:
+        if stored is None:
             return True
-        containers = stored["spec"]["containers"]
-        at = next((place for place, each in enumerate(containers) if each["name"] == MAIN), None)
-        if at is None or not policy.hears(containers[at]) or containers[at]["image"] == image:
+        added = stored["spec"].get("ephemeralContainers") or []
+        if any(each["name"].startswith(names.RECALL) for each in added):
+            return True
+        if any(each["name"] == MAIN and each["image"] == image for each in stored["spec"]["containers"]):
             return False
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-            {"op": "test", "path": f"/spec/containers/{at}/name", "value": MAIN},
-            {"op": "replace", "path": f"/spec/containers/{at}/image", "value": image},
-            {"op": "add", "path": f"/metadata/labels/{names.RECALLED_LABEL.replace('/', '~1')}", "value": str(now)},
-        ]
+        meta = {"uid": pod.metadata.uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
+        patch = {"metadata": meta, "spec": {"ephemeralContainers": [*added, render.recall(image, now)]}}
         try:
-            # Not `heard`: that the watch tells of it is what the next turn begins with, and its clock.
-            await self._client.patch(PODS, operations, pod.metadata.name, pod.metadata.namespace, style=Style.JSON)
+            # The answer is not passed to `heard`: the watch delivers it with the clock of the next turn.
+            await self._client.patch(
+                PODS, patch, pod.metadata.name, pod.metadata.namespace, subresource="ephemeralcontainers"
+            )
         except (errors.NotFound, errors.Conflict):
-            return True
+            return True  # gone, or changed in the meantime: the next turn sees which
         except errors.Refused:
             return False
         return True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dayfly.execute.process.files import locked, put, slurp
 from dayfly.spec.numbers import MOST, whole
 
-_SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
+SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
 
 
@@ -60,17 +60,21 @@ class Place(NamedTuple):
             put(f"{self.work}/home", str(Path(self.logs).parent.resolve()))
 
 
-def open_place(home: Path) -> Place:
+def open_place(home: Path, shared: str = SHARED) -> Place:
     """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
 
     An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
     a journal; logs are.
+
+    Args:
+        home: The home; it exists.
+        shared: The folder in memory, in which a new place is made if that can be.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     work = os.fsdecode(slurp(f"{home}/place"))
     if not Path(work).is_absolute():
         # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
-        work = _choose(home)
+        work = _choose(home, shared)
     Path(work).mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_anothers(work)
     epoch = slurp(f"{work}/epoch").decode(errors="replace")
@@ -90,13 +94,13 @@ def leave_place(place: Place) -> None:
         shutil.rmtree(place.work)
 
 
-def sweep_places() -> None:
-    """Remove work folders in memory whose home is gone, as long as nothing in them may still live.
+def sweep_places(shared: str = SHARED) -> None:
+    """Remove work folders in memory (`shared`) whose home is gone, as long as nothing in them may still live.
 
     It is about tidiness: no server needs the folders of others, or the memory itself, which some containers have not.
     """
     with contextlib.suppress(OSError):
-        for entry in os.scandir(_SHARED):
+        for entry in os.scandir(shared):
             if entry.name.startswith(f"dayfly-{os.geteuid()}-"):
                 # Its own server has just left it, or nobody can tell now whether its home is there.
                 with contextlib.suppress(OSError):
@@ -118,9 +122,9 @@ def _note(path: str, text: str) -> None:
         put(path, text)
 
 
-def _choose(home: Path) -> str:
+def _choose(home: Path, memory: str) -> str:
     name = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
-    shared = Path(f"{_SHARED}/dayfly-{os.geteuid()}-{name}")
+    shared = Path(f"{memory}/dayfly-{os.geteuid()}-{name}")
     with contextlib.suppress(OSError):
         shared.mkdir(mode=0o700)
         room = os.statvfs(shared)

@@ -18,8 +18,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
     names another. `private` are directories whose new entries only this step may see. `sensitive` are those inputs
-    whose values must not stand in the log. `state` is what a step with a state has in its environment, `trace` what its
-    own programs hang their spans below.
+    whose values must not stand in the log. `state` is what a step with a state has in its environment, `cleared` what
+    it must not inherit, `trace` what its own programs hang their spans below.
     """
 
     run: str
@@ -33,6 +33,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     private: tuple[str, ...] = ()
     sensitive: frozenset[str] = frozenset()
     state: Mapping[str, str] = {}
+    cleared: Mapping[str, str] = {}
     trace: str = ""
     start_before: int = 0
     log: str = ""
@@ -43,7 +44,7 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
     assert unit.exec is not None, "only exec units run as processes"
     begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
     records = [*_head(attempt), *begins, *step_records(unit)]
-    env = {name: value.encode() for name, value in overlay_env(unit).items()}
+    env = {name: value.encode() for name, value in {**attempt.cleared, **overlay_env(unit)}.items()}
     traced = {"TRACEPARENT": attempt.trace} if attempt.trace else {}
     env |= {name: value.encode() for name, value in {**traced, **_built_in(unit, attempt), **attempt.state}.items()}
     for item in unit.inputs:

@@ -23,7 +23,7 @@ DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal
 _MOST_AT_ONCE = 64
 # How long one that was forked ahead may wait for its folder. It holds a copy of this machine's mounts: what is
 # unmounted meanwhile is still in use there.
-_AHEAD_S = 1.0
+AHEAD_S = 1.0
 _REAP_S = 0.02
 # So many are not forked ahead after one that was of no use, since mounts or the usual folders had changed meanwhile:
 # where that goes on, each would be made twice.
@@ -69,7 +69,8 @@ class Resident:
     """Begins the resident runner when it is first needed, and again should it have ended.
 
     Steps inherit the environment that it is given. `folders` are the private ones that most of them have. With `user`
-    all of its launchers have the isolation of that name, and one user namespace. `sealed` is called with the process id
+    all of its launchers have the isolation of that name, and one user namespace. A launcher that is forked ahead waits
+    for its folder for `ahead_s` seconds. `sealed` is called with the process id
     of a launcher whose receipt is there, usually a moment before its end; that can be lost.
     """
 
@@ -80,11 +81,13 @@ class Resident:
         folders: Callable[[], tuple[str, ...]] = usual_folders,
         *,
         user: bool = False,
+        ahead_s: float = AHEAD_S,
     ) -> None:
         self._runner = runner
         self._arguments = [runner, "serve", "user"] if user else [runner, "serve"]
         self._environment = environment
         self._folders = folders
+        self._ahead_s = ahead_s
         self.sealed: Callable[[int], None] = _nobody
         self._socket: socket.socket | None = None
         # Not the same one: launchers that live on hold it, and its end would never be seen.
@@ -155,15 +158,15 @@ class Resident:
         loop = asyncio.get_running_loop()
         self._asked_at = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(_AHEAD_S, self._grow_old)
+            self._timer = loop.call_later(self._ahead_s, self._grow_old)
 
     def _grow_old(self) -> None:
         """Have let go who has waited too long. Until that is answered it may become a launcher, and is not ended."""
         loop = asyncio.get_running_loop()
-        due = self._asked_at + _AHEAD_S
+        due = self._asked_at + self._ahead_s
         self._timer = None
         if self._answers or loop.time() < due:
-            self._timer = loop.call_later(max(due - loop.time(), _AHEAD_S / 10), self._grow_old)
+            self._timer = loop.call_later(max(due - loop.time(), self._ahead_s / 10), self._grow_old)
         elif self._ahead:
             try:
                 self._send(b"let go")
@@ -171,7 +174,7 @@ class Resident:
                 pass  # with the resident runner everybody was let go
             except OSError:
                 # As where the kernel has no memory for it now. Nobody else would look before the next step.
-                self._timer = loop.call_later(_AHEAD_S / 10, self._grow_old)
+                self._timer = loop.call_later(self._ahead_s / 10, self._grow_old)
             else:
                 self._answers.append(None)
 
@@ -201,8 +204,9 @@ class Resident:
         if self._socket is None or self._ears is None:
             return
         # It may be stopped, and has nothing that it could lose.
-        os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the kernel reaps it if SIGCHLD is ignored
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
         while self._hear():
             pass  # what it has said is still to be heard
         for each in (self._socket, self._ears):
@@ -278,8 +282,8 @@ class Resident:
         """A launcher has sealed its receipt."""
         assert self._ears is not None, "nobody else is listened to"
         with contextlib.suppress(OSError):
-            word = self._ears.recv(4)
-            self.sealed(int.from_bytes(word, sys.byteorder))
+            if word := self._ears.recv(4):
+                self.sealed(int.from_bytes(word, sys.byteorder))
 
     def _answered(self) -> None:
         if not self._hear():

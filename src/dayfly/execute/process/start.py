@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dayfly.execute.process import monitors
+from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.resident import DEFAULTS, Held, Resident
 from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
@@ -149,7 +150,7 @@ class Containers:
         return os.posix_spawnp(
             command[0],
             command,
-            os.environ,
+            without_ci_marks(os.environ),  # the engine's own processes live as long as the container
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), said, (os.POSIX_SPAWN_DUP2, 1, 2)],
             setsigmask=(),
             setsigdef=DEFAULTS,

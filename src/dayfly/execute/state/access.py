@@ -6,7 +6,8 @@ and it is worth something only while the ledger says that this attempt runs.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -20,6 +21,24 @@ PASSWORD: Final = "TF_HTTP_PASSWORD"  # noqa: S105 - the variable's name
 # A server that is started anew answers within seconds; until then Terraform asks again, for about five minutes.
 _MOST_ATTEMPTS: Final = 999_999_999
 _RETRIES: Final = {"TF_HTTP_RETRY_MAX": "60", "TF_HTTP_RETRY_WAIT_MIN": "1", "TF_HTTP_RETRY_WAIT_MAX": "5"}
+# All other variables by which a machine or an image could change how Terraform and OpenTofu use our server. Both take
+# an empty one as unset.
+_FIXED: Final = {
+    "TF_HTTP_LOCK_METHOD": "LOCK",
+    "TF_HTTP_UNLOCK_METHOD": "UNLOCK",
+    "TF_HTTP_UPDATE_METHOD": "POST",
+    "TF_HTTP_CLIENT_CERTIFICATE_PEM": "",
+    "TF_HTTP_CLIENT_PRIVATE_KEY_PEM": "",
+    "TF_STATE_PERSIST_INTERVAL": "",
+    "TF_WORKSPACE": "",
+    "TF_DATA_DIR": "",
+}
+_LOCK: Final = "/lock"
+_LOCK_METHODS: Final = {"POST": "LOCK", "PUT": "LOCK", "DELETE": "UNLOCK"}
+_ARGUMENTS: Final = "TF_CLI_ARGS"
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_NO_PROXY: Final = ("NO_PROXY", "no_proxy")
+_HOST: Final = re.compile(r"https?://(?:\[([^\]]+)\]|([^:/]+))")
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -83,17 +102,38 @@ def variables(door: Door, who: Caller) -> Mapping[str, str]:
     step = who.holder.unit.rpartition("/")[2]
     return {
         "TF_HTTP_ADDRESS": address,
-        "TF_HTTP_LOCK_ADDRESS": address,
-        "TF_HTTP_UNLOCK_ADDRESS": address,
+        "TF_HTTP_LOCK_ADDRESS": address + _LOCK,
+        "TF_HTTP_UNLOCK_ADDRESS": address + _LOCK,
         "TF_HTTP_USERNAME": f"{step}.{who.holder.attempt}",
+        "TF_HTTP_CLIENT_CA_CERTIFICATE_PEM": door.authority,
         **_RETRIES,
-        **({"TF_HTTP_CLIENT_CA_CERTIFICATE_PEM": door.authority} if door.authority else {}),
+        **_FIXED,
     }
+
+
+def without_arguments(inherited: Iterable[str]) -> dict[str, str]:
+    """Clear the arguments that the machine adds to each Terraform: they could choose another backend or target."""
+    return {name: "" for name in inherited if name.startswith(_ARGUMENTS)}
+
+
+def past_proxies(variables: Mapping[str, str], given: Mapping[str, object]) -> dict[str, str]:
+    """Except the state server from the proxies of a pod's environment; `given` has None for unknown values."""
+    if not any(name in given for name in _PROXIES):
+        return {}
+    found = _HOST.match(variables["TF_HTTP_ADDRESS"])
+    host = (found[1] or found[2]) if found else ""
+    known = {name: given.get(name, "") for name in _NO_PROXY}
+    return {name: ",".join(filter(None, (value, host))) for name, value in known.items() if isinstance(value, str)}
+
+
+def method_of(path: str, method: str) -> str:
+    """Return the method that a request means: at the address of the lock, POST locks and DELETE unlocks."""
+    return _LOCK_METHODS.get(method, method) if path.endswith(_LOCK) else method
 
 
 def identify(keys: Keys, path: str, username: str, password: str) -> Caller | None:
     """Who asks, by the address, the name and the password; None if it is nobody whom we know."""
-    parts = path.split("/")
+    parts = path.removesuffix(_LOCK).split("/")
     step, _, attempt = username.rpartition(".")
     number = whole(attempt, _MOST_ATTEMPTS)
     if len(parts) != 4 or parts[:2] != ["", "state"] or number is None:

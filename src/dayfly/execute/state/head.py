@@ -14,6 +14,8 @@ from dayfly.spec.lifecycle import Struct
 from dayfly.spec.run import ALIVE, NEVER, Run, State
 
 KEEP: Final = 20
+KEEP_REFUSALS: Final = 10
+"""The first and the last refused writes of one state that are recorded."""
 KEEP_BYTES: Final = 8 << 20
 """Of the sealed bytes of all versions; the newest is kept whatever it has."""
 MAX_ID: Final = 200
@@ -31,7 +33,10 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Lock(Struct, frozen=True, kw_only=True):
-    """As its holder has told it: `id` is Terraform's name for it, `info` what Terraform shows of it (JSON)."""
+    """As its holder has told it: `id` is Terraform's name for it, `info` what Terraform shows of it (JSON).
+
+    Without an `id` the attempt holds it because it wrote without a lock (`-lock=false`).
+    """
 
     id: str
     info: str
@@ -40,7 +45,10 @@ class Lock(Struct, frozen=True, kw_only=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """One state as it was written. `blob` names its chunks; of a state that was deleted there are none."""
+    """One state as it was written. `blob` names its chunks; of a state that was deleted there are none.
+
+    `lineage`, `serial` and the number of `resources` are Terraform's; empty and 0 if they cannot be read.
+    """
 
     number: int
     at: int
@@ -51,16 +59,29 @@ class Version(Struct, frozen=True, kw_only=True):
     chunks: int = 0
     stored: int = 0
     key: str = ""
+    lineage: str = ""
+    serial: int = 0
+    resources: int = 0
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """A state that an attempt wrote and that was not stored. `lasts`: no later write of that attempt can replace it."""
+
+    holder: Holder
+    at: int
+    message: str
+    lasts: bool = False
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """Lock and versions, oldest first. `sandbox` and `namespace` are the target's, for people."""
+    """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` are the target's, for people."""
 
     sandbox: str = ""
     namespace: str = ""
     resource: str = ""
     lock: Lock | None = None
     versions: tuple[Version, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def newest(self) -> Version | None:
@@ -87,6 +108,12 @@ def decode(data: bytes, where: str) -> Head:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedError(f"the head of a state is not what was written ({where}): {error}") from None
+
+
+def damaged(error: DamagedError, reader: tuple[str, int]) -> Head:
+    """Return a head in which a write of the attempt `reader` was refused, in place of the damaged one."""
+    who = Holder(unit=reader[0], attempt=reader[1])
+    return Head(refused=(Refusal(holder=who, at=0, message=str(error), lasts=True),))
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -134,7 +161,8 @@ def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -
     if held is not None and not has_ended(run, held.holder):
         if (held.holder, held.id) == (who, name):
             return Step(OK)  # the answer to its first try was lost
-        return Step(Answer(423, shown(held), json=True))
+        if held.holder != who or held.id:
+            return Step(Answer(423, shown(held), json=True))
     taken = Lock(id=name, info=info, holder=who, at=now)
     return Step(OK, msgspec.structs.replace(head, lock=taken))
 
@@ -151,21 +179,40 @@ def unlock(head: Head, run: Run, who: Holder, name: str) -> Step:
     return Step(Answer(409, shown(held), json=True))
 
 
-def write(head: Head, who: Holder, name: str, version: Version) -> Step:
-    """Add a version, if the attempt holds the lock of that name."""
-    if refusal := _unheld(head, who, name):
-        return refusal
+def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Step:
+    """Add a version, if the attempt holds the lock of that name.
+
+    Without a name (`-lock=false`) the attempt takes the lock if it is free, and keeps it until its end.
+    """
+    if refusal := _unheld(head, who, name) if name else _unfree(head, run, who, version):
+        return refuse(head, who, refusal, version.at)
+    keeps = bool(name) or (head.lock is not None and head.lock.holder == who)
+    lock = head.lock if keeps else Lock(id="", info="{}", holder=who, at=version.at)
+    refused = tuple(each for each in head.refused if each.holder != who or each.lasts)
+    after = msgspec.structs.replace(head, lock=lock, refused=refused)
     if head.newest is not None and head.newest.digest == version.digest:
-        return Step(OK)  # the answer to its first try was lost, or nothing has changed
+        return Step(
+            OK, None if after == head else after
+        )  # the answer to its first try was lost, or nothing has changed
     every = (*head.versions, msgspec.structs.replace(version, number=_next(head)))
     kept = _kept(every)
-    return Step(OK, msgspec.structs.replace(head, versions=kept), every[: len(every) - len(kept)])
+    return Step(OK, msgspec.structs.replace(after, versions=kept), every[: len(every) - len(kept)])
+
+
+def refuse(head: Head, who: Holder, answer: Answer, now: int, message: str = "", *, lasts: bool = True) -> Step:
+    """Refuse a write with that answer, and record it: its resources may be in no other state."""
+    if any(each.holder == who and (each.lasts or not lasts) for each in head.refused):
+        return Step(answer)
+    refusal = Refusal(holder=who, at=now, message=message or _info(answer), lasts=lasts)
+    every = (*(each for each in head.refused if each.holder != who), refusal)
+    kept = every if len(every) <= 2 * KEEP_REFUSALS else (*every[:KEEP_REFUSALS], *every[-KEEP_REFUSALS:])
+    return Step(answer, msgspec.structs.replace(head, refused=kept))
 
 
 def delete(head: Head, who: Holder, name: str, now: int) -> Step:
     """Let there be no state; the versions before stay to be looked at."""
-    if refusal := _unheld(head, who, name):
-        return refusal
+    if refusal := _unheld(head, who, name) if name else _conflict("a state is deleted only by the holder of its lock"):
+        return Step(refusal)
     if head.newest is None:
         return Step(OK)
     gone = Version(number=_next(head), at=now, holder=who, size=0, digest="")
@@ -194,12 +241,38 @@ def ended(who: Holder) -> Answer:
     return Answer(423, msgspec.json.encode(told), json=True)
 
 
-def _unheld(head: Head, who: Holder, name: str) -> Step | None:
+def _unheld(head: Head, who: Holder, name: str) -> Answer | None:
     held = head.lock
-    if held is None or held.holder != who or held.id != name:
-        text = shown(held) if held is not None else b'{"Info":"nobody holds the lock; writing needs it"}'
-        return Step(Answer(409, text, json=True))
+    if held is None:
+        return _conflict("the lock of this state is not held; writing needs it")
+    if held.holder != who or held.id != name:
+        return Answer(409, shown(held), json=True)
     return None
+
+
+def _unfree(head: Head, run: Run, who: Holder, version: Version) -> Answer | None:
+    """Why an attempt may not write without a lock: another holder, or a write that it has not read."""
+    held = head.lock
+    if held is not None and not has_ended(run, held.holder) and (held.holder != who or held.id):
+        return Answer(409, shown(held), json=True)
+    # Two writers of one attempt look the same, so after the first conflict only a lock can separate them.
+    if any(each.holder == who and each.lasts for each in head.refused):
+        return _conflict("an earlier write without the lock was in conflict; remove -lock=false")
+    newest = head.newest
+    if newest is None or newest.digest == version.digest or not (newest.lineage and version.lineage):
+        return None
+    if newest.lineage != version.lineage or newest.serial >= version.serial:
+        return _conflict("another write without the lock came first; remove -lock=false")
+    return None
+
+
+def _conflict(text: str) -> Answer:
+    return Answer(409, msgspec.json.encode({"Info": text}), json=True)
+
+
+def _info(answer: Answer) -> str:
+    told = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.json else {}
+    return str(told.get("Info") or answer.body.decode(errors="replace").strip())
 
 
 def _next(head: Head) -> int:

@@ -6,12 +6,13 @@ import asyncio
 import base64
 import contextlib
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from dayfly.execute.state import access, head, seal
-from dayfly.execute.state.head import Answer, Head, Step, Version
+from dayfly.execute.state.head import Answer, Head, Holder, Step, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-METHODS: Final = ("GET", "POST", "PUT", "DELETE", "LOCK", "UNLOCK")
+WRITES: Final = ("POST", "PUT")
+METHODS: Final = ("GET", *WRITES, "DELETE", "LOCK", "UNLOCK")
 MAX_LOCK: Final = 64 << 10
 # Others who change the head at the same time are tries of the same attempt, or its successor: there are few.
 _TRIES: Final = 8
@@ -31,6 +33,12 @@ _TRIES: Final = 8
 _QUICK: Final = 256 << 10
 # So long the chunks of what was broken off are looked after.
 _DROP_S: Final = 10.0
+
+# A state that could not be stored is recorded by the next request that succeeds.
+_NOT_STORED: Final = "it could not be stored"
+_NO_STATE: Final = Answer(400, b"this is a lock, not a state; lock at the address in TF_HTTP_LOCK_ADDRESS\n")
+_LATE: Final = 403
+_EMPTY: Final = Answer(400, b"an empty body is no state\n")
 
 UNKNOWN = Answer(401, b"this state is read and written by the running steps of its own resource alone\n")
 BUSY = Answer(503, b"others change this state at the same time; ask again\n")
@@ -48,6 +56,30 @@ class Found(msgspec.Struct, frozen=True):
 
     head: Head
     tag: str = ""
+
+
+class Instances(msgspec.Struct, frozen=True):
+    """An entry of `resources` in a state. Data sources are `mode: data`."""
+
+    mode: str = ""
+    instances: tuple[msgspec.Raw, ...] = ()
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The fields of a Terraform state that are read here, and the one by which a lock is recognised.
+
+    States that OpenTofu encrypts have the first two.
+    """
+
+    lineage: str = ""
+    serial: int = 0
+    resources: tuple[Instances, ...] = ()
+    lock: str = msgspec.field(name="ID", default="")
+
+    @property
+    def managed(self) -> int:
+        """Number of resources that exist according to this state."""
+        return sum(each.mode == "managed" and bool(each.instances) for each in self.resources)
 
 
 class FullError(Exception):
@@ -100,6 +132,10 @@ class Service:
         self._keys = keys
         self._store = store
         self._now = now
+        # The holders whose last write was answered by a server error. Terraform retries it for minutes.
+        self._unsaved: dict[tuple[Place, Holder], None] = {}
+        # The number of writes of a holder that are not answered yet: each may still be stored.
+        self._writing: Counter[tuple[Place, Holder]] = Counter()
 
     def identify(self, path: str, authorization: str) -> Caller | None:
         """Who asks, by the head of a request."""
@@ -119,17 +155,74 @@ class Service:
         if method not in METHODS:
             return Answer(405, f"{method} is none of {', '.join(METHODS)}\n".encode())
         run = await self._store.ledger(who.run)
-        return None if run is not None and head.runs(run, who.holder) else _ended(who, method)
+        if run is not None and head.runs(run, who.holder):
+            return None
+        if run is not None and method in WRITES:
+            await self._record(Place(who.run, who.resource), who.holder, head.refused(who.holder), lasts=True)
+        return _ended(who, method)
 
     async def handle(self, who: Caller, method: str, lock: str, body: bytes) -> Answer:
         """Do what is asked; `lock` is the request's `ID`."""
+        place = Place(who.run, who.resource)
+        if method in WRITES:
+            return await self._handle_write(place, who, method, lock, body)
+        answer = await self._answered(place, who, method, lock, body)
+        if method == "UNLOCK" and (place, who.holder) in self._unsaved:
+            await self.record_unsaved()
+        return answer
+
+    async def _handle_write(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+        key = (place, who.holder)
+        is_saved = False
+        self._writing[key] += 1
         try:
-            return await self._handled(Place(who.run, who.resource), who, method, lock, body)
+            answer = await self._answered(place, who, method, lock, body)
+            if answer.status == _LATE:
+                await self._record(place, who.holder, head.refused(who.holder), lasts=True)
+            is_saved = answer.status < 500
+            return answer
+        finally:
+            self._writing[key] -= 1
+            if not self._writing[key]:
+                del self._writing[key]
+            if is_saved:
+                self._unsaved.pop(key, None)
+            else:
+                self._unsaved[key] = None
+
+    async def _answered(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+        try:
+            return await self._handled(place, who, method, lock, body)
         except UncertainError:
             return BUSY  # asked again, it finds what was written
         except head.DamagedError as error:
             log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
             return Answer(500, f"{error}\n".encode())
+
+    async def record_unsaved(self) -> None:
+        """Record the writes that were answered by a server error and have neither succeeded nor been sent again since.
+
+        Raises:
+            Exception: the store does not answer; they stay to be recorded.
+        """
+        for key in list(self._unsaved):
+            if key in self._writing:
+                continue
+            await self._record(*key, _NOT_STORED, lasts=False)
+            if key not in self._writing:
+                self._unsaved.pop(key, None)
+
+    async def _record(self, place: Place, holder: Holder, message: str, *, lasts: bool) -> None:
+        """Record a refused write that no request of a running attempt records."""
+
+        def decide(found: Head, _run: Run) -> Step:
+            key = (place, holder)
+            if not lasts and (key in self._writing or key not in self._unsaved):
+                return Step(BUSY)  # it was sent again: the head that we have found may hold it
+            return head.refuse(found, holder, BUSY, self._now(), message, lasts=lasts)
+
+        with contextlib.suppress(UncertainError, head.DamagedError):
+            await self._change(place, None, "POST", decide)
 
     async def _handled(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
         if method == "GET":
@@ -137,8 +230,11 @@ class Service:
         wanted = _lock_of(body) if method in ("LOCK", "UNLOCK") else ("", "")
         if wanted is None or (method == "LOCK" and not wanted[0]):
             return Answer(400, b"a lock is described by JSON with an ID\n")
-        if method in ("POST", "PUT"):
-            return await self._write(place, who, lock, body)
+        if method in WRITES:
+            content = await _aside(len(body), _content_of, body)
+            if content.lock and not content.lineage:
+                return _NO_STATE  # not recorded: nothing has been created yet
+            return await (self._write(place, who, lock, body, content) if body else self._refuse(place, who, _EMPTY))
 
         def decide(found: Head, run: Run) -> Step:
             match method:
@@ -168,34 +264,29 @@ class Service:
             log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
             return Answer(500, f"{error}\n".encode())
 
-    async def _write(self, place: Place, who: Caller, lock: str, body: bytes) -> Answer:
+    async def _write(self, place: Place, who: Caller, lock: str, body: bytes, content: Content) -> Answer:
         run = await self._store.ledger(place.run)
         if run is None:
             return _ended(who, "POST")
-        version = Version(
-            number=0,
-            at=self._now(),
-            holder=who.holder,
-            size=len(body),
-            digest=await _aside(len(body), seal.digest, body),
-            key=self._keys.name,
-        )
+        version = await self._described(who.holder, body, content)
         # What is refused anyway, or is there already, is not sealed and written first.
-        first = head.write((await self._store.find(place)).head, who.holder, lock, version)
+        first = head.write((await self._store.find(place)).head, run, who.holder, lock, version)
         if first.head is None:
             return first.answer
+        if first.answer != head.OK:
+            return await self._refuse(place, who, first.answer, lasts=True)
         blob = seal.new_blob()
         try:
             chunks = await _aside(len(body), seal.seal, self._keys, (*place, blob), body)
             await self._keep(place, run, blob, chunks)
         except (seal.TooLargeError, FullError) as error:
-            return Answer(413, f"{error}\n".encode())
+            return await self._refuse(place, who, Answer(413, f"{error}\n".encode()))
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
         asked = False  # whether a head that speaks of the chunks was to be written, and may come late
 
-        def decide(found: Head, _run: Run) -> Step:
+        def decide(found: Head, run: Run) -> Step:
             nonlocal asked
-            step = head.write(found, who.holder, lock, version)
+            step = head.write(found, run, who.holder, lock, version)
             asked = step.head is not None
             return step
 
@@ -214,6 +305,26 @@ class Service:
             raise
         await self._drop_unkept(place, blob, len(chunks))
         return answer
+
+    async def _described(self, holder: Holder, body: bytes, content: Content) -> Version:
+        """The version that a body is, before it has a number and chunks."""
+        return Version(
+            number=0,
+            at=self._now(),
+            holder=holder,
+            size=len(body),
+            digest=await _aside(len(body), seal.digest, body),
+            key=self._keys.name,
+            lineage=content.lineage,
+            serial=content.serial,
+            resources=content.managed,
+        )
+
+    async def _refuse(self, place: Place, who: Caller, answer: Answer, *, lasts: bool = False) -> Answer:
+        """Answer a write so, and record it."""
+        return await self._change(
+            place, who, "POST", lambda found, _run: head.refuse(found, who.holder, answer, self._now(), lasts=lasts)
+        )
 
     async def _keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
         """Keep the chunks, all of them or none: of those before one that is refused no head will ever speak."""
@@ -239,12 +350,17 @@ class Service:
         if all(version.blob != blob for version in (await self._store.find(place)).head.versions):
             await self._store.drop(place, blob, count)
 
-    async def _change(self, place: Place, who: Caller, method: str, decide: Callable[[Head, Run], Step]) -> Answer:
+    async def _change(
+        self, place: Place, who: Caller | None, method: str, decide: Callable[[Head, Run], Step]
+    ) -> Answer:
+        """Swap the head for a running attempt; without `who` for us."""
         for _ in range(_TRIES):
             found = await self._store.find(place)
             run = await self._store.ledger(place.run)
-            if run is None or not head.runs(run, who.holder):
+            if who is not None and (run is None or not head.runs(run, who.holder)):
                 return _ended(who, method)
+            if run is None:
+                return BUSY
             step = decide(found.head, run)
             if step.head is None:
                 return step.answer
@@ -265,7 +381,15 @@ async def _aside(size: int, work: Callable[..., T], *given: object) -> T:
 
 def _ended(who: Caller, method: str) -> Answer:
     log.info("run %s: %s asked for by: %s", who.run, method, head.refused(who.holder))
-    return head.ended(who.holder) if method == "LOCK" else Answer(403, f"{head.refused(who.holder)}\n".encode())
+    return head.ended(who.holder) if method == "LOCK" else Answer(_LATE, f"{head.refused(who.holder)}\n".encode())
+
+
+def _content_of(body: bytes) -> Content:
+    """Read those fields; all are empty if the body is no state of Terraform."""
+    try:
+        return msgspec.json.decode(body, type=Content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Content()
 
 
 def _lock_of(body: bytes) -> tuple[str, str] | None:

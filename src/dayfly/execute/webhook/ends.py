@@ -10,6 +10,8 @@ ORDER = "DAYFLY_WEBHOOK"
 class End(enum.IntEnum):
     """The ends that are no status of an answer."""
 
+    CA_UNREADABLE = 8
+    TLS_FAILED = 9
     NOT_SENT = 10
     ADDRESS_REFUSED = 11
     ANSWER_LOST = 12
@@ -23,6 +25,13 @@ class End(enum.IntEnum):
     INPUT_UNFIT = 20
     CANCELLED = 21
     ODD_STATUS = 22
+    NAME_NOT_FOUND = 23
+    CONNECTION_REFUSED = 24
+    CONNECTION_TIMED_OUT = 25
+    UNREACHABLE = 26
+    CERTIFICATE_UNTRUSTED = 27
+    CERTIFICATE_EXPIRED = 28
+    CERTIFICATE_MISMATCH = 29
 
 
 # First status of a row, its first code, and how many there are.

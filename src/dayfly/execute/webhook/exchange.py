@@ -4,6 +4,7 @@ A name is resolved once, every address it has is judged, and the connection goes
 a second time, so nobody can answer differently. What cannot have been sent, and what may have been, are two errors.
 """
 
+import errno
 import http.client
 import io
 import socket
@@ -17,6 +18,24 @@ from dayfly.execute.webhook.ends import End
 from dayfly.execute.webhook.request import Origin, Request
 
 ANSWER_LIMIT = 1 << 20
+_UNREACHABLE = frozenset(
+    {
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.EHOSTDOWN,
+        errno.EADDRNOTAVAIL,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
+# OpenSSL's X509_V_ERR_*: not yet valid, expired, host name mismatch, IP address mismatch.
+_CERTIFICATE = {
+    9: End.CERTIFICATE_EXPIRED,
+    10: End.CERTIFICATE_EXPIRED,
+    62: End.CERTIFICATE_MISMATCH,
+    64: End.CERTIFICATE_MISMATCH,
+}
 
 Resolved = list[tuple[int, tuple[Any, ...]]]
 """Families and socket addresses."""
@@ -138,17 +157,18 @@ def _resolved(origin: Origin, seconds: float, resolver: Resolve) -> Resolved:
     thread.start()
     thread.join(seconds)
     if not told:
-        raise UnsentError(f"the name {origin.host} was not resolved within {seconds:g} s")
+        raise UnsentError(f"the name {origin.host} was not resolved within {seconds:g} s", end=End.NAME_NOT_FOUND)
     if isinstance(told[0], OSError):
-        raise UnsentError(f"the name {origin.host} cannot be resolved: {told[0].strerror or told[0]}")
+        why = told[0].strerror or told[0]
+        raise UnsentError(f"the name {origin.host} cannot be resolved: {why}", end=End.NAME_NOT_FOUND)
     if not told[0]:
-        raise UnsentError(f"the name {origin.host} has no address")
+        raise UnsentError(f"the name {origin.host} has no address", end=End.NAME_NOT_FOUND)
     return told[0]
 
 
 def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
     """A connection to the first address that takes one."""
-    why = "no time was left"
+    why, end = "no time was left", End.CONNECTION_TIMED_OUT
     for number, (family, address) in enumerate(found, 1):
         left = until - time.monotonic()
         if left <= 0:
@@ -156,7 +176,7 @@ def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
         try:
             stream = socket.socket(family, socket.SOCK_STREAM)
         except OSError as fault:  # this machine has no IPv6, say
-            why = (fault.strerror or str(fault)).lower()
+            why, end = (fault.strerror or str(fault)).lower(), End.UNREACHABLE
             continue
         # One that answers nobody is to leave time for those behind it.
         stream.settimeout(left if number == len(found) else left / 2)
@@ -164,10 +184,20 @@ def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
             stream.connect(address)
         except OSError as fault:
             stream.close()
-            why = (fault.strerror or str(fault)).lower()
+            why, end = (fault.strerror or str(fault)).lower(), _end_of(fault)
         else:
             return stream
-    raise UnsentError(f"{origin.authority} cannot be connected to: {why}")
+    raise UnsentError(f"{origin.authority} cannot be connected to: {why}", end=end)
+
+
+def _end_of(fault: OSError) -> End:
+    """How an attempt to connect ended."""
+    match fault:
+        case ConnectionRefusedError():
+            return End.CONNECTION_REFUSED
+        case TimeoutError():
+            return End.CONNECTION_TIMED_OUT
+    return End.UNREACHABLE if fault.errno in _UNREACHABLE else End.NOT_SENT
 
 
 def _secured(stream: socket.socket, way: Way) -> socket.socket:
@@ -177,15 +207,17 @@ def _secured(stream: socket.socket, way: Way) -> socket.socket:
         # Certificates are ASCII; what stands beside them in the same text, a name perhaps, need not be.
         context = ssl.create_default_context(cadata=way.ca.encode("ascii", "replace").decode() or None)
     except ssl.SSLError as fault:
-        raise UnsentError(f"tls.ca cannot be read: {fault}", again=False) from None
+        raise UnsentError(f"tls.ca cannot be read: {fault}", end=End.CA_UNREADABLE, again=False) from None
     try:
         return context.wrap_socket(stream, server_hostname=way.origin.host.rstrip("."))
     except ssl.SSLCertVerificationError as fault:
         raise UnsentError(
-            f"the certificate of {way.origin.authority} is not believed: {fault.verify_message}", again=False
+            f"the certificate of {way.origin.authority} is not believed: {fault.verify_message}",
+            end=_CERTIFICATE.get(fault.verify_code, End.CERTIFICATE_UNTRUSTED),
+            again=False,
         ) from None
     except (OSError, ValueError) as fault:
-        raise UnsentError(f"no TLS with {way.origin.authority}: {fault}") from None
+        raise UnsentError(f"no TLS with {way.origin.authority}: {fault}", end=End.TLS_FAILED) from None
 
 
 class _Timed(io.RawIOBase):

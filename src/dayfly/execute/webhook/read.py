@@ -9,8 +9,21 @@ from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import ALIVE, Result, Run
 
+_UNSENT = {
+    End.NAME_NOT_FOUND: "the server's name was not found; check the host in `url`, and the DNS where the step runs",
+    End.CONNECTION_REFUSED: "the connection was refused; check the port in `url`, and that the server is running",
+    End.CONNECTION_TIMED_OUT: "no connection in time; check firewalls, network policies and `timeouts.connect`",
+    End.UNREACHABLE: "the server's address is unreachable; check the host in `url`, and the network",
+    End.TLS_FAILED: "the TLS handshake failed; check that the server speaks TLS at the port in `url`",
+    End.CERTIFICATE_UNTRUSTED: "the certificate is not of a trusted authority; name that authority in `tls.ca`",
+    End.CERTIFICATE_EXPIRED: "the certificate has expired or is not valid yet; renew it, or correct the clock",
+    End.CERTIFICATE_MISMATCH: "the certificate is for another host; change the host in `url`, or the certificate",
+    End.CA_UNREADABLE: "`tls.ca` is not a certificate in PEM form; correct it",
+}
+
 _MEANING = {
     End.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
+    **{end: (Reason.NOT_SENT, f"nothing was sent: {why}") for end, why in _UNSENT.items()},
     End.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "its address is not one that webhooks may be sent to"),
     End.ANSWER_LOST: (Reason.ANSWER_LOST, "it was sent, and no answer came"),
     End.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "the answer is larger than 1 MiB"),
@@ -41,6 +54,8 @@ def meaning(code: int, unit: Unit) -> tuple[str, str]:
     return Reason.UNEXPECTED_STATUS, f"the server answered {status}"
 
 
+# The reasons of a sender that proves that nothing of its request has left.
+UNSENT = frozenset({Reason.NOT_SENT, Reason.ADDRESS_REFUSED, Reason.INPUT_UNFIT, Reason.CANCELLED})
 # The ends of a sender that did not live to say what has become of its request.
 _UNTOLD = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD})
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dayfly.execute.pod import trial
+from dayfly.execute.pod.names import namespace_of
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.spec import kube_names
+from dayfly.spec.endpoints import is_host
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Event, Kind, Lifecycle, Unit, kept_id
 from dayfly.spec.route_group import KIND as GROUP
@@ -30,6 +33,9 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
         # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
         if not document.origin.inline and document.origin.publisher != org:
             raise RefusedError(f"the plugin {document.origin.name} is not one of {org}")
+        for unit in (unit for event in Event for unit in document.units(event)):
+            if not kube_names.is_label(namespace := namespace_of(unit)):
+                raise RefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
         if found := trial.objections(document):
             raise RefusedError(found[0])
 
@@ -48,6 +54,10 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: ForeignKeys) -> N
     for unit in forks:
         if group and unit.kind != Kind.PREVIEW:
             raise RefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
+        if not _has_names(unit):
+            raise RefusedError(
+                f"{quote(kept_id(unit))}: its baseline or target cannot be the name of a workload or host"
+            )
         for key in _keys(unit):
             try:
                 check_key(key)
@@ -57,6 +67,15 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: ForeignKeys) -> N
                 raise RefusedError(f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied here")
         if unit.preview is not None and unit.preview.scheme not in PREVIEWED:
             raise RefusedError(f"{kept_id(unit)}: no key can stand in what is sent by {quote(unit.preview.scheme)}")
+
+
+def _has_names(unit: Unit) -> bool:
+    """Whether the parts of it that requests to the API server contain are names."""
+    baselines = [each.baseline for each in (unit.fork, unit.route) if each is not None]
+    hosts = [unit.preview.host] if unit.preview is not None else []
+    return all(kube_names.is_label(of.namespace) and kube_names.is_object(of.name) for of in baselines) and all(
+        map(is_host, hosts)
+    )
 
 
 def _keys(unit: Unit) -> Iterator[str]:

@@ -150,7 +150,8 @@ class Dial:
                 failures += 1
                 await self._pause(failures, most)
         finally:
-            self.session = None
+            self.session, self.is_frozen = None, False
+            self._forget()
 
     async def living(self, uids: tuple[str, ...]) -> frozenset[str] | None:
         """Those of the sandboxes that are to live; None if the control plane cannot be asked now."""

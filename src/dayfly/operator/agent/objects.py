@@ -45,7 +45,7 @@ from dayfly.spec.wire import Offer, RefusedError
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LOST = (
     "its ledger is gone, so nobody knows what has run: nothing is started or cleaned up. Restore the Run from a "
-    "backup, or give the cleanup up with dayfly abandon"
+    "backup, or delete it and give the cleanup up with dayfly abandon"
 )
 _NOBODY = Target(kind="Sandbox", name="", uid="")
 

@@ -68,6 +68,8 @@ BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partia
 class Cluster(Watches):
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
+    _taking_over = False
+
     def __init__(
         self,
         client: Client,
@@ -170,22 +172,47 @@ class Cluster(Watches):
 
     def when_found(self) -> Urgency:
         """What was there before us is looked at once, after whatever is new, and whatever has pods."""
-        return Urgency.NORMAL if self._whole else Urgency.BACKGROUND
+        return Urgency.NORMAL if self._whole and not self._taking_over else Urgency.BACKGROUND
+
+    @property
+    def queues(self) -> tuple[WorkQueue[Any], ...]:
+        """The queues that workers take keys from."""
+        return self.queue, self.wishes, self.published, self.hooked, self.pairs, self.grouped
 
     def close(self) -> None:
         """Take no more work."""
-        self.queue.close()
-        self.wishes.close()
-        self.published.close()
-        self.hooked.close()
-        self.pairs.close()
-        self.grouped.close()
+        for queue in self.queues:
+            queue.close()
+
+    def stand_by(self) -> None:
+        """Keep the caches current and no keys: another process does the work."""
+        for queue in self.queues:
+            queue.pause()
+        self.urls.clear()
+
+    def take_over(self, queue_targets: Callable[[], None]) -> None:
+        """Accept work again, and queue all objects with the urgencies that they have after a first list.
+
+        The sweep finds what has no object in the caches: pods, forks and finalizers of runs that are gone.
+        """
+        for queue in self.queues:
+            queue.resume()
+        self._taking_over = True
+        try:
+            self.runs.replay(self._queue_run)
+            self.pods.replay(self._owned_changed)
+            self.plugins.replay(self._plugin_changed)
+            queue_targets()
+        finally:
+            self._taking_over = False
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         self._forking.note(change)
         self._targeting.note(change)
-        if self.ledger.is_own(change):
-            return
+        if not self.ledger.is_own(change):
+            self._queue_run(change)
+
+    def _queue_run(self, change: Change[RunObject]) -> None:
         closed = change.new is not None and change.new.ledger.closed is not None
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
 

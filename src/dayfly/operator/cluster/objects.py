@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -46,6 +46,7 @@ FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
 _MOST_ATTEMPTS = 999_999_999
+_FORCE = "force"
 
 
 def check_depth(spec: dict[str, Any]) -> None:
@@ -63,6 +64,32 @@ def retries(annotation: str) -> dict[str, int]:
     parts = (entry.rpartition("=") for entry in annotation.split())
     found = ((unit, whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
+
+
+class Abandonment(NamedTuple):
+    """The request in the annotation `dayfly.dev/abandon`, and whether the operator follows it now."""
+
+    reason: str
+    applies: bool
+
+
+def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> Abandonment | None:
+    """Return the request to give up a cleanup, or None if there is none.
+
+    It applies once the end has begun (`closing`). The values `force` and `force: REASON` apply before that, too.
+    """
+    text = (annotations or {}).get(ABANDON_ANNOTATION, "").strip()
+    if not text:
+        return None
+    word, _, reason = text.partition(":")
+    if word.strip().lower() == _FORCE:
+        return Abandonment(reason.strip() or "forced", applies=True)
+    return Abandonment(text, applies=closing)
+
+
+def forced_abandonment(reason: str) -> str:
+    """Return the value of the annotation that gives up a cleanup which has not begun."""
+    return f"{_FORCE}: {reason}"
 
 
 class RunObject(Slim, frozen=True, omit_defaults=False):

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
@@ -26,9 +28,10 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
 from dayfly.plan.sealed import Step
 from dayfly.plan.world import NeverRan, Objection, Running
-from dayfly.spec.kube_object import refusal
+from dayfly.spec.errors import SpecError
+from dayfly.spec.kube_object import check
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.run import ALIVE, Phase, Run
+from dayfly.spec.run import ALIVE, Phase, Run, UnitRecord
 from dayfly.spec.wire import RefusedError
 
 log = logging.getLogger(__name__)
@@ -47,14 +50,18 @@ class ObjectExecutor:
         self._observer = ObjectObserver(self._objects, self._views)
 
     def admit(self, name: str, unit: Unit, /) -> None:
-        """A document may come from whoever has not compiled it here."""
-        made = unit.object.written.get("manifest") if unit.object is not None else None
-        if made and (problem := refusal(made)[1]):
-            raise RefusedError(f"{name}: {problem}")
+        """Hold a document, which another Dayfly may have compiled, to the rules of objects again."""
+        if unit.object is None or unit.object.remove:
+            return
+        try:
+            check(render.written(unit.object), {given.name for given in unit.inputs}, ("object",))
+        except (SpecError, msgspec.ValidationError) as error:
+            raise RefusedError(f"{name}: {error}") from error
 
     async def observe(self, sight: Sight) -> None:
-        run, now = sight.run, self._cluster.now()
-        turn = Turn(run, sight.plan, now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given)
+        run = sight.run
+        # By the turn's own time: an objection that is later than the turn would not count in it.
+        turn = Turn(run, sight.plan, sight.now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given)
         objections: dict[str, Objection] = {}
         if run.ledger.phase not in (Phase.CLEANED, Phase.ABANDONED):
             steps = object_view.steps(sight.plan)
@@ -64,7 +71,13 @@ class ObjectExecutor:
                 for step in steps:
                     await self._foresee(sight, turn, step, objections)
         sight.objects = turn.found
-        sight.known[self.kind] = Known(facts=turn.facts, objections=objections, outputs=turn.outputs, made=turn.made)
+        sight.known[self.kind] = Known(
+            facts=turn.facts,
+            objections=objections,
+            outputs=turn.outputs,
+            made=turn.made,
+            definitions=turn.definitions,
+        )
 
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
@@ -86,30 +99,42 @@ class ObjectExecutor:
     async def _foresee(self, sight: Sight, turn: Turn, step: Step, objections: dict[str, Objection]) -> None:
         """Before an object is claimed the server says whether it would take it: nothing was permitted by then.
 
-        What it is made of can be read only once it is recorded: the turn that records it does not claim what follows.
+        Without that word there is an objection. A step's inputs can be read only once they are recorded: the turn that
+        records them does not claim the steps that follow.
         """
         if object_view.written(step).remove:
             return
+        key = step.id, turn.run.ledger.unit(step.id).attempt + 1
+        preparing = Objection(reason=Reason.STARTING, message=words.preparing(key[1]), since=turn.now)
         facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
         if not _is_due(foreseen(turn.run.ledger, facts), step):
+            objections[step.id] = preparing
             return
-        key = step.id, turn.run.ledger.unit(step.id).attempt + 1
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        standing, _ = sight.session.refusals.of(turn.run.ledger, turn.now)
-        if memory.admitted or step.id in standing or step.id in sight.lacking:
+        standing, never = sight.session.refusals.of(turn.run.ledger, turn.now)
+        if step.id in sight.lacking or key in never:
             return
-        if not _is_due(turn.run.ledger, step):
-            message = words.preparing(key[1])
-            objections[step.id] = Objection(reason=Reason.STARTING, message=message, since=turn.now)
-            self._cluster.queue.add(sight.run.metadata.name)
+        if said := standing.get(step.id):
+            objections[step.id] = said
             return
+        if not memory.is_admitted(turn.now):
+            if not _is_due(turn.run.ledger, step):
+                objections[step.id] = preparing
+                self._cluster.queue.add(sight.run.metadata.name)
+                return
+            if objection := await self._ask(sight, turn, step, memory):
+                objections[step.id] = objection
+        turn.definitions[step.id] = memory.definition
+
+    async def _ask(self, sight: Sight, turn: Turn, step: Step, memory: ObjectMemory) -> Objection | None:
+        """Have the server say whether it would take the object, and return what it objects."""
         try:
-            if said := await self._observer.ask(turn, step, key[1]):
-                sight.session.refusals.put(key, said)
-            else:
-                memory.admitted = True
+            said = await self._observer.ask(turn, step, memory)
         except UntoldError as error:
-            objections[step.id] = Objection(reason=error.reason, message=str(error))
+            return Objection(reason=error.reason, message=str(error))
+        if said is not None:
+            sight.session.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), said)
+        return said if isinstance(said, Objection) else None
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         """Nothing of an object is made before it is claimed."""
@@ -124,13 +149,13 @@ class ObjectExecutor:
         memory = sight.session.objects.setdefault((effect.unit, effect.attempt), ObjectMemory())
         memory.refused = None
         with self._hearing(where, memory):
-            kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
             if maker is not step:
-                await self._remove(sight, kind, where, found)
+                await self._remove(sight, where, found)
             elif found is None:
+                kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
                 await self._make(sight, kind, where)
             elif patch := render.release(where.manifest, found):
-                await self._objects.change(kind, found, patch)
+                await self._objects.change(await self._kind_of(found), found, patch)
         self._cluster.queue.add(sight.run.metadata.name)
 
     async def _make(self, sight: Sight, kind: ServedKind, where: Place) -> None:
@@ -168,14 +193,28 @@ class ObjectExecutor:
             return record.ref == made
         return run.ledger.phase in phases and record.attempt == where.identity.attempt and record.state in ALIVE
 
-    async def _remove(self, sight: Sight, kind: ServedKind, where: Place, found: dict[str, Any] | None) -> None:
+    async def _kind_of(self, found: dict[str, Any]) -> ServedKind:
+        """Return the kind of an object in the version in which it was found."""
+        return await self._objects.kind(found["apiVersion"], found["kind"])
+
+    async def _remove(self, sight: Sight, where: Place, found: dict[str, Any] | None) -> None:
         """Ask it to go. The claim may be a moment old, and the object not looked at yet."""
         if found is None:
-            seen = await self._objects.find(kind, where.name, where.identity.namespace)
-            ref = sight.run.ledger.unit(where.identity.unit).ref
-            found = seen if seen is not None and read.is_ours(seen, ref=ref, token=where.identity.token) else None
+            found = await self._find_own(where, sight.run.ledger.unit(where.identity.unit))
         if found is not None:
-            await self._objects.delete(kind, found)
+            await self._objects.delete(await self._kind_of(found), found)
+
+    async def _find_own(self, where: Place, record: UnitRecord) -> dict[str, Any] | None:
+        """Return the object of an attempt; None if there is none, or another one has its name.
+
+        Raises:
+            NotServedError: its kind is not served, which proves nothing.
+            errors.ApiError: the server did not answer, or the account may not get it.
+        """
+        manifest = where.manifest
+        kind = await self._objects.kind_of_made(manifest["apiVersion"], manifest["kind"], record.definition)
+        found = await self._objects.find(kind, where.name, where.identity.namespace) if kind is not None else None
+        return found if found is not None and read.is_ours(found, ref=record.ref, token=where.identity.token) else None
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
         await self._end(sight, effect)
@@ -199,8 +238,7 @@ class ObjectExecutor:
             return
         where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
         with self._hearing(where, memory):
-            kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
-            await self._objects.delete(kind, found, unchanged=True)
+            await self._objects.delete(await self._kind_of(found), found, unchanged=True)
         self._cluster.queue.add(sight.run.metadata.name)
 
     @contextlib.contextmanager
@@ -231,23 +269,21 @@ class ObjectExecutor:
         """The run is over: its objects' names may be taken again. Those of an abandoned one the cluster collects."""
         for step in object_view.steps(sight.plan):
             record = sight.run.ledger.unit(step.id)
-            if object_view.written(step).remove or not record.attempt:
+            if object_view.written(step).remove or object_view.was_never_made(record):
                 continue
             where = object_view.place(sight.run, step, record.attempt)
             if render.rest(where.manifest) is not None:
                 continue
             try:
-                await self._let_go(where, record.ref)
+                if found := await self._find_own(where, record):
+                    await self._objects.let_go(await self._kind_of(found), found)
             except (errors.Refused, NotServedError) as error:
+                said = str(error)
+                if isinstance(error, errors.Refused):
+                    said = grants.objection(error, where.identity.namespace, sight.now).message
                 if sight.run.ledger.phase is not Phase.ABANDONED:
-                    raise errors.ServerTrouble(where.named, f"our finalizer is still on it: {error}") from error
-                log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, error)
-
-    async def _let_go(self, where: Place, ref: str) -> None:
-        kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
-        found = await self._objects.find(kind, where.name, where.identity.namespace)
-        if found is not None and read.is_ours(found, ref=ref, token=where.identity.token):
-            await self._objects.let_go(kind, found)
+                    raise errors.ServerTrouble(where.named, f"our finalizer is still on it: {said}") from error
+                log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, said)
 
     async def close(self) -> None:
         """Nothing of objects is under way between turns."""

@@ -31,6 +31,16 @@ from dayfly.plan.sealed import Step
 from dayfly.plan.world import AttemptKey, NeverRan, Objection
 from dayfly.spec.lifecycle import Kind, Unit
 
+_REFUSALS = (
+    CannotRenderError,
+    ForeignPodError,
+    ForeignTokenError,
+    NotGrantedError,
+    RefusedPodError,
+    UntoldError,
+    errors.Refused,
+)
+
 
 class StepExecutor:
     """Scripts in pods."""
@@ -113,19 +123,8 @@ class StepExecutor:
                 memory.apart = _apart(sight.plan.steps[name], stored, now)
             sight.session.refusals.drop(key)
             return
-        except UntoldError as error:
-            said: NeverRan | Objection = Objection(reason=error.reason, message=str(error), since=now)
-        except CannotRenderError as error:
-            said = NeverRan(reason=error.reason, message=str(error))
-        except RefusedPodError as error:
-            said = Objection(reason=Reason.POD_REFUSED, message=str(error), since=now)
-        except NotGrantedError as error:
-            said = Objection(reason=error.reason, message=str(error), since=now)
-        except (ForeignPodError, ForeignTokenError) as error:
-            said = Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
-        except errors.Refused as error:
-            # Quota, admission, a field that only this server finds wrong: nothing was permitted, so nothing is owed.
-            said = Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
+        except _REFUSALS as error:
+            said = _said(error, now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
         self._places.give_back(run, name)
@@ -196,6 +195,21 @@ class StepExecutor:
     async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             await self._pods.remove(pod)
+
+
+def _said(error: Exception, now: int) -> NeverRan | Objection:
+    """Return what a refused pod means for its attempt: it never runs, or the cluster has to change first."""
+    if isinstance(error, (UntoldError, NotGrantedError)):
+        return Objection(reason=error.reason, message=str(error), since=now)
+    if isinstance(error, CannotRenderError):
+        return NeverRan(reason=error.reason, message=str(error))
+    if isinstance(error, errors.Refused):
+        # Nothing was permitted, so no cleanup is due. A quota or an admission rule may change, the step cannot.
+        if error.is_permanent:
+            return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
+        return Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
+    reason = Reason.POD_REFUSED if isinstance(error, RefusedPodError) else Reason.NAME_TAKEN
+    return Objection(reason=reason, message=str(error), since=now)
 
 
 def _apart(step: Step, stored: dict[str, Any], now: int) -> Objection | None:

@@ -12,6 +12,7 @@ from dayfly.execute.order import CannotRenderError
 from dayfly.execute.outputs import described, foreseen
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
+from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.turn import judged
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
@@ -25,6 +26,7 @@ from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.pod_events import PodEvents
 from dayfly.operator.session import Sight
+from dayfly.operator.states.state_access import StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Unread, Waiting
@@ -37,7 +39,14 @@ class StepObserver:
     """What is known of the steps of a run."""
 
     def __init__(
-        self, cluster: Cluster, *, pods: Pods, followers: Followers, outputs: Outputs, builder: PodBuilder
+        self,
+        cluster: Cluster,
+        *,
+        pods: Pods,
+        followers: Followers,
+        outputs: Outputs,
+        builder: PodBuilder,
+        states: StateAccess | None = None,
     ) -> None:
         self._cluster = cluster
         self._client = cluster.client
@@ -45,6 +54,7 @@ class StepObserver:
         self._followers = followers
         self._outputs = outputs
         self._builder = builder
+        self._states = states
         self._log_outputs = LogOutputs(pods, cluster.now)
         self._pod_events = PodEvents(cluster.client, cluster.now)
 
@@ -62,6 +72,7 @@ class StepObserver:
                 await self._read(sight, name, attempt, pod), run.ledger.unit(name), sight.now
             )
         await self._missing(sight, facts)
+        await self._with_states(sight, facts)
         # As the scene will have them: the ledger is foreseen from these.
         facts = judged(sight.plan, run.ledger, facts, sight.now)
         self._pass_over(sight, facts)
@@ -92,7 +103,8 @@ class StepObserver:
             silence = sight.session.pod(pod.metadata.uid).silence
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
-            fact = await self._pod_events.explain(pod, seen.fact, silence, pressing=pressing)
+            recallable = read.is_recallable(pod, unit)
+            fact = await self._pod_events.explain(pod, seen.fact, silence, recallable=recallable, pressing=pressing)
             if not seen.fact.message:
                 self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(silence))
             return fact
@@ -125,6 +137,8 @@ class StepObserver:
         told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
             return None
+        if told.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
+            return None  # not asked for by us: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = heard.contents()
         fact = Ended(result=told.result) if read.over(pod) else Sealed(result=told.result)
         return described(fact, sight.outputs[name, attempt])
@@ -178,6 +192,16 @@ class StepObserver:
             work.gone |= {record.ref}
             if not ended:
                 facts[key] = read.gone(record, unit)
+
+    async def _with_states(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
+        """Apply `with_state` to the ends of steps with a state."""
+        if self._states is None:
+            return
+        before = dict(facts)
+        for key, fact in before.items():
+            if resource := resource_of(sight.plan, sight.run.ledger, key, fact):
+                head = await self._states.head(sight.run.metadata.name, resource, key)
+                facts[key] = with_state(sight.plan, sight.run.ledger, key, before, head)
 
     def _pass_over(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Leave out what waits to be claimed and may not be, since it would read other than what is told by now."""

@@ -28,8 +28,9 @@ from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
+from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
-from dayfly.spec.run import ALIVE
+from dayfly.spec.run import ALIVE, UnitRecord
 
 CONFLICT_S = 1.0
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
@@ -78,7 +79,11 @@ class ForkReconciler:
         for name in known:
             own = _own_name(run, name)
             if run.ledger.unit(name).state in ALIVE:
-                await self._claimed(sight, run, name, cached.get(own), now)
+                try:
+                    await self._claimed(sight, run, name, cached.get(own), now)
+                except errors.Refused as error:
+                    sight.facts[name, run.ledger.unit(name).attempt] = _unseen(run.ledger.unit(name), error)
+                    self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)
             else:
                 _unclaimed(sight, run, name, cached.get(own))
         for name, step in wished.items():
@@ -171,7 +176,7 @@ class ForkReconciler:
         baseline = self._cluster.baselines.get(of.name, of.namespace)
         if record.state not in ALIVE:
             if of.kind != KIND:
-                message = f"its baseline is a {of.kind}; in a cluster only a {KIND} can be forked"
+                message = f"its baseline is {with_article(of.kind)}; in a cluster only a {KIND} can be forked"
                 sight.objections[name] = Objection(reason=Reason.KIND_NOT_FORKED, message=message)
             elif baseline is None and (name, record.attempt + 1) not in sight.facts:
                 sight.objections[name] = await self._missing(run, of)
@@ -190,9 +195,9 @@ class ForkReconciler:
         """A baseline is not there; of another namespace that is said only to those whom it lets fork."""
         try:
             await leave(self._cluster.client, run, of.namespace)
-        except NotGrantedError as error:
+        except (NotGrantedError, errors.Refused) as error:
             self._cluster.queue.add(run.metadata.name, after=KEPT_AGAIN_S)  # nobody tells us when that changes
-            return Objection(reason=error.reason, message=str(error))
+            return _objection(error, 0)
         message = f"its baseline, {KIND} {of.namespace}/{of.name}, does not exist; the fork is made as soon as it does"
         return Objection(reason=Reason.BASELINE_MISSING, message=message)
 
@@ -286,6 +291,12 @@ def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload
     sight.facts[name, record.attempt + 1] = fact
 
 
+def _unseen(record: UnitRecord, error: errors.Refused) -> Running:
+    """Return the fact for a claimed fork that the server does not show: it may run, but is not ready."""
+    said = _objection(error, 0)
+    return Running(since=record.claimed_at, ready=False, reason=said.reason, message=f"cannot be seen: {said.message}")
+
+
 def _baseline(name: str) -> Baseline:
     """What a fork derives from, by its name in the ledger."""
     found = workload_of(name)
@@ -314,5 +325,6 @@ def _objection(error: Exception, now: int) -> Objection:
         message = error.message
         if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
-        return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
+        reason = Reason.FIELD_INVALID if error.is_permanent else error.reason or Reason.REFUSED
+        return Objection(reason=reason, message=message, since=now)
     return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)

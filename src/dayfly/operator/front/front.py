@@ -11,7 +11,7 @@ from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.front.in_use import InUse
 from dayfly.operator.front.plugins import Plugins
 from dayfly.operator.front.sandboxes import Sandboxes
-from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus
+from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError, reporting
 
 
 class Front:
@@ -32,6 +32,11 @@ class Front:
         """A run is over: what it used may be free."""
         self._in_use.freed()
 
+    def reset(self) -> None:
+        """Forget what only work keeps up to date: another process works from now on."""
+        self._in_use.reset()
+        self._plugins.reset()
+
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
         wishes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
@@ -42,7 +47,11 @@ class Front:
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:
-        why = await self._sandboxes.reconcile(key)
-        seen = self._cluster.sandboxes.get(key.name, key.namespace)
-        if why is not None and seen is not None:
+        async with reporting(lambda: self._cluster.wishes.failures(key), lambda why: self._say(key, why)):
+            why = await self._sandboxes.reconcile(key)
+        if why is not None:
+            await self._say(key, why)
+
+    async def _say(self, key: Key, why: WaitingError) -> None:
+        if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
             await self._status.waiting(seen, why)

@@ -47,8 +47,18 @@ class InUse:
         """A run has ended: perhaps something is used by nobody now, and its owner may want to delete it."""
         self._freed.set()
 
+    def reset(self) -> None:
+        """Forget what was seen: another process keeps the label from now on."""
+        self._idle.clear()
+        self._seen.clear()
+        self._freed.clear()
+
     async def run(self) -> None:
-        """Sweep at the start, every minute, and soon after each end of a run, until cancelled."""
+        """Sweep at the start, every minute, and soon after each end of a run, until cancelled.
+
+        The start counts as such an end: an uninstall may have left labels, with which no namespace can be deleted.
+        """
+        self._freed.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep_after_ends())
             while True:

@@ -21,6 +21,10 @@ class Plugins:
         self._cluster = cluster
         self._said: dict[str, str] = {}
 
+    def reset(self) -> None:
+        """Forget all plugins: another process judges them from now on."""
+        self._said.clear()
+
     async def reconcile(self, name: str) -> None:
         """Say of one plugin whether it can be used.
 

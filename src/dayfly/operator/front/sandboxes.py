@@ -24,6 +24,7 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     RunObject,
     SandboxObject,
+    abandonment,
     check_depth,
     is_served,
 )
@@ -38,6 +39,7 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.unserved import ToLocal
 
 log = logging.getLogger(__name__)
 
@@ -191,9 +193,10 @@ class Sandboxes:
         now = await self._living(seen)
         if now is None or not finalized(now.metadata, TARGET_FINALIZER):
             return None
-        if reason := (now.metadata.annotations or {}).get(ABANDON_ANNOTATION):
-            log.warning("sandbox %s is let go without its ledger: %s", Key.of(now), reason)
-            meta = now.metadata
+        meta = now.metadata
+        asked = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
+        if asked is not None and asked.applies:
+            log.warning("sandbox %s is let go without its ledger: %s", Key.of(now), asked.reason)
             if not meta.deletion_timestamp:
                 await self._cluster.client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
             await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
@@ -201,7 +204,8 @@ class Sandboxes:
         return WaitingError(
             Reason.LEDGER_LOST,
             f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
-            f"the Run from a backup, or clean up by hand and annotate the sandbox {ABANDON_ANNOTATION}=<reason>",
+            "the Run from a backup, or clean up by hand and annotate the sandbox "
+            f"{ABANDON_ANNOTATION}='force: <reason>'",
         )
 
     async def _living(self, seen: SandboxObject) -> SandboxObject | None:
@@ -222,6 +226,7 @@ class Sandboxes:
             namespace=meta.namespace,
             publisher=CLUSTER,
             routed=routed,
+            local=ToLocal.CLUSTER,
         )
         if new:
             _check_pods(seen, compiled)

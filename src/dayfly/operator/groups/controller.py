@@ -16,6 +16,7 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
     RouteGroupObject,
     RunObject,
+    abandonment,
 )
 from dayfly.operator.groups.crowd import Crowd
 from dayfly.operator.status.sandbox_status import WaitingError
@@ -105,8 +106,9 @@ class Controller:
         if now is None or not finalized(now.metadata, TARGET_FINALIZER):
             return None
         meta = now.metadata
-        if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
-            log.warning("route group %s is let go without its ledger: %s", Key.of(now), reason)
+        asked = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
+        if asked is not None and asked.applies:
+            log.warning("route group %s is let go without its ledger: %s", Key.of(now), asked.reason)
             if not meta.deletion_timestamp:
                 await self._cluster.client.delete(GROUPS, meta.name, meta.namespace, uid=meta.uid)
             await self._cluster.drop_finalizer(GROUPS, meta, TARGET_FINALIZER)
@@ -114,7 +116,8 @@ class Controller:
         return WaitingError(
             Reason.LEDGER_LOST,
             f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
-            f"the Run from a backup, or clean up by hand and annotate the route group {ABANDON_ANNOTATION}=<reason>",
+            "the Run from a backup, or clean up by hand and annotate the route group "
+            f"{ABANDON_ANNOTATION}='force: <reason>'",
         )
 
     async def _living(self, seen: RouteGroupObject) -> RouteGroupObject | None:

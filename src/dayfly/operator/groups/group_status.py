@@ -58,10 +58,11 @@ class _Saying(NamedTuple):
         return self.stands.ready, self.stands.reason, self.phase, generation
 
     def rest(self) -> tuple[Any, ...]:
-        """What may wait a moment."""
+        """What may wait a moment, the matched sandboxes first."""
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in self.units)
         stands, expiry = self.stands, self.expiry
-        return self.message, stands.matched, stands.conflicts, standing, expiry.soon, expiry.at, self.urls
+        more = stands.conflicts, standing, expiry.soon, expiry.at, self.urls
+        return (stands.matched, self.message, self.lacking, *more)
 
     def status(self, seen: RouteGroupObject, since: str, now: int) -> dict[str, Any]:
         """As it is written; `since` when it has been ready, or not."""
@@ -114,7 +115,7 @@ class GroupStatus:
         spoken = _steady(report)
         stands = plan.standing(spoken, members.values(), waiting)
         if hindrance and not report.ready:
-            message = f"cannot go on and is being retried: {hindrance}"
+            message = words.hindered(hindrance)
             stands = stands._replace(ready=False, reason=Reason.HINDERED, message=message)
         elif (fault := self._crowd.refused.get(target.uid)) and report.closed is None:
             message = f"{fault}; its sandboxes stay as they are"
@@ -129,12 +130,16 @@ class GroupStatus:
             await self.waiting(seen, WaitingError(why.reason, str(why)))
 
     async def waiting(self, seen: RouteGroupObject, why: WaitingError) -> None:
-        """Say why nothing is done for a group."""
+        """Report why nothing is done for a group. A ready group stays ready while the operator is hindered."""
+        is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
+        if why.reason == Reason.HINDERED and is_ready:
+            return
         await self._say(seen, Standing(False, why.reason, str(why), (), ()), None)
 
     def reset(self) -> None:
-        """Somebody else has spoken meanwhile."""
+        """Forget what was written and which groups are frozen: another process finds that out from now on."""
         self._throttles.clear()
+        self.frozen.clear()
 
     def forget(self, uid: str) -> None:
         """The group is gone."""
@@ -157,7 +162,9 @@ class GroupStatus:
         if throttle.overwritten(meta.resource_version, (shown.ready, shown.reason, shown.message)):
             throttle = self._throttles[meta.uid] = StatusThrottle()
         news, rest, expiry = saying.news(meta.generation), saying.rest(), saying.expiry
-        if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(saying.units))) is not None:
+        # People watch which sandboxes it has, as they watch for trouble.
+        soon = phases.troubled(saying.units) or throttle.rest[:1] != rest[:1]
+        if (wait := throttle.wait(news, rest, now, troubled=soon)) is not None:
             return wait or expiry.wait(now)
         since = throttle.hold(stands.ready, stands.reason, now)
         patch = {"metadata": {"uid": meta.uid}, "status": saying.status(seen, since, now)}

@@ -9,6 +9,7 @@ from dayfly.operator.cluster.objects import RouteGroupObject
 from dayfly.operator.groups.controller import Controller
 from dayfly.operator.groups.crowd import Crowd
 from dayfly.operator.groups.group_status import GroupStatus
+from dayfly.operator.status.sandbox_status import WaitingError, reporting
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.operator.targets.targets import Targets
 
@@ -35,7 +36,7 @@ class Groups:
         return len(self._status.frozen)
 
     def reset(self) -> None:
-        """Somebody else has worked meanwhile: what was said last is not known."""
+        """Forget what only work keeps up to date: another process works from now on."""
         self._status.reset()
 
     async def run(self) -> None:
@@ -53,7 +54,11 @@ class Groups:
                 self._cluster.grouped.add(Key.of(each))
 
     async def _reconcile(self, key: Key) -> None:
-        why = await self._controller.reconcile(key)
-        seen = self._cluster.groups.get(key.name, key.namespace)
-        if why is not None and seen is not None:
+        async with reporting(lambda: self._cluster.grouped.failures(key), lambda why: self._say(key, why)):
+            why = await self._controller.reconcile(key)
+        if why is not None:
+            await self._say(key, why)
+
+    async def _say(self, key: Key, why: WaitingError) -> None:
+        if (seen := self._cluster.groups.get(key.name, key.namespace)) is not None:
             await self._status.waiting(seen, why)

@@ -29,7 +29,7 @@ from dayfly.operator.hooks.target_grants import TargetGrants
 from dayfly.operator.targets.targets import kind_of
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
-from dayfly.spec.errors import SpecError
+from dayfly.spec.errors import SpecError, with_article
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.lifecycle_hook import LifecycleHook, Selector
 from dayfly.spec.run import Phase
@@ -79,6 +79,16 @@ class Controller:
         found = (self._cluster.hooks.get(name) for name, of in self._selects.items() if of == kind)
         return [hook for hook in found if hook is not None]
 
+    def reset(self) -> None:
+        """Begin nothing for any object: another process handles the hooks from now on."""
+        self._taken_up.clear()
+
+    def forget(self, gone: HookObject) -> None:
+        """Forget a hook that is gone, also while another process works."""
+        self._known.pop(gone.metadata.name, None)
+        self._selects.pop(gone.metadata.name, None)
+        self._taken_up.discard(gone.metadata.uid)
+
     async def reconcile(self, name: str) -> None:
         """Take one hook a step further.
 
@@ -87,8 +97,6 @@ class Controller:
         """
         seen = self._cluster.hooks.get(name)
         if seen is None:
-            self._known.pop(name, None)
-            self._selects.pop(name, None)
             self._settle()
             return
         if seen.metadata.deletion_timestamp:
@@ -180,7 +188,7 @@ class Controller:
         if seen is None:
             raise WaitingError(Reason.KIND_NOT_SERVED, words.kind_not_served(kind, version))
         if not seen.namespaced:
-            message = f"a {kind} of {version} lies in no namespace, and no hook may go with one"
+            message = f"{with_article(kind)} of {version} lies in no namespace, and no hook may go with one"
             raise WaitingError(Reason.REFUSED, message, again=False)
         return anything(version, kind, seen.name)
 

@@ -18,7 +18,7 @@ from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.targets.adapter import FrozenError
-from dayfly.plan import phases
+from dayfly.plan import phases, words
 from dayfly.plan.reason_words import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
@@ -70,13 +70,19 @@ class HookStatus:
         found = (self._cluster.ledger.get(name) for name in sorted(self._runs.get(uid, ())))
         return [run for run in found if run is not None]
 
+    def troubled_runs(self) -> list[str]:
+        """The names of the runs whose objects are in trouble."""
+        every = (key for known in self._troubles.values() for key in known)
+        return [key for key in every if self._cluster.ledger.get(key) is not None]
+
     def every_run(self) -> list[RunObject]:
         """All runs of all hooks."""
         return [run for uid in self._runs for run in self.runs_of(uid)]
 
     def reset(self) -> None:
-        """Somebody else has spoken meanwhile."""
+        """Forget what was written and which objects are in trouble: another process finds that out from now on."""
         self._throttles.clear()
+        self._troubles.clear()
 
     def forget(self, uid: str) -> None:
         """The hook is gone."""
@@ -115,9 +121,11 @@ class HookStatus:
         if hindrance:
             lack = target_grants.sentence(hindrance)
             reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.HINDERED
-            self.trouble(run, reason, lack or f"cannot go on and is being retried: {hindrance}")
+            self.trouble(run, reason, lack or words.hindered(hindrance))
         elif tone(report.reason) >= Tone.WARNING or phases.troubled(report.units):
             self.trouble(run, report.reason, message_of(report))
+        elif report.unserved:
+            self.trouble(run, Reason.UNSERVED, words.unserved(report.unserved))
         else:
             self.settle(run.spec.hook.uid, run.metadata.name)
         return 0.0

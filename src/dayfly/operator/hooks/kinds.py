@@ -44,6 +44,8 @@ class Kinds:
         self._targets = targets
         self._make = make
         self._watched: dict[Kind, Watched] = {}
+        self.recovered: Callable[[Kind], None] = lambda _: None
+        """Called when all objects of a kind are known: for the first time, or again."""
 
     def __iter__(self) -> Iterator[Watched]:
         return iter(list(self._watched.values()))
@@ -52,13 +54,21 @@ class Kinds:
         """What is known of a kind that is watched."""
         return self._watched.get(kind)
 
+    def retry(self) -> None:
+        """Watch now those that could not be watched: they may be granted since."""
+        for watched in self:
+            if watched.trouble is not None:
+                watched.reflector.retry()
+
     def want(self, resource: Resource[Any]) -> Watched:
         """Watch a kind from now on, if nobody did."""
         kind = resource.group, resource.plural
         if kind not in self._watched:
             adapter = self._make(resource.metadata_only())
             self._targets.know(adapter)
-            self._watched[kind] = Watched(adapter, self._cluster.follow_also(adapter.resource, adapter.cache))
+            reflector = self._cluster.follow_also(adapter.resource, adapter.cache)
+            reflector.recovered = lambda: self.recovered(kind)
+            self._watched[kind] = Watched(adapter, reflector)
         return self._watched[kind]
 
     def want_served(self, resource: Resource[Any]) -> Watched:

@@ -12,6 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
+from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster.caches import Cluster, Pair, finalized
 from dayfly.operator.cluster.objects import (
@@ -27,11 +28,11 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     HookObject,
     RunObject,
+    abandonment,
 )
 from dayfly.operator.hooks.hook_status import HookStatus, runless
 from dayfly.operator.hooks.kinds import Kinds
 from dayfly.operator.hooks.older import without_pre_start
-from dayfly.operator.targets.lifecycle_hook import DEFINITIONS
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
 from dayfly.spec.kinds import Hooked, Pin, RunSpec
@@ -154,7 +155,7 @@ class Pairs:
             stopped=spec.stopped,
             hold=spec.hold,
             older=older and bool(spec.pre_start),
-            definition=await self._definition(found.resource),
+            definition=await definition_uid(self._client, found.resource),
         )
         pin = Pin(name=stored.metadata.name, uid=stored.metadata.uid, digest=digest(stored.spec))
         labels = {TARGET_LABEL: meta.uid, HOOK_LABEL: hook.uid}
@@ -179,14 +180,6 @@ class Pairs:
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             return await self._client.get(DOCUMENTS, name)
 
-    async def _definition(self, resource: Resource[PartialObjectMetadata]) -> str:
-        """The UID of what defines the kind, empty for none: only what was there can prove something by its absence."""
-        try:
-            found = await self._client.find(DEFINITIONS, f"{resource.plural}.{resource.group}")
-        except errors.Forbidden:
-            return ""
-        return found.metadata.uid if found is not None else ""
-
     async def _lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
         """The object has the hook's finalizer, and the cache has no run of the two.
 
@@ -201,23 +194,28 @@ class Pairs:
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if now is None or now.metadata.uid != uid or not finalized(now.metadata, HOOKED_PREFIX + pair.hook):
             return
-        reason = (now.metadata.annotations or {}).get(ABANDON_ANNOTATION)
+        asked = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
+        reason = asked.reason if asked is not None and asked.applies else ""
         if await self._client.find(HOOKS, pair.hook) is None:
             reason = "there is no such hook, and none goes before it has let its objects go"
         if reason:
             log.warning("%s %s is let go by hook %s without its ledger: %s", resource.kind, pair.key, pair.hook, reason)
             await self._cluster.drop_finalizer(resource, now.metadata, HOOKED_PREFIX + pair.hook)
             return
-        self._tell_lost(pair, resource, now.metadata)
-
-    def _tell_lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], meta: AnnotatedMeta) -> None:
-        finalizer, hook = HOOKED_PREFIX + pair.hook, self._cluster.hooks.get(pair.hook)
-        if hook is None or self.is_begun(hook, meta):
-            return  # heard of by then, or restored meanwhile; the next sweep looks again
         message = (
-            f"it has the finalizer {finalizer} and the ledger is gone, so nobody knows what has run: nothing is done. "
-            f"Restore the Run from a backup, or clean up by hand and annotate it {ABANDON_ANNOTATION}=<reason>"
+            f"it has the finalizer {HOOKED_PREFIX}{pair.hook} and the ledger is gone, so nobody knows what has run: "
+            "nothing is done. Restore the Run from a backup, or clean up by hand and annotate it "
+            f"{ABANDON_ANNOTATION}='force: <reason>'"
         )
+        self.tell(pair, Reason.LEDGER_LOST, message)
+
+    def tell(self, pair: Pair, reason: str, message: str) -> None:
+        """Report what is wrong with one object that has no run, in the status of its hook."""
+        watched, hook = self._kinds.find(pair.kind), self._cluster.hooks.get(pair.hook)
+        item = watched.adapter.cache.get(pair.key.name, pair.key.namespace) if watched is not None else None
+        if watched is None or item is None or hook is None or self.is_begun(hook, item.metadata):
+            return  # its run is known by now; the next sweep checks it
+        resource, meta = watched.adapter.resource, item.metadata
         target = Target(
             api_version=resource.api_version,
             kind=resource.kind,
@@ -225,8 +223,7 @@ class Pairs:
             name=meta.name,
             uid=meta.uid,
         )
-        said = Reason.LEDGER_LOST, message
-        self._status.note(pair.hook, hook.metadata.uid, _key(meta), target, said)
+        self._status.note(pair.hook, hook.metadata.uid, _key(meta), target, (reason, message))
 
 
 def _means(wish: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:

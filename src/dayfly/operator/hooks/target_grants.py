@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.objects import PartialObjectMetadata, Resource
+from dayfly.kube.objects import PartialObjectMetadata, Resource, anything
 
 VERBS = "get,list,watch,patch"
 # A ClusterRole with this label is among the operator's own rights (deploy/base/access.yaml).
 LABEL = f"{names.GROUP}/targets"
+# Kubernetes copies the rules of all such ClusterRoles into this one, which is bound to the operator.
+ROLE = "dayfly-operator-targets"
+ROLES = anything("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
 BELIEVED_MS = 60_000
 # The authorizer's own words: what we may not do, and with what.
 _WANTED = re.compile(r'cannot (\w+) resource "([^"/]+)" in API group "([^"]*)"')

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from dayfly.kube.cache import Change
+from dayfly.kube.cache import Cache, Change
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
@@ -11,8 +11,10 @@ from dayfly.operator.cluster.caches import Cluster, Pair
 from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, holds
 from dayfly.operator.hooks import controller
 from dayfly.operator.hooks.hook_status import HookStatus
-from dayfly.operator.hooks.kinds import Kinds
+from dayfly.operator.hooks.kinds import Kind, Kinds
 from dayfly.operator.hooks.pairs import Pairs
+from dayfly.operator.hooks.target_grants import ROLE, ROLES
+from dayfly.operator.status.sandbox_status import WaitingError, hindered, reporting
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 EVERY_S = 60.0
+# The authorizer sees a changed role a moment after its watchers do.
+SEEN_S = 1.0
 
 
 class Hooks:
@@ -33,8 +37,12 @@ class Hooks:
         self._kinds = Kinds(cluster, targets, self._adapter)
         self._pairs = Pairs(cluster, self._kinds, self._status)
         self._controller = controller.Controller(cluster, self._kinds, self._pairs, self._status)
+        self._kinds.recovered = self._recovered
         cluster.hooks.listen(self._hook_changed)
         cluster.runs.listen(self._run_changed)
+        self._rights: Cache[PartialObjectMetadata] = Cache()
+        cluster.follow_also(ROLES.metadata_only(), self._rights, fields=f"metadata.name={ROLE}")
+        self._rights.listen(self._rights_changed)
 
     @property
     def frozen(self) -> int:
@@ -42,15 +50,16 @@ class Hooks:
         return self._status.frozen
 
     def reset(self) -> None:
-        """Somebody else has worked meanwhile: what was said last is not known."""
+        """Forget what only work keeps up to date: another process works from now on."""
         self._status.reset()
+        self._controller.reset()
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
         hooked, pairs = self._cluster.hooked, self._cluster.pairs
         # Rights that are taken back, and kinds that are served no more, nobody tells.
         every = Resync(EVERY_S, lambda: [hook.metadata.name for hook in self._cluster.hooks])
-        hooks = Controller("hook", self._controller.reconcile, hooked, workers=1, expected=(FrozenError,), resync=every)
+        hooks = Controller("hook", self._hook, hooked, workers=1, expected=(FrozenError,), resync=every)
         both = Controller("hook and object", self._pair, pairs, workers=WORKERS, expected=(FrozenError,))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(hooks.run())
@@ -67,11 +76,24 @@ class Hooks:
                 self._cluster.queue.add(run.metadata.name)
         if change.new is None:
             self._status.forget(seen.metadata.uid)
+            self._controller.forget(seen)
 
     def _run_changed(self, change: Change[RunObject]) -> None:
         """Also where its hook is gone, whoever has seen to that: what depends on its target must not wait for ever."""
         if change.old is None and change.seen.spec.hook is not None:
             self._kinds.want(kind_of(change.seen))
+
+    def _rights_changed(self, _change: Change[PartialObjectMetadata]) -> None:
+        """Retry the watches at once and soon again, and all else once the authorizer has seen the change."""
+        self._kinds.retry()
+        for hook in self._cluster.hooks:
+            self._cluster.hooked.add(hook.metadata.name, after=SEEN_S)
+        for run in self._status.troubled_runs():
+            self._cluster.queue.add(run, after=SEEN_S)
+
+    def _recovered(self, kind: Kind) -> None:
+        for hook in self._controller.hooks_of(kind):
+            self._cluster.hooked.add(hook.metadata.name)
 
     def _heard(self, adapter: HookedTarget, change: Change[PartialObjectMetadata]) -> None:
         resource = adapter.resource
@@ -86,11 +108,24 @@ class Hooks:
             if finalizer.startswith(HOOKED_PREFIX):
                 self._cluster.pairs.add(Pair(finalizer.removeprefix(HOOKED_PREFIX), kind, Key.of(item)))
 
+    async def _hook(self, name: str) -> None:
+        """Take one hook a step further; an error is reported in its status."""
+        async with reporting(lambda: self._cluster.hooked.failures(name), lambda why: self._report(name, why)):
+            await self._controller.reconcile(name)
+
+    async def _report(self, name: str, why: WaitingError) -> None:
+        if (seen := self._cluster.hooks.get(name)) is not None:
+            await self._status.say(seen, why.reason, str(why))
+
     async def _pair(self, pair: Pair) -> None:
         try:
             await self._pairs.reconcile(pair)
         except SpecError as fault:
             log.warning("hook %s of %s: %s", pair.hook, pair.key, fault)  # its status says so
+        except Exception as error:
+            if (said := hindered(error, self._cluster.pairs.failures(pair))) is not None:
+                self._pairs.tell(pair, said.reason, str(said))
+            raise
 
 
 def _ends(change: Change[HookObject]) -> bool:

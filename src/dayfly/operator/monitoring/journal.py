@@ -15,6 +15,7 @@ import msgspec
 
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.spec.report import with_reason
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +82,13 @@ def _told(move: Move, *, given_up: bool) -> tuple[str, Members]:
             members: Members = {"event": "recorded", "unit": unit, "attempt": attempt, "outcome": result.outcome}
             if result.outcome == "succeeded":
                 return f"{unit}: attempt {attempt} succeeded", members
-            said = f"{unit}: attempt {attempt} failed: {result.reason}: {result.message}"
+            said = f"{unit}: attempt {attempt} failed: {with_reason(result.reason, result.message)}"
             return said, {**members, "reason": result.reason}
         case Void(unit=unit, attempt=attempt, reason=reason, message=message):
-            said = f"{unit}: attempt {attempt} never ran: {reason}: {message}"
+            said = f"{unit}: attempt {attempt} never ran: {with_reason(reason, message)}"
             return said, {"event": "voided", "unit": unit, "attempt": attempt, "reason": reason}
         case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):
-            said = f"{unit}: the outcome of attempt {attempt} is unknown: {reason}: {message}"
+            said = f"{unit}: the outcome of attempt {attempt} is unknown: {with_reason(reason, message)}"
             return said, {"event": "doubted", "unit": unit, "attempt": attempt, "reason": reason}
         case Close(request=request):
             said = f"the run closes: {request.message or request.reason}"

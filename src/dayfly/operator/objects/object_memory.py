@@ -16,10 +16,16 @@ class ObjectMemory(msgspec.Struct):
 
     version: str = ""
     tries: int = 0
-    admitted: bool = False
-    """Whether the server has said that it would take the object."""
+    admitted_at: int | None = None
+    """When the server said that it would take the object, in unix milliseconds."""
+    definition: str = ""
+    """The definition of its kind at that time, as NAME/UID; empty if it has none."""
     refused: Objection | NeverRan | None = None
     """What the server said to our last change of it, or instead of making it."""
+
+    def is_admitted(self, now: int) -> bool:
+        """Return whether the server has said so recently: rights and kinds may be taken away before the claim."""
+        return self.admitted_at is not None and self.admitted_at <= now < self.admitted_at + AGAIN_MS
 
     def look_again(self, version: str) -> float:
         """Seconds until it is to be looked at again: soon after it has changed, then more and more seldom."""

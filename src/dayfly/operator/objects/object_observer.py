@@ -23,7 +23,7 @@ from dayfly.plan.sealed import Plan, Step
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
 from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Output
-from dayfly.spec.run import OutputRecord, Phase, Result, State, UnitRecord
+from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 
 _LONGEST_VALUE = 64 * 1024
 
@@ -46,6 +46,7 @@ class Turn:
         self.facts: dict[AttemptKey, Fact] = {}
         self.made: dict[AttemptKey, str] = {}
         self.outputs: dict[AttemptKey, dict[str, bytes]] = {}
+        self.definitions: dict[str, str] = {}
         self.found: dict[AttemptKey, dict[str, Any]] = {}
         """By the attempts that made them."""
 
@@ -64,7 +65,7 @@ class ObjectObserver:
         where = object_view.place(turn.run, step, record.attempt)
         if turn.abandoned:
             return _over(turn, record, Reason.CANCELLED, f"nobody waits for {where.named} any more")
-        view = await self._views.look(where, turn.now)
+        view = await self._views.look(where, turn.now, record)
         if view.hindered is not None:
             return _waiting(record, view.hindered)
         found = view.found
@@ -149,10 +150,10 @@ class ObjectObserver:
         made = turn.run.ledger.unit(maker.id) if maker is not None else UnitRecord()
         told = {GONE: b"true"} if any(output.name == GONE for output in step.unit.outputs) else {}
         gone = _succeeded(turn, step, record, told)
-        if maker is None or made.attempt == 0 or (made.state is State.VOID and not made.ref):
+        if maker is None or object_view.was_never_made(made):
             return gone
         where = object_view.place(turn.run, maker, made.attempt)
-        view = await self._views.look(where, turn.now)
+        view = await self._views.look(where, turn.now, made)
         if view.hindered is not None:
             return _waiting(record, view.hindered)
         found = view.found
@@ -164,32 +165,38 @@ class ObjectObserver:
         hindered = memory.hindrance(turn.now)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
 
-    async def ask(self, turn: Turn, step: Step, attempt: int) -> Objection | None:
+    async def ask(self, turn: Turn, step: Step, memory: ObjectMemory) -> Objection | NeverRan | None:
         """What stands in the way of the object that is to be made next, by the server's word.
 
-        What cannot be rendered is no objection: once it is claimed the attempt is void, which counts and is said.
+        Return `NeverRan` if the object can never be made of its manifest and inputs, whatever changes in the cluster.
 
         Raises:
             UntoldError: a fork cannot tell now what it is to be made of.
         """
-        where = object_view.place(turn.run, step, attempt)
+        where = object_view.place(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
         namespace = where.identity.namespace
         try:
             manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
         except UntoldError:
             raise
-        except CannotRenderError:
-            return None
+        except CannotRenderError as error:
+            return NeverRan(reason=error.reason, message=str(error))
         view = await self._views.look(where, turn.now)
+        if view.hindered is not None and view.hindered.reason == Reason.KIND_REFUSED:
+            return NeverRan(reason=view.hindered.reason, message=view.hindered.message)
         if view.hindered is not None or view.kind is None:
             return view.hindered
         try:
             if view.found is None:
                 await self._objects.try_out(view.kind, manifest)
+                memory.definition = await self._objects.definition(view.kind)
+                memory.admitted_at = turn.now
                 return None
         except errors.AlreadyExists:
             pass
         except errors.Refused as error:
+            if error.is_permanent:
+                return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
             return grants.objection(error, namespace, turn.now)
         message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
         return Objection(reason=Reason.NAME_TAKEN, message=message, since=turn.now)

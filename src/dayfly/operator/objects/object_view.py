@@ -20,6 +20,7 @@ from dayfly.plan.world import Objection
 from dayfly.spec.kube_object import KubeObject
 from dayfly.spec.lifecycle import Kind as UnitKind
 from dayfly.spec.lifecycle import Object, unit_id
+from dayfly.spec.run import State, UnitRecord
 
 
 class Place(NamedTuple):
@@ -43,7 +44,10 @@ class Place(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a look has found: the kind as it is served, and the object; or what stands in the way of looking."""
+    """The kind as it is served and the object, or the reason why they cannot be read.
+
+    Without any of these the kind is proven to be gone, and the object with it.
+    """
 
     kind: Kind | None = None
     found: dict[str, Any] | None = None
@@ -66,6 +70,11 @@ def target(plan: Plan, step: Step) -> Step | None:
     return plan.steps.get(unit_id(step.resource, written(step).remove))
 
 
+def was_never_made(record: UnitRecord) -> bool:
+    """Return whether the ledger proves that there was never an object: nothing was permitted, or it came to nothing."""
+    return record.attempt == 0 or (record.state is State.VOID and not record.ref)
+
+
 def place(run: RunObject, step: Step, attempt: int) -> Place:
     """The object of one attempt of a step that makes one."""
     identity = Identity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
@@ -80,16 +89,24 @@ class Views:
         self._objects = objects
         self._outputs = outputs
 
-    async def look(self, where: Place, now: int) -> View:
-        """The object as it is now; `now` in unix milliseconds.
+    async def look(self, where: Place, now: int, made: UnitRecord | None = None) -> View:
+        """The object as it is now.
+
+        Args:
+            where: Which one.
+            now: Unix milliseconds.
+            made: The attempt that may have made it; None if none has been claimed yet.
 
         Raises:
             errors.ApiError: the server cannot be asked.
         """
-        manifest = where.manifest
+        version, name = where.manifest["apiVersion"], where.manifest["kind"]
         try:
-            kind = await self._objects.kind(manifest["apiVersion"], manifest["kind"])
-            return await self._look(kind, where, now)
+            if made is None:
+                kind: Kind | None = await self._objects.kind(version, name)
+            else:
+                kind = await self._objects.kind_of_made(version, name, made.definition)
+            return View() if kind is None else await self._look(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
             return View(hindered=Objection(reason=reason, message=str(error), since=now))
@@ -98,8 +115,8 @@ class Views:
         namespace = where.identity.namespace
         try:
             return View(kind, await self._objects.find(kind, where.name, namespace))
-        except errors.Forbidden as error:
-            ending = await self._objects.is_ending(namespace)
+        except errors.Refused as error:
+            ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
             return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
     async def manifest(self, run: RunObject, plan: Plan, where: Place, given: Given) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An image that can be had, for pods whose own cannot. Nothing of it is run: our runner is brought there."""
+"""The image of recalls, which the nodes can get. Nothing of it is run, since the pod brings our runner."""
 
 from typing import Any
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 
+from dayfly.execute.pod import read
 from dayfly.execute.pod.logs import Printed, Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -61,7 +62,7 @@ class Followers:
         heard = self._heard.get(uid)
         if heard is None or not heard.whole:
             heard = await self._read(pod) or (heard if heard is not None and heard.tail else None)
-        return heard.printed() if heard is not None else None
+        return heard.printed(read.log_bytes(pod)) if heard is not None else None
 
     async def _read(self, pod: Pod) -> Splitter | None:
         node = pod.spec.node_name

@@ -66,6 +66,10 @@ class Nodes:
         found.pause, found.tried = min(MOST_S, 2 * found.pause or FIRST_S), False
         found.until = _now() + found.pause
 
+    def reset(self) -> None:
+        """Forget all nodes: another process reads the logs from now on."""
+        self._silent.clear()
+
     def silent(self) -> int:
         """How many are left in peace now."""
         now = _now()

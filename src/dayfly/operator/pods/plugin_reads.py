@@ -1,7 +1,9 @@
 """Which Secrets, ConfigMaps and claims a plugin's steps may read: those that name it, and no outputs of other steps."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import Reference
@@ -17,10 +19,19 @@ PLUGINS_ANNOTATION = f"{names.GROUP}/plugins"
 
 
 class _Head(Slim, frozen=True):
-    """Who may read an object, and what kind of Secret it is. Of its values nothing is kept."""
+    """Who may read an object, what kind of Secret it is, and its keys. Its values are not kept."""
 
     metadata: AnnotatedMeta
     type: str = ""
+    data: dict[str, msgspec.Raw] | None = None
+    binary_data: dict[str, msgspec.Raw] | None = None
+
+
+class _Granted(NamedTuple):
+    """The plugins that an object names, and its keys."""
+
+    readers: set[str]
+    keys: frozenset[str] = frozenset()
 
 
 _RESOURCES: dict[str, Resource[Any]] = {
@@ -36,35 +47,39 @@ class PluginReads:
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
-        self._known: dict[tuple[str, str, str], tuple[int, set[str]]] = {}
+        self._known: dict[tuple[str, str, str], tuple[int, _Granted]] = {}
 
     async def check(self, origin: Origin, namespace: str, references: Iterable[Reference]) -> None:
-        """Return if each of these objects of a namespace names the plugin.
+        """Return if each of these objects of a namespace names the plugin and has the keys that the pod reads.
 
         Raises:
-            NotGrantedError: one does not.
-            errors.ApiError: the server cannot be asked.
+            NotGrantedError: an object does not.
+            errors.ApiError: the API server did not answer.
         """
-        for kind, name in sorted({(each.kind, each.name) for each in references}):
-            if origin.name not in await self._readers(namespace, kind, name):
+        for kind, name, path, keys in sorted(references):
+            granted = await self._granted(namespace, kind, name, keys)
+            if missing := [key for key in keys if key not in granted.keys]:
+                message = f"{kind} {namespace}/{name} has no key {missing[0]!r}, which {path} of the step's pod reads"
+                raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, f"{message}: add the key, or correct the plugin")
+            if origin.name not in granted.readers:
                 raise NotGrantedError(
                     Reason.PLUGIN_NOT_GRANTED,
                     f"{kind} {namespace}/{name} does not name the plugin {origin.name}: whoever owns it can annotate "
                     f"it {PLUGINS_ANNOTATION}={origin.name} (separate several names with commas)",
                 )
 
-    async def _readers(self, namespace: str, kind: str, name: str) -> set[str]:
+    async def _granted(self, namespace: str, kind: str, name: str, keys: tuple[str, ...]) -> _Granted:
         key, now = (namespace, kind, name), self._now()
-        until, readers = self._known.get(key, (0, set[str]()))
-        if now < until:
-            return readers
+        until, granted = self._known.get(key, (0, _Granted(set())))
+        if now < until and granted.keys.issuperset(keys):
+            return granted
         # None of those that are not believed any more: many are never asked for again.
         self._known = {each: known for each, known in self._known.items() if now < known[0]}
-        if readers := await self._ask(namespace, kind, name):
-            self._known[key] = self._now() + BELIEVED_MS, readers
-        return readers
+        if (granted := await self._ask(namespace, kind, name)).readers:
+            self._known[key] = self._now() + BELIEVED_MS, granted
+        return granted
 
-    async def _ask(self, namespace: str, kind: str, name: str) -> set[str]:
+    async def _ask(self, namespace: str, kind: str, name: str) -> _Granted:
         try:
             found: _Head = await self._client.get(_RESOURCES[kind], name, namespace)
         except errors.NotFound:
@@ -74,4 +89,5 @@ class PluginReads:
         if found.type in (names.OUTPUTS_TYPE, names.STATE_TYPE) or any(owner.kind == "Run" for owner in owners):
             message = f"{kind} {namespace}/{name} holds the outputs of a step: only inputs of steps may read them"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message)
-        return listed(found.metadata.annotations, PLUGINS_ANNOTATION)
+        keys = frozenset({*(found.data or ()), *(found.binary_data or ())})
+        return _Granted(listed(found.metadata.annotations, PLUGINS_ANNOTATION), keys)

@@ -7,6 +7,7 @@ import msgspec
 
 from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, is_complete, resolve
+from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
@@ -21,6 +22,7 @@ from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_reads import PluginReads
 from dayfly.operator.pods.senders import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
+from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
 from dayfly.plan.trace import traceparent
 from dayfly.spec.lifecycle import Kind, Unit
@@ -29,7 +31,7 @@ _LATE_MS = 60_000
 
 
 class RefusedPodError(Exception):
-    """The merged pod has what the allow-list has not; the text names the places."""
+    """A condition in the cluster prevents the pod for now. The text names it."""
 
 
 class PodBuilder:
@@ -44,8 +46,12 @@ class PodBuilder:
         states: StateAccess | None = None,
         *,
         traced: bool,
+        ephemeral_storage: str = "",
     ) -> None:
-        """`traced` if steps are to know what their own spans hang below."""
+        """`traced` if steps are to know what their own spans hang below.
+
+        `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity.
+        """
         self._cluster = cluster
         self._namespaces = namespaces
         self._plugin_reads = PluginReads(cluster.client, cluster.now)
@@ -53,6 +59,7 @@ class PodBuilder:
         self._senders = senders
         self._states = states
         self._traced = traced
+        self._ephemeral_storage = ephemeral_storage
 
     async def manifest(
         self,
@@ -70,8 +77,8 @@ class PodBuilder:
 
         Raises:
             NotGrantedError: no step may run in its namespace.
-            RefusedPodError: the overlay makes of it what no plugin may have.
-            CannotRenderError: its inputs are not such as a pod can have.
+            RefusedPodError: something in the cluster is missing or conflicts, and can be changed there.
+            CannotRenderError: no pod can be made of this step: its inputs do not fit, or its overlay is not allowed.
             errors.ApiError: the server cannot be asked.
         """
         step = plan.steps[place[0]]
@@ -98,7 +105,11 @@ class PodBuilder:
         )
         found = check(made, terms)
         if found:
-            raise RefusedPodError(f"its pod may not be made: {described(found)}")
+            message = f"its pod may not be made: {described(found)}"
+            # The administrator can allow further keys of labels and annotations at any time.
+            if not check(made, msgspec.structs.replace(terms, keys=frozenset({"*"}))):
+                raise RefusedPodError(message)
+            raise CannotRenderError(Reason.POD_REFUSED, message)
         self._unselected(made)
         await self._plugin_reads.check(origin, namespace, references(made))
         return made
@@ -193,6 +204,7 @@ class PodBuilder:
             cleaning=not step.creates,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
             reads=input_pins.label(run, step, forks),
+            ephemeral_storage=self._ephemeral_storage,
         )
 
 

@@ -66,9 +66,12 @@ class PodEvents:
         self._line = 0
         """When the last who stands in line has asked, and its answer was had respite for."""
 
-    async def explain(self, pod: Pod, fact: Waiting, silence: Silence, *, pressing: bool = False) -> Waiting:
+    async def explain(
+        self, pod: Pod, fact: Waiting, silence: Silence, *, recallable: bool, pressing: bool = False
+    ) -> Waiting:
         """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
 
+        `recallable` if a recall could prove that nothing of it ran.
         `pressing` if what is done with the pod now depends on it: then nobody waits until it has been silent for long.
         """
         if fact.message:
@@ -88,8 +91,8 @@ class PodEvents:
         said = silence.said
         if said is None:
             return fact
-        recallable = said.pulls and not pod.metadata.deletion_timestamp
-        return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=recallable)
+        can = said.pulls and recallable
+        return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=can)
 
     def again_in(self, silence: Silence) -> float:
         """Seconds after which a pod that was to be explained, and whose status is silent, is to be asked about."""

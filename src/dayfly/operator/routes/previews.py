@@ -90,9 +90,9 @@ class Previews:
         try:
             if namespace != run.ledger.target.namespace:
                 await leave(self._cluster.client, run, namespace)
-        except NotGrantedError as error:
+        except (NotGrantedError, errors.Refused) as error:
             self._again(run, round(KEPT_AGAIN_S * 1000))  # nobody tells us when that changes
-            return str(error)
+            return objection(error, 0).message
         return ""
 
     def unable(self, step: KeptStep) -> bool:

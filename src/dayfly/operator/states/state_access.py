@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import SecretKey
 from dayfly.execute.state import access
+from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.service import Place
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, anything
@@ -114,6 +116,17 @@ class StateAccess:
         if found is not None and owned(found.metadata, run):
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self.client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
+
+    async def head(self, run: str, resource: str, reader: tuple[str, int]) -> Head:
+        """Return the head of a state; a damaged one counts as a refused write of the attempt `reader`.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        try:
+            return (await self._secrets.find(Place(run, resource))).head
+        except DamagedError as error:
+            return damaged(error, reader)
 
     async def clear(self, run: RunObject) -> None:
         """The run is over. What is kept goes with it, unless its cleanup was given up."""

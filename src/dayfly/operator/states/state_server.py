@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from dayfly.execute.state import access as state_access
 from dayfly.execute.state.access import Caller
 from dayfly.execute.state.head import Answer
 from dayfly.execute.state.seal import MAX_BODY
@@ -49,6 +50,7 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
     context, known, made_at = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), [""], 0.0
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     runner: web.ServerRunner | None = None
+    service: Service | None = None
     try:
         while True:
             try:
@@ -58,9 +60,12 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
                     known, made_at = names, time.monotonic()
                 if runner is None:
                     store = StateSecrets(access.client, access.namespace)
-                    app = _App(Service((await access.authority()).keys, store, now))
-                    runner = await _listening(app, port, context)
+                    service = Service((await access.authority()).keys, store, now)
+                    runner = await _listening(StateHandler(service), port, context)
                     log.info("states are served on port %d", port)
+                if service is not None:
+                    with contextlib.suppress(errors.ApiError):  # they stay to be recorded
+                        await service.record_unsaved()
             except authority.BrokenAuthorityError as error:
                 access.forget()
                 log.warning("states are not served: %s", error)
@@ -72,7 +77,7 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
             await runner.cleanup()
 
 
-async def _listening(app: "_App", port: int, context: ssl.SSLContext) -> web.ServerRunner:
+async def _listening(app: "StateHandler", port: int, context: ssl.SSLContext) -> web.ServerRunner:
     """The server once it listens.
 
     Raises:
@@ -97,7 +102,7 @@ def certify(context: ssl.SSLContext, pem: bytes) -> None:
         context.load_cert_chain(path)
 
 
-class _App:
+class StateHandler:
     """The service as a handler of the web library."""
 
     def __init__(self, service: Service) -> None:
@@ -120,7 +125,7 @@ class _App:
         return response
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
-        method = request.method
+        method = state_access.method_of(request.path, request.method)
         who = self._service.identify(request.path, request.headers.get("Authorization", ""))
         refusal = await self._service.admit(who, method)
         if refusal is not None or who is None:
@@ -134,11 +139,11 @@ class _App:
         except TimeoutError:
             return _TOO_SLOW
         if not whole:
-            return await self._large(request, who, parts, most)
+            return await self._large(request, who, method, parts, most)
         # Not within that time: the request has come, and what takes long now is the API server.
         return await self._service.handle(who, method, request.query.get("ID", ""), b"".join(parts))
 
-    async def _large(self, request: web.BaseRequest, who: Caller, parts: list[bytes], most: int) -> Answer:
+    async def _large(self, request: web.BaseRequest, who: Caller, method: str, parts: list[bytes], most: int) -> Answer:
         """Of bodies that are no small ones few are read at once, and of one run one."""
         if who.run in self._at_it:
             return BUSY
@@ -152,7 +157,7 @@ class _App:
                     return _TOO_SLOW
                 if not whole:
                     return Answer(413, f"at most {MAX_BODY} bytes are taken\n".encode())
-                return await self._service.handle(who, request.method, request.query.get("ID", ""), b"".join(parts))
+                return await self._service.handle(who, method, request.query.get("ID", ""), b"".join(parts))
         finally:
             self._at_it.discard(who.run)
 

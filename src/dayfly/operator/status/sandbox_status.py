@@ -3,7 +3,8 @@
 A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.kube.ownership import reference
+from dayfly.operator import refusals
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
@@ -44,6 +46,27 @@ class WaitingError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def hindered(error: Exception, failures: int) -> WaitingError | None:
+    """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
+    if failures + 1 < refusals.patience(error):
+        return None
+    return WaitingError(Reason.HINDERED, words.hindered(refusals.hindrance(error)))
+
+
+@contextlib.asynccontextmanager
+async def reporting(
+    failures: Callable[[], int], report: Callable[[WaitingError], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Report an error that ends the body, and raise it. `failures()` attempts have failed before this one."""
+    try:
+        yield
+    except Exception as error:
+        if (why := hindered(error, failures())) is not None:
+            with contextlib.suppress(errors.ApiError):  # it is reported at the next try
+                await report(why)
+        raise
 
 
 class Heeded(NamedTuple):
@@ -105,14 +128,17 @@ class SandboxStatus:
                 message = f"{refusal}; its forks stay as they are"
                 said = _Saying(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
-            message = f"cannot go on and is being retried: {hindrance}"
+            message = words.hindered(hindrance)
             said = _Saying(False, Reason.HINDERED, message, said.generation)
         spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
         return await self._say(seen, said, (scene, report))
 
     async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
-        """Say why nothing is done for a Sandbox."""
+        """Report why nothing is done for a Sandbox. A ready one stays ready while the operator is hindered."""
+        is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
+        if why.reason == Reason.HINDERED and is_ready:
+            return
         await self._say(seen, _Saying(False, why.reason, str(why), seen.metadata.generation), None)
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
@@ -120,8 +146,9 @@ class SandboxStatus:
         self._event(seen, Reason.DOUBTFUL, sentence, action="Compile")
 
     def reset(self) -> None:
-        """Somebody else has spoken meanwhile: what the statuses say now is what was said last."""
+        """Forget what was written and which sandboxes are frozen: another process finds that out from now on."""
         self._throttles.clear()
+        self.frozen.clear()
 
     def forget(self, uid: str) -> None:
         """The Sandbox is gone."""
@@ -150,9 +177,11 @@ class SandboxStatus:
             message = f"{message} {words.unserved(lacking)}"
         units = report.units if report else ()
         urls = self._cluster.urls.get(names.run_name(seen.metadata.name, seen.metadata.uid), {}) if report else {}
-        meta, now = seen.metadata, self._cluster.now()
-        progress = f"{report.done}/{report.total}" if report else "0/0"
-        phase = phases.phase(begun=report is not None, closed=_is_closed(report), ready=ready, reason=reason)
+        meta, now, before = seen.metadata, self._cluster.now(), seen.status or WrittenStatus()
+        progress = f"{report.done}/{report.total}" if report else before.progress or "0/0"
+        closed = _is_closed(report) or bool(meta.deletion_timestamp)
+        begun = report is not None or bool(before.units)
+        phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
         news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon, urls)
@@ -194,7 +223,7 @@ class SandboxStatus:
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:
-            return AGAIN_S  # another Sandbox of that name is heard of by then, or it is said again
+            return AGAIN_S  # until then the watch shows the other Sandbox of that name, or the write is repeated
         if throttle.news[:2] != news[:2]:
             self._event(seen, reason, message)
         if expiry.soon and not expiry.was_said(seen.status):

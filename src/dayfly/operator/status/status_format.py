@@ -65,8 +65,8 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
                 ("pod", pods.get(unit.id, "")),
                 ("since", stamp(unit.since)),
                 ("until", stamp(unit.until)),
-                ("startedAt", stamp(unit.started_at)),
-                ("endedAt", stamp(unit.ended_at)),
+                ("startedAt", stamp(unit.started_at, "milliseconds")),
+                ("endedAt", stamp(unit.ended_at, "milliseconds")),
                 ("reads", list(unit.reads)),
                 ("waitsOn", list(unit.waits_on)),
             )

@@ -16,7 +16,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
-from dayfly.kube.discovery import served
+from dayfly.kube.discovery import is_definition_gone, served
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, anything
 from dayfly.operator.cluster.caches import Cluster
@@ -33,9 +33,6 @@ from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
 
-DEFINITIONS = anything(
-    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-).metadata_only()
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
@@ -129,20 +126,10 @@ class HookedTarget(Plain):
         target, plural = run.ledger.target, run.spec.plural
         if isinstance(missing, errors.NotFound) and await served(self._client, target.api_version, target.kind):
             return
-        if await self._is_undefined(_hook(run).definition):
+        uid, definition = _hook(run).definition, f"{plural}.{self.resource.group}"
+        if uid and await is_definition_gone(self._client, definition, uid):
             return
-        definition = f"{plural}.{self.resource.group}"
         raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=True))
-
-    async def _is_undefined(self, definition: str) -> bool:
-        """Whether the kind's definition, of which we know that there was one, is gone, and all objects with it."""
-        if not definition:
-            return False
-        try:
-            found = await self._client.get(DEFINITIONS, f"{self.resource.plural}.{self.resource.group}")
-        except errors.NotFound:
-            return True
-        return found.metadata.uid != definition
 
     async def stays(self, run: RunObject) -> bool:
         """As long as the hook is there: else the target, which lives on, would be taken for a new one."""

@@ -22,12 +22,14 @@ from dayfly.operator.cluster.objects import (
     RUNS,
     DocumentObject,
     RunObject,
+    abandonment,
     finalizer_of,
     holds,
     retries,
 )
 from dayfly.operator.targets.adapter import Adapter, HinderedError, Seen, Unknown
 from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
+from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.object_kinds import group_of
@@ -59,6 +61,11 @@ class Targets:
         """The same, where somebody else keeps its cache current."""
         self._adapters[adapter.resource.group, adapter.resource.plural] = adapter
         adapter.cache.listen(functools.partial(self._heard, adapter))
+
+    def queue_all(self) -> None:
+        """Have each target looked at, as if it had just come."""
+        for adapter in self:
+            adapter.cache.replay(functools.partial(self._heard, adapter))
 
     def drop(self, adapter: Adapter) -> None:
         """Nobody has runs of that kind any more."""
@@ -154,10 +161,9 @@ class Targets:
                     return False
         return True
 
-    async def tell_unbegun(self, run: RunObject, hindrance: str) -> None:
-        """Say why a run does not begin, of which no turn tells: its target could not even be held."""
-        if not run.ledger.seq and self._unfenced(run) is not None:
-            await self.of(run).freeze(run, HinderedError(f"cannot go on and is being retried: {hindrance}"))
+    async def tell_hindered(self, run: RunObject, hindrance: str) -> None:
+        """Report the error that blocks a run of which no turn has succeeded."""
+        await self.of(run).freeze(run, HinderedError(words.hindered(hindrance)))
 
     async def wish(self, run: RunObject) -> Wish:
         """What the target's owner wants of it now."""
@@ -170,21 +176,28 @@ class Targets:
             seen = Seen(found.metadata, {})
         meta, times = seen.meta, adapter.times(run, seen)
         stop = abandon = None
+        ignored: tuple[str, ...] = ()
         if meta.deletion_timestamp:
             at = milliseconds(meta.deletion_timestamp)
             stop = Request(at=at, reason=Reason.DELETED, message="deleted")
         elif run.ledger.closed is None:
             stop = await adapter.dismissal(run)
-        if reason := (meta.annotations or {}).get(ABANDON_ANNOTATION):
-            at = milliseconds(meta.deletion_timestamp) or run.ledger.born_at
+        closing = stop is not None or run.ledger.closed is not None
+        asked = abandonment(meta.annotations, closing=closing)
+        if asked is not None and asked.applies:
+            # An annotation has no time: the operator records when it first saw it.
             by = f"annotation {ABANDON_ANNOTATION}"
-            abandon = Request(at=at, reason=Reason.ABANDONED, message=reason[:MOST_REASON], by=by)
+            now, message = self._cluster.now(), asked.reason[:MOST_REASON]
+            abandon = Request(at=now, reason=Reason.ABANDONED, message=message, by=by)
+        elif asked is not None:
+            ignored = (words.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
         return Wish(
             stop=stop,
             abandon=abandon,
             expires_at=times.expires_at,
             lease_until=times.lease_until,
             retry=retries((meta.annotations or {}).get(RETRY_ANNOTATION, "")),
+            ignored=ignored,
         )
 
     async def release(self, run: RunObject) -> bool:

@@ -1,23 +1,22 @@
 """What a pod reads of its namespace: each Secret, ConfigMap and claim that it names, and where."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dayfly.execute.pod.policy.rows import Problem
 from dayfly.execute.pod.render import VOLUME
+from dayfly.spec import kube_names
 
 SECRET, CONFIG_MAP, CLAIM = "Secret", "ConfigMap", "PersistentVolumeClaim"
 
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-
 
 class Reference(NamedTuple):
-    """One object of the pod's own namespace, and the field that names it."""
+    """One object of the pod's own namespace, the field that names it, and the keys that it must have."""
 
     kind: str
     name: str
     path: str
+    keys: tuple[str, ...] = ()
 
 
 def references(pod: dict[str, Any]) -> list[Reference]:
@@ -34,8 +33,8 @@ def references(pod: dict[str, Any]) -> list[Reference]:
 
 def check(pod: dict[str, Any], *, inline: bool) -> Iterator[Problem]:
     """Names that no object can have, and whatever an inline plugin reads: it has its tenant's rights and no more."""
-    for kind, name, path in references(pod):
-        if not _OBJECT_NAME.fullmatch(name):
+    for kind, name, path, _ in references(pod):
+        if not kube_names.is_object(name):
             yield path, f"names no {kind}"
         elif inline:
             yield path, f"reads {kind} {name}: only a published plugin can be granted that"
@@ -47,9 +46,9 @@ def _of_volumes(volumes: list[dict[str, Any]]) -> Iterator[Reference]:
             continue
         here = f"spec.volumes[{index}]"
         if (secret := volume.get("secret")) is not None:
-            yield Reference(SECRET, secret.get("secretName") or "", f"{here}.secret")
+            yield Reference(SECRET, secret.get("secretName") or "", f"{here}.secret", _keys(secret))
         if (config := volume.get("configMap")) is not None:
-            yield Reference(CONFIG_MAP, config.get("name") or "", f"{here}.configMap")
+            yield Reference(CONFIG_MAP, config.get("name") or "", f"{here}.configMap", _keys(config))
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             yield Reference(CLAIM, claim["claimName"], f"{here}.persistentVolumeClaim")
         for position, source in enumerate((volume.get("projected") or {}).get("sources") or []):
@@ -67,4 +66,12 @@ def _of_container(container: dict[str, Any], here: str) -> Iterator[Reference]:
 def _named(source: dict[str, Any], kinds: tuple[tuple[str, str], ...], path: str) -> Iterator[Reference]:
     for field, kind in kinds:
         if (named := source.get(field)) is not None:
-            yield Reference(kind, named.get("name") or "", path)
+            yield Reference(kind, named.get("name") or "", path, _keys(named))
+
+
+def _keys(source: dict[str, Any]) -> tuple[str, ...]:
+    """The keys without which the kubelet starts no container of the pod."""
+    if source.get("optional"):
+        return ()
+    items = [str(item["key"]) for item in source.get("items") or []]
+    return (*items, str(source["key"])) if "key" in source else tuple(items)

@@ -1,5 +1,6 @@
 """How an allowed pod's shape is written down: small checks that give (path, sentence) for what does not fit."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,6 +116,62 @@ def strings(longest: int, most: int) -> Row:
         for key, item in value.items():
             if not isinstance(key, str) or not isinstance(item, str) or len(item) > longest:
                 yield f"{path}[{key}]", f"must be a string of at most {longest} characters"
+
+    return check
+
+
+# Kubernetes API reference, Common Definitions, Quantity.
+_QUANTITY = re.compile(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+
+
+def quantity() -> Row:
+    """An amount of a resource that is not negative: 500m, 2Gi, 1."""
+
+    def check(value: Any, path: str) -> Iterator[Problem]:
+        is_amount = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        if not is_amount or not _QUANTITY.fullmatch(str(value)):
+            yield path, "must be a quantity that is not negative, such as 500m or 2Gi"
+
+    return check
+
+
+LEAST_MEMORY = 6 << 20
+"""Bytes of memory below which runtimes cannot start a container; the pod would wait forever."""
+_SUFFIXES = {"": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "Ki": 1 << 10}
+_SUFFIXES |= {
+    f"{letter}{i}": (1024 if i else 1000) ** power for power, letter in enumerate("MGTPE", 2) for i in ("", "i")
+}
+_PARTS = re.compile(r"(?P<number>[+0-9.]+(?:[eE][+-]?[0-9]+)?)(?P<suffix>[A-Za-z]*)")
+
+
+def amount(quantity: str) -> float:
+    """Return the value of a quantity that `quantity()` accepts; infinity if it is too large for a number."""
+    parts = _PARTS.fullmatch(quantity)
+    assert parts is not None, "it was accepted"
+    return float(parts["number"]) * _SUFFIXES[parts["suffix"]]
+
+
+def limits(most: int) -> Row:
+    """A map of quantities, with a memory limit that a container can start with."""
+
+    def check(value: Any, path: str) -> Iterator[Problem]:
+        problems = list(quantities(most)(value, path))
+        yield from problems
+        if not problems and "memory" in value and amount(str(value["memory"])) < LEAST_MEMORY:
+            yield f"{path}[memory]", "must be at least 6Mi: with less, no container starts"
+
+    return check
+
+
+def quantities(most: int) -> Row:
+    """A map of quantities."""
+
+    def check(value: Any, path: str) -> Iterator[Problem]:
+        if not isinstance(value, dict) or len(value) > most:
+            yield path, f"must be a mapping of at most {most} entries"
+            return
+        for key, item in value.items():
+            yield from quantity()(item, f"{path}[{key}]")
 
     return check
 

@@ -9,15 +9,11 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.policy import reading
 from dayfly.execute.pod.policy.rows import Problem, exactly, record
 from dayfly.execute.pod.policy.shape import METADATA, MOST_CONTAINERS, SPEC
-from dayfly.execute.pod.render import MAIN, MOUNT, RECALLED, STATE_VOLUME, VOLUME
+from dayfly.execute.pod.render import MAIN, MOUNT, MOUNTS, STATE_VOLUME, VOLUME
 
 Level = Literal["restricted", "baseline"]
 OURS = "dayfly.dev/"
 RESERVED_PATHS = (MOUNT, "/dayfly-state", "/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
-MOUNTS = (
-    {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
-    {"name": STATE_VOLUME, "mountPath": "/dayfly-state"},
-)
 
 _SHOWN = 3
 _COMMAND = [f"{MOUNT}/runner", "pod"]
@@ -81,7 +77,7 @@ def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
     found = [Violation(path, sentence) for path, sentence in record(root, needs=tuple(root))(pod, "")]
     if found:
         return found  # what follows may rely on the shapes
-    rules = (_identity, _keys, _volumes, _reads, _containers, _security, _priority, _accounts, _taints)
+    rules = (_identity, _keys, _volumes, _reads, _containers, _security, _users, _priority, _accounts, _taints)
     return [Violation(path, sentence) for rule in rules for path, sentence in rule(pod, terms)]
 
 
@@ -215,13 +211,6 @@ def _runner(main: dict[str, Any]) -> Iterator[Problem]:
         yield f"{here}: terminationMessagePolicy", "must stay File"
     if not all(holds(mount, main.get("volumeMounts")) for mount in MOUNTS):
         yield f"{here}: volumeMounts", f"lack {MOUNT} or /dayfly-state"
-    if not hears(main):
-        yield f"{here}: env", f"must leave {RECALLED['name']} as Dayfly sets it"
-
-
-def hears(main: dict[str, Any]) -> bool:
-    """Whether a recall would reach the runner: its variable is there once, and as we made it."""
-    return [each for each in main.get("env") or [] if each.get("name") == RECALLED["name"]] == [RECALLED]
 
 
 def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:
@@ -271,6 +260,19 @@ def _confined(own: dict[str, Any], shared: dict[str, Any], here: str) -> Iterato
         yield f"{here}.runAsNonRoot", "must be true here or for the pod"
     if "seccompProfile" not in effective:
         yield f"{here}.seccompProfile", "must be RuntimeDefault here or for the pod"
+
+
+def _users(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+    """Container runtimes start no container whose group is set without a user."""
+    shared = pod["spec"].get("securityContext") or {}
+    scopes = [("spec.securityContext", shared)]
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod["spec"].get(field) or []):
+            own = {key: value for key, value in (container.get("securityContext") or {}).items() if value is not None}
+            scopes.append((f"spec.{field}[{index}].securityContext", shared | own if "runAsGroup" in own else {}))
+    for here, scope in scopes:
+        if scope.get("runAsGroup") is not None and scope.get("runAsUser") is None:
+            yield f"{here}.runAsGroup", "needs a runAsUser beside it"
 
 
 def _priority(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:

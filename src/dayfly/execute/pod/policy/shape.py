@@ -1,15 +1,29 @@
 """The shape of an allowed pod, field by field, in the order of the API's own documentation."""
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.policy.rows import Row, choice, each, exactly, flag, free, number, record, strings, text
+from dayfly.execute.pod.policy.rows import (
+    Row,
+    choice,
+    each,
+    exactly,
+    flag,
+    free,
+    limits,
+    number,
+    quantities,
+    quantity,
+    record,
+    strings,
+    text,
+)
 
 MOST_CONTAINERS = 8
 
-_QUANTITIES = free("a map of quantities", depth=1)
+_QUANTITIES = quantities(64)
 _KEY_REF = record({"name": text(253), "key": text(253), "optional": flag()}, needs=("name", "key"))
 _KEY_ITEMS = each(record({"key": text(253), "path": text(1024), "mode": number(0, 0o777)}, needs=("key", "path")), 64)
 _FIELD_REF = record({"apiVersion": exactly("v1"), "fieldPath": text(300)}, needs=("fieldPath",))
-_RESOURCE_REF = record({"containerName": text(63), "resource": text(63), "divisor": free("a quantity", depth=0)})
+_RESOURCE_REF = record({"containerName": text(63), "resource": text(63), "divisor": quantity()})
 _NAMED = {"name": text(253), "optional": flag()}
 
 _SECCOMP = record({"type": exactly("RuntimeDefault")}, needs=("type",))
@@ -69,7 +83,7 @@ _CONTAINER = {
     "ports": each(
         record({"name": text(15), "containerPort": number(1, 65_535), "protocol": choice("TCP", "UDP", "SCTP")}), 16
     ),
-    "resources": record({"requests": _QUANTITIES, "limits": _QUANTITIES}),
+    "resources": record({"requests": _QUANTITIES, "limits": limits(64)}),
     "volumeMounts": each(
         record(
             {
@@ -101,7 +115,7 @@ _VOLUME = record(
         "name": text(63),
         "configMap": record({**_CONFIG_MAP, **_MODE}),
         "secret": record({"secretName": text(253), "optional": flag(), "items": _KEY_ITEMS, **_MODE}),
-        "emptyDir": record({"medium": choice("", "Memory"), "sizeLimit": free("a quantity", depth=0)}),
+        "emptyDir": record({"medium": choice("", "Memory"), "sizeLimit": quantity()}),
         "downwardAPI": record({"items": _DOWNWARD, **_MODE}),
         "persistentVolumeClaim": record({"claimName": text(253), "readOnly": flag()}, needs=("claimName",)),
         "projected": record(

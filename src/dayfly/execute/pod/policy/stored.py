@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, hears, holds, main_of, touches
+from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, holds, main_of, touches
 from dayfly.execute.pod.render import MAIN, STATE_VOLUME, VOLUME
 
 _ALONE = ("args", "lifecycle", "livenessProbe", "startupProbe", "restartPolicy", "restartPolicyRules")
@@ -58,8 +58,6 @@ def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
         if not _within(wanted.get(field), main.get(field)):
             yield f"container {MAIN}: {field}"
     yield from (f"container {MAIN}: {field}" for field in _ALONE if main.get(field))
-    if not hears(main):
-        yield f"container {MAIN}: env"
     ours = wanted["volumeMounts"]
     if not all(holds(mount, main.get("volumeMounts")) for mount in ours):
         yield f"container {MAIN}: volumeMounts"

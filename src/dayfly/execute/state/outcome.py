@@ -1,0 +1,109 @@
+"""The outcome of an attempt that has a Terraform state. Pure.
+
+An exit code of 0 is not enough: an attempt whose state was refused has not succeeded, neither has a create that left no
+state, nor a delete that cannot have known all that was created. Both hosts call this before they record an end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.execute.state.access import wants
+from dayfly.execute.state.head import Holder
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Sealed
+from dayfly.spec.run import ALIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.execute.state.head import Head
+    from dayfly.plan.sealed import Plan, Step
+    from dayfly.plan.world import AttemptKey, Fact
+    from dayfly.spec.run import Run
+
+_BY_HAND = "delete what is left by hand, then abandon the sandbox"
+
+
+def resource_of(plan: Plan, run: Run, key: AttemptKey, fact: Fact) -> str:
+    """The resource whose head `with_state` needs for this fact; empty if it needs none."""
+    step, record = plan.steps.get(key[0]), run.unit(key[0])
+    if step is None or not isinstance(fact, (Ended, Sealed)) or not wants(step.unit):
+        return ""
+    return step.resource if record.attempt == key[1] and record.state in ALIVE else ""
+
+
+def with_state(plan: Plan, run: Run, key: AttemptKey, facts: Mapping[AttemptKey, Fact], head: Head) -> Fact:
+    """Return the end of that attempt as a failure if its state says so; `facts` has this end and those of its peers."""
+    fact, step = facts[key], plan.steps[key[0]]
+    assert isinstance(fact, (Ended, Sealed)), "only an end has an outcome"
+    result = fact.result
+    if own := _refusal(head, key):
+        message = f"{own}; {result.message}" if result.message else own
+        reason = Reason.STATE_REFUSED if result.reason in ("", Reason.EXIT_CODE) else result.reason
+        failed = msgspec.structs.replace(result, outcome="failed", reason=reason, message=message)
+    elif result.outcome != "succeeded":
+        return fact
+    elif found := (_created if step.creates else _deleted)(plan, run, step, facts, head):
+        failed = msgspec.structs.replace(result, outcome="failed", reason=found[0], message=found[1])
+    else:
+        return fact
+    return type(fact)(result=failed)
+
+
+def _refusal(head: Head, key: AttemptKey) -> str:
+    who = Holder(unit=key[0], attempt=key[1])
+    return next((f"its state was refused: {each.message}" for each in head.refused if each.holder == who), "")
+
+
+def _created(
+    plan: Plan, run: Run, step: Step, facts: Mapping[AttemptKey, Fact], head: Head
+) -> tuple[Reason, str] | None:
+    if head.newest is not None or not _is_last(_stateful(plan, step), step, run, facts):
+        return None
+    message = (
+        "no state reached Dayfly, so no delete step can know what was created; the module needs an empty "
+        '`backend "http" {}` block, and the script must not choose another backend'
+    )
+    return Reason.STATE_MISSING, message
+
+
+def _deleted(
+    plan: Plan, run: Run, step: Step, facts: Mapping[AttemptKey, Fact], head: Head
+) -> tuple[Reason, str] | None:
+    for other in _stateful(plan, step, creates=True):
+        record = run.unit(other.id)
+        if refusal := _refusal(head, (other.id, record.attempt)):
+            said = refusal.removeprefix("its ")
+            return Reason.STATE_REFUSED, f"{said} (of {other.id}, attempt {record.attempt}); {_BY_HAND}"
+        if record.reason == Reason.STATE_MISSING:
+            unknown = f"{other.id} left no state, so this step cannot know what it created"
+            return Reason.STATE_MISSING, f"{unknown}; {_BY_HAND}"
+    left = head.newest.resources if head.newest is not None else 0
+    if left and _is_last(_stateful(plan, step), step, run, facts):
+        show = f"dayfly state show {run.target.name} {step.resource}"
+        what = f"{left} {'resource' if left == 1 else 'resources'}"
+        return Reason.STATE_LEFT, f"its state still has {what} that no delete step destroyed; see `{show}`"
+    return None
+
+
+def _stateful(plan: Plan, step: Step, *, creates: bool | None = None) -> list[Step]:
+    """The steps of the same resource that have its state and create, or delete, as this one does."""
+    wanted = step.creates if creates is None else creates
+    every = plan.steps.values()
+    return [each for each in every if each.resource == step.resource and each.creates == wanted and wants(each.unit)]
+
+
+def _is_last(steps: list[Step], step: Step, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
+    """Whether all other steps among these have succeeded by now."""
+    return all(each.id == step.id or _has_succeeded(each, run, facts) for each in steps)
+
+
+def _has_succeeded(step: Step, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
+    record = run.unit(step.id)
+    fact = facts.get((step.id, record.attempt))
+    if record.state in ALIVE and isinstance(fact, (Ended, Sealed)):
+        return fact.result.outcome == "succeeded"
+    return record.outcome == "succeeded" or record.reason == Reason.STATE_MISSING

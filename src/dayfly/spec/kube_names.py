@@ -1,0 +1,73 @@
+"""Names as Kubernetes accepts them, and the sentences that refuse other ones.
+
+Such names become segments of request paths, so they are checked wherever a person or a program writes them: by these
+functions, and by the same patterns in the CustomResourceDefinitions.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dayfly.spec.errors import Path, SpecError, quote
+
+LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""Pattern of a DNS label: the name of a namespace or container, at most `LONGEST_LABEL` long."""
+OBJECT = rf"{LABEL}(\.{LABEL})*"
+"""Pattern of a DNS subdomain: the name of an object, at most `LONGEST_OBJECT` long."""
+KEY = r"[-._a-zA-Z0-9]+"
+"""Pattern of a key of a ConfigMap or Secret, at most `LONGEST_OBJECT` long."""
+QUALIFIED = rf"({OBJECT}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+"""Pattern of the key of a label or annotation."""
+LABEL_VALUE = "([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
+"""Pattern of the value of a label, at most `LONGEST_LABEL` long."""
+CONDITION = "[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+"""Pattern of the type of a condition, at most `LONGEST_CONDITION` long."""
+API_VERSION = rf"({OBJECT}/)?v[0-9]+((alpha|beta)[0-9]+)?"
+HOST = r"[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?)*\.?"
+"""Pattern of a host: a name, or an IPv4 address."""
+LONGEST_LABEL, LONGEST_OBJECT, LONGEST_QUALIFIED, LONGEST_CONDITION = 63, 253, 317, 316
+
+_LABEL_FORM = f'write at most {LONGEST_LABEL} lower-case letters, digits and "-", with a letter or digit first and last'
+
+
+def is_label(text: str) -> bool:
+    """Whether it is a DNS label, as a namespace or container is named."""
+    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL, text) is not None
+
+
+def is_object(text: str) -> bool:
+    """Whether it is a DNS subdomain, as an object is named."""
+    return len(text) <= LONGEST_OBJECT and re.fullmatch(OBJECT, text) is not None
+
+
+def is_key(text: str) -> bool:
+    """Whether it can be a key of a ConfigMap or Secret."""
+    return len(text) <= LONGEST_OBJECT and re.fullmatch(KEY, text) is not None
+
+
+def is_qualified(text: str) -> bool:
+    """Whether it can be the key of a label or annotation."""
+    prefix, _, name = text.rpartition("/")
+    short = len(prefix) <= LONGEST_OBJECT and len(name) <= LONGEST_LABEL
+    return short and re.fullmatch(QUALIFIED, text) is not None
+
+
+def check_namespace(name: str, keys: Path) -> None:
+    """Refuse what cannot be the name of a namespace."""
+    if not is_label(name):
+        raise SpecError(f"{quote(name)} is not the name of a namespace: {_LABEL_FORM}", keys)
+
+
+def check_container(name: str, keys: Path) -> None:
+    """Refuse what cannot be the name of a container."""
+    if not is_label(name):
+        raise SpecError(f"{quote(name)} is not the name of a container: {_LABEL_FORM}", keys)
+
+
+def check_object(kind: str, name: str, keys: Path) -> None:
+    """Refuse what cannot be the name of an object; `kind` is its kind with an article, for the sentence."""
+    if not is_object(name):
+        problem = f'write at most {LONGEST_OBJECT} lower-case letters, digits, "-" and "."'
+        raise SpecError(
+            f"{quote(name)} is not the name of {kind}: {problem}, with a letter or digit first and last", keys
+        )

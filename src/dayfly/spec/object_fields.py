@@ -1,0 +1,200 @@
+"""Fields that no step may set in an object: their effect reaches beyond the object's namespace. One table.
+
+A field is refused whatever rights the account has: a right covers a whole kind, and its owner cannot exclude a field.
+A value that is null, false, 0 or empty counts as not set. The rules for pods are those of Pod Security `baseline`. They
+hold wherever a pod template is, also in kinds that this table does not know.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dayfly.spec.object_kinds import ANY, group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dayfly.spec.errors import Path
+
+Keys = tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """A field by its path (`*` in a key matches any text, and as a whole any key or index), and why it is refused.
+
+    `allowed` has the values that it may have all the same; `only` is the pattern of the texts that are refused. If
+    `needed`, its absence is refused, too.
+    """
+
+    keys: Keys
+    why: str
+    allowed: tuple[Any, ...] = ()
+    only: str = ANY
+    needed: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path as people write it."""
+        return ".".join(self.keys)
+
+
+_TAKES_TRAFFIC = "it takes traffic of addresses that belong to the whole cluster"
+_OPENS_PORTS = "it opens ports of every node"
+_LEADS_OUT = "it gives a name in this namespace to an address outside of it"
+_STATIC_IP = "the cluster assigns it; another value could be the address of a Service to come"
+_BALANCER = "load balancers are the platform team's"
+_NODE = "it reaches into the node, which pods of other namespaces share"
+_KERNEL = "it weakens what separates the container from its node"
+_VOLUME = "the volume that it names belongs to no namespace and may hold another team's data"
+_MESH = 'without ["."] it changes the traffic of all namespaces'
+
+_MESH_KINDS = ("VirtualService", "DestinationRule", "ServiceEntry")
+_SAFE_SYSCTLS: Final = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+)
+_BASELINE_CAPABILITIES: Final = (
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+)
+_SELINUX_TYPES: Final = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+
+
+def _spec(path: str, why: str, *allowed: Any, needed: bool = False) -> Refused:
+    return Refused(("spec", *path.split(".")), why, allowed, needed=needed)
+
+
+OF_KIND: Final[Mapping[tuple[str, str], tuple[Refused, ...]]] = {
+    ("", "Service"): (
+        _spec("type", "only Services of type ClusterIP stay within the cluster's network", "ClusterIP"),
+        _spec("externalIPs", _TAKES_TRAFFIC),
+        _spec("externalName", _LEADS_OUT),
+        _spec("loadBalancerIP", _TAKES_TRAFFIC),
+        _spec("loadBalancerClass", _BALANCER),
+        _spec("loadBalancerSourceRanges", _BALANCER),
+        _spec("ports.*.nodePort", _OPENS_PORTS),
+        _spec("healthCheckNodePort", _OPENS_PORTS),
+        _spec("clusterIP", _STATIC_IP, "None"),
+        _spec("clusterIPs.*", _STATIC_IP, "None"),
+    ),
+    ("", "PersistentVolumeClaim"): (_spec("volumeName", _VOLUME),),
+    ("snapshot.storage.k8s.io", "VolumeSnapshot"): (_spec("source.volumeSnapshotContentName", _VOLUME),),
+    ("gateway.networking.k8s.io", "Gateway"): (_spec("addresses", _TAKES_TRAFFIC),),
+    ("networking.k8s.io", "Ingress"): (
+        Refused(
+            ("metadata", "annotations", "nginx.ingress.kubernetes.io/*-snippet"),
+            "it becomes part of the configuration of an ingress controller that all namespaces share",
+        ),
+    ),
+    **{("networking.istio.io", kind): (_spec("exportTo", _MESH, ["."], needed=True),) for kind in _MESH_KINDS},
+}
+"""By group and kind, from the object's root."""
+
+ANYWHERE: Final[tuple[Refused, ...]] = (
+    *(Refused((field,), _NODE) for field in ("hostNetwork", "hostPID", "hostIPC")),
+    Refused(("ports", "*", "hostPort"), _NODE),
+    Refused(("volumes", "*", "hostPath"), _NODE),
+    Refused(("windowsOptions", "hostProcess"), _NODE),
+    Refused(("securityContext", "privileged"), _KERNEL),
+    Refused(("securityContext", "procMount"), _KERNEL, ("Default",)),
+    Refused(("securityContext", "capabilities", "add", "*"), _KERNEL, _BASELINE_CAPABILITIES),
+    Refused(("securityContext", "seccompProfile", "type"), _KERNEL, only="Unconfined"),
+    Refused(("securityContext", "appArmorProfile", "type"), _KERNEL, only="Unconfined"),
+    Refused(("annotations", "container.apparmor.security.beta.kubernetes.io/*"), _KERNEL, only="unconfined"),
+    Refused(("securityContext", "seLinuxOptions", "type"), _KERNEL, _SELINUX_TYPES),
+    Refused(("securityContext", "seLinuxOptions", "user"), _KERNEL),
+    Refused(("securityContext", "seLinuxOptions", "role"), _KERNEL),
+    Refused(("securityContext", "sysctls", "*", "name"), _KERNEL, _SAFE_SYSCTLS),
+    *(
+        Refused((probe, action, "host"), "the node sends the request, from its own network")
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe", "postStart", "preStop")
+        for action in ("httpGet", "tcpSocket")
+    ),
+    Refused(("priorityClassName",), "pods of other namespaces are evicted for it", only="system-*"),
+    Refused(("volumeClaimTemplate", "spec", "volumeName"), _VOLUME),
+    Refused(("volumeClaimTemplates", "*", "spec", "volumeName"), _VOLUME),
+    Refused(("dataSourceRef", "namespace"), "it reads a volume of another namespace"),
+    Refused(("adminAccess",), "it gives access to devices that other namespaces use"),
+)
+"""In every kind, at any depth."""
+
+_PLAIN_DATA: Final = (("", "ConfigMap"), ("", "Secret"))
+_DEEP: Final = {first: [row for row in ANYWHERE if row.keys[0] == first] for first in {row.keys[0] for row in ANYWHERE}}
+
+
+def find_refused(manifest: Mapping[str, Any]) -> tuple[Path, str]:
+    """Return the path to the first field that no step may set and why; an empty path and text if there is none."""
+    key = group_of(str(manifest.get("apiVersion", ""))), str(manifest.get("kind", ""))
+    for row in OF_KIND.get(key, ()):
+        found = list(_values(manifest, row.keys, ()))
+        if row.needed and not any(value for _, value in found):
+            return ("spec",), f"needs {row.path} with the value {row.allowed[0]}: {row.why}"
+        for path, value in found:
+            if not _is_allowed(row, value):
+                return path, _said(row)
+    return ((), "") if key in _PLAIN_DATA else next(_deep(manifest, ()), ((), ""))
+
+
+def _deep(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    for key, inner in _members(value):
+        for row in _DEEP.get(key, ()) if isinstance(key, str) else ():
+            for place, found in _values(inner, row.keys[1:], (*path, key)):
+                if not _is_allowed(row, found):
+                    yield place, _said(row)
+        yield from _deep(inner, (*path, key))
+
+
+def _values(value: Any, keys: Keys, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the values at a path. A value that is no list or mapping is judged like each of its members would be."""
+    if not keys:
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if fnmatchcase(str(key), keys[0]):
+                yield from _values(inner, keys[1:], (*path, key))
+    elif isinstance(value, list) and keys[0] == ANY:
+        for index, inner in enumerate(value):
+            yield from _values(inner, keys[1:], (*path, index))
+    elif keys == (ANY,):
+        yield path, value
+
+
+def _members(value: Any) -> list[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _is_allowed(row: Refused, value: Any) -> bool:
+    if not value or any(type(value) is type(each) and value == each for each in row.allowed):
+        return True
+    return isinstance(value, str) and not fnmatchcase(value, row.only)
+
+
+def _said(row: Refused) -> str:
+    if row.allowed:
+        shown = ", ".join(str(each) for each in row.allowed)
+        return f"no step may set it to that: {row.why}; allowed is {shown}"
+    return f"no step may set it: {row.why}; leave it out"

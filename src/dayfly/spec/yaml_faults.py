@@ -1,0 +1,50 @@
+"""What is wrong with a text that is no YAML, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.spec.errors import SpecError, quote
+
+if TYPE_CHECKING:
+    import yaml
+
+# What is to be quoted: a directive with what follows it, or a word.
+_WORD_AT = re.compile(r"@\{[^}]*\}[^\s,\]}:]*|[^\s,\]}]+")
+_OPEN_DIRECTIVE = re.compile(r"@\{[^}\s]*")
+
+
+def _unquoted(line: str, column: int, problem: str) -> str:
+    """What to put in quotes, if that is the mistake."""
+    if "cannot start any token" in problem:
+        word = _WORD_AT.match(line, column)
+        example = f": {quote(word[0])}" if word else ""
+        return f"{quote(line[column : column + 1])} cannot begin a value in YAML; write it in quotes{example}"
+    if "mapping values are not allowed" in problem:
+        if directive := _OPEN_DIRECTIVE.search(line[: column + 1]):
+            return f"{quote(directive[0])}... must be in quotes, with the whole value around it"
+        return 'a value that contains ": " must be in quotes; or the line has the wrong indentation'
+    if "alias" in problem or "anchor" in problem or "expected alphabetic or numeric" in problem:
+        return '"*" and "&" begin aliases and anchors in YAML; write the value in quotes if it is text'
+    return ""
+
+
+def explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
+    """Return the parser's fault in our words, with its place in the text."""
+    mark = fault.problem_mark or fault.context_mark
+    assert mark is not None, "scanner and parser always say where"
+    line, column = mark.line, mark.column
+    lines = text.splitlines()
+    text_of_line = lines[line] if line < len(lines) else ""
+    if text_of_line[column : column + 1] == "\t":
+        problem = "a tab cannot indent YAML; use spaces"
+    elif hint := _unquoted(text_of_line, column, str(fault.problem)):
+        problem = hint
+    else:
+        problem = ", ".join(part for part in (fault.context, fault.problem) if part)
+        braced = text.lstrip()[:1] in ("{", "[")
+        problem = (
+            f"{'not JSON' if file.endswith('.json') else 'neither JSON nor YAML' if braced else 'not YAML'}: {problem}"
+        )
+    return SpecError(problem, file=file, line=line + 1, column=column + 1)

@@ -1,0 +1,53 @@
+"""Operators that elect a leader by a Lease; a test can cut the connection of one of them to the Lease."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dayfly.kube.client import Client
+from dayfly.kube.lease import Elector
+from dayfly.operator.main import Operator
+from kube.fake import Call, Fault, Harm
+from rig.world import RUNNER, Process, World
+
+
+async def elected(world: World) -> list[Elector]:
+    """Start the world's operators again, each with a Lease to win."""
+    world.respawn = False
+    electors = []
+    for number, process in enumerate(world.processes):
+        client = Client(process.transport, seed=number)
+        elector = Elector(client, "dayfly-operator", "dayfly-runners", process.name, seed=number)
+        process.task.cancel()
+        await asyncio.gather(process.task, return_exceptions=True)
+        process.operator = Operator(
+            client,
+            runner=RUNNER,
+            front=world.front,
+            hooks=world.hooks,
+            groups=world.groups,
+            elector=elector,
+            now=world.now,
+            seed=number,
+        )
+        process.task = asyncio.create_task(process.operator.run())
+        electors.append(elector)
+    return electors
+
+
+async def led(world: World) -> tuple[Process, Process]:
+    """Start two operators with a Lease; return the leader and the standby."""
+    electors = await elected(world)
+    await world.until(lambda: any(each.leading for each in electors), "a leader", 60)
+    first = next(number for number, each in enumerate(electors) if each.leading)
+    return world.processes[first], world.processes[1 - first]
+
+
+def cut_off(world: World, process: Process) -> None:
+    """Let none of its requests for the Lease through: the other one takes over."""
+
+    def apart(_number: int, call: Call) -> Fault | None:
+        is_lease = call.client == process.name and "/leases" in call.request.path
+        return Fault(Harm.UNREACHABLE) if is_lease else None
+
+    world.hook = apart

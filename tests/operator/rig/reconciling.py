@@ -1,0 +1,34 @@
+"""A reconciler without workers: its caches hold what a test puts there, and it takes the turns that a test requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dayfly.kube.client import Client
+from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.senders import Senders
+from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.sandbox import SandboxTarget
+from dayfly.operator.targets.targets import Targets
+from rig.world import RUNNER, World
+
+
+def reconciler(cluster: Cluster, targets: Any = None) -> Reconciler:
+    """Return one over these caches."""
+    return Reconciler(
+        cluster,
+        targets or Targets(cluster, SandboxTarget(cluster, Plain(SANDBOXES))),
+        runner=RUNNER,
+        fallback=FallbackImage(cluster.client),
+        senders=Senders(FallbackImage(cluster.client)),
+        ended=lambda: None,
+        traced=False,
+    )
+
+
+def blind(world: World, name: str = "blind") -> Cluster:
+    """Return the caches of an operator that has not seen anything yet."""
+    return Cluster(Client(world.cluster.transport(name), seed=7), now=world.now)

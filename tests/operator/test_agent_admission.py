@@ -1,0 +1,146 @@
+"""What a cluster refuses of an offer: documents, namespaces and keys that a compiler would not produce."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
+
+from dayfly.kube import errors
+from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.agent.admission import check_documents, check_kept
+from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.agent.trouble import unless_troubled
+from dayfly.operator.cluster.objects import (
+    SERVED_FOR_ANNOTATION,
+    SERVED_LABEL,
+    SERVED_NAME_ANNOTATION,
+    served_for,
+)
+from dayfly.spec.identity import routing_key
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, Fork, Kind, Preview, Route, Target, Unit
+from dayfly.spec.wire import HostUnavailableError, RefusedError
+
+ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
+
+
+@pytest.mark.parametrize(
+    ("notes", "told"),
+    [
+        ({}, "/"),
+        ({SERVED_FOR_ANNOTATION: "acme", SERVED_NAME_ANNOTATION: "shop"}, "acme/shop"),
+    ],
+)
+def test_name_at_the_control_plane_is_read_from_annotations(notes, told):
+    meta = AnnotatedMeta(name="s", labels={SERVED_LABEL: UID}, annotations=notes)
+    assert served_for(meta) == told
+    assert served_for(msgspec.structs.replace(meta, labels=None)) == ""
+
+
+class TestAdmission:
+    def test_a_run_has_documents_and_so_many_units_at_most(self):
+        check_documents(DOCUMENTS, "acme")
+        with pytest.raises(RefusedError, match="a run has documents"):
+            check_documents((), "acme")
+        most = tuple(msgspec.structs.replace(DOCUMENTS[0].pre_start[0], name=f"s{n}") for n in range(MAX_UNITS_PER_RUN))
+        check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=most),), "acme")
+        for event in ("post_start", "pre_stop", "post_stop"):
+            more = msgspec.structs.replace(DOCUMENTS[0], pre_start=most, **{event: DOCUMENTS[0].pre_start})
+            with pytest.raises(RefusedError, match=f"at most {MAX_UNITS_PER_RUN} units"):
+                check_documents((more,), "acme")
+
+    def test_documents_of_other_or_mixed_kinds_are_refused(self):
+        for kinds in (("Machine",), ("Sandbox", "RouteGroup")):
+            made = [
+                msgspec.structs.replace(DOCUMENTS[1], target=Target(kind=kind, name="x", uid="u")) for kind in kinds
+            ]
+            with pytest.raises(RefusedError, match="sandboxes and route groups, and nothing else"):
+                check_documents(tuple(made), "acme")
+
+    def test_no_pod_is_made_that_none_may_be(self):
+        work = DOCUMENTS[0].pre_start[0]
+        bare = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, image=""))
+        with pytest.raises(RefusedError, match="may not be made"):
+            check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=(bare,)),), "acme")
+
+    @pytest.mark.parametrize("namespace", ["sec b", "../sec-b", "sec-b/secrets/x", "a%2fb", ".."])
+    def test_namespace_that_is_no_name_is_refused(self, namespace):
+        work = DOCUMENTS[0].pre_start[0]
+        elsewhere = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, namespace=namespace))
+        with pytest.raises(RefusedError, match="not the name of a namespace"):
+            check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=(elsewhere,)),), "acme")
+
+        async def story(bench: Bench):
+            of = Baseline(kind="Deployment", namespace=namespace, name="web")
+            preview = Preview(scheme="http", host=f"web.{namespace}.svc", port=1, key="k")
+            units = [
+                Unit(name="f", kind=Kind.FORK, fork=Fork(baseline=of)),
+                Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",))),
+                Unit(name="p", kind=Kind.PREVIEW, preview=preview),
+            ]
+            for unit in units:
+                with pytest.raises(RefusedError, match="cannot be the name of a workload or host"):
+                    check_kept((unit,), group=False, foreign=ForeignKeys(bench.caches))
+
+        played(story)
+
+    @pytest.mark.parametrize(
+        ("unit", "group", "said"),
+        [
+            (Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",))), False, ""),
+            (
+                Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",))),
+                True,
+                "a route group has no forks",
+            ),
+            (Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k", "no key"))), False, "r"),
+            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="a", port=1, key="k")), True, ""),
+            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="a", port=1, key="")), True, "p"),
+            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="ftp", host="a", port=1, key="k")), True, "ftp"),
+        ],
+    )
+    @with_bench
+    async def test_routes_and_previews_with_invalid_keys_are_refused(self, bench: Bench, unit, group, said):
+        foreign = ForeignKeys(bench.caches)
+        if not said:
+            check_kept((unit,), group=group, foreign=foreign)
+            return
+        with pytest.raises(RefusedError, match=said):
+            check_kept((unit,), group=group, foreign=foreign)
+
+    @with_bench
+    async def test_routing_key_of_a_local_sandbox_is_refused(self, bench: Bench):
+        foreign = ForeignKeys(bench.caches)
+        plain = bench.ask("POST", BOXES, {"metadata": {"name": "plain"}, "spec": {"cluster": "c"}})
+        await bench.begun()
+        key = routing_key(plain["metadata"]["uid"])
+        led = Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=(key,)))
+        with pytest.raises(RefusedError, match="is the routing key of a sandbox applied here"):
+            check_kept((led,), group=False, foreign=foreign)
+        assert not foreign.has(routing_key(bench.box["metadata"]["uid"]))
+        bench.ask("DELETE", f"{BOXES}/plain")
+        bench.hears()
+        check_kept((led,), group=False, foreign=foreign)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (errors.Forbidden("POST", "no right", status=403), "kubectl create rolebinding dayfly-agent -n acme-boxes "),
+        (errors.Forbidden("POST", "it ends", status=403, causes=(ENDING,)), "it ends$"),
+        (errors.ServerTrouble("POST", "slow", status=500), "slow"),
+    ],
+)
+async def test_api_errors_are_reported_as_unavailable(fault, said):
+    class Bound:
+        namespace = "acme-boxes"
+
+        @unless_troubled
+        async def work(self, *, fails: bool) -> str:
+            if fails:
+                raise fault
+            return "done"
+
+    assert await Bound().work(fails=False) == "done"
+    with pytest.raises(HostUnavailableError, match=said):
+        await Bound().work(fails=True)

@@ -1,0 +1,111 @@
+"""The agent: whether an offered sandbox may begin, and errors while it answers questions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from rig.dialling import session
+from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
+
+from dayfly.kube import errors
+from dayfly.operator.agent.agent import UNASKED, Agent
+from dayfly.operator.agent.end import ServedEnd
+from dayfly.operator.agent.way import Answer
+from dayfly.operator.cluster.objects import RunObject, SandboxObject
+from dayfly.spec import wire
+from dayfly.spec.wire import Verdict
+from embedded.machine import until
+
+QUESTION = wire.AskValues(session=1, number=7, uid=UID)
+
+
+def dialled(bench: Bench, way: Any = None) -> Agent:
+    return Agent(bench.caches, way, {"acme": "acme-boxes"}, "dayfly-system", None)
+
+
+async def permitted(bench: Bench, answer: Answer) -> bool | None:
+    """Return whether the offered run may begin if the control plane answers so."""
+
+    async def ask(method: str, path: str, *_: Any, **__: Any) -> Answer:
+        assert (method, path) == ("POST", "births")
+        return answer
+
+    agent = dialled(bench, SimpleNamespace(ask=ask))
+    agent.dial.session = session(1)
+    [made] = bench.server.objects("runs")
+    return await agent.permits(msgspec.convert(made, RunObject))
+
+
+def living(*uids: str) -> Answer:
+    """Return the control plane's answer: these are to live."""
+    return Answer(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
+
+
+class TestBirths:
+    @pytest.mark.parametrize(
+        ("answer", "begins"), [(living(UID), True), (living(), False), (Answer(503, {}, b"{}"), None)]
+    )
+    @with_bench
+    async def test_unwanted_sandbox_is_deleted_before_it_begins(self, bench: Bench, answer, begins):
+        await bench.begun()
+        assert await permitted(bench, answer) is begins
+        assert ("deletionTimestamp" in bench.box["metadata"]) is (begins is False)
+
+    @pytest.mark.parametrize("anew", [False, True])
+    @with_bench
+    async def test_recreated_object_is_not_deleted_as_unwanted(self, bench: Bench, anew):
+        await bench.begun()
+        gone(bench)
+        if anew:
+            bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "east"}})
+        assert await permitted(bench, living()) is False
+        assert bool(bench.box) is anew
+
+
+class TestConnecting:
+    @with_bench
+    async def test_waiting_sandbox_reports_the_missing_control_plane(self, bench: Bench):
+        await bench.begun()
+        agent, meta = dialled(bench), {"name": "own", "namespace": "acme-boxes", "uid": "own"}
+        [served] = bench.caches.sandboxes
+        assert agent.why_waiting(msgspec.convert({"metadata": meta}, SandboxObject)) is None
+        assert str(agent.why_waiting(served)) == UNASKED.format(why="not connected yet")
+        agent.dial.trouble = "no route"
+        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route")
+        connected = agent.figures()["control_plane_connected"]
+        assert connected() == 0
+        agent.dial.session = session(1)
+        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route"), "nothing of it gets through"
+        assert connected() == 0
+        agent.dial.trouble = ""
+        assert agent.why_waiting(served) is None
+        assert connected() == 1
+
+
+class TestAsking:
+    @pytest.mark.parametrize(
+        ("fault", "verdict", "said"),
+        [
+            (
+                errors.ServerTrouble("GET documents", "slow", status=500),
+                Verdict.UNAVAILABLE,
+                "GET documents: 500: slow",
+            ),
+            (KeyError("x"), Verdict.FAILED, "the operator's log has the details"),
+        ],
+    )
+    async def test_failed_questions_are_answered_with_the_reason(self, fault, verdict, said):
+        """Else whoever asked would wait for an answer that never comes."""
+
+        def run(_uid: str) -> RunObject:
+            raise fault
+
+        heard: list[wire.AnyToControl] = []
+        end = ServedEnd(SimpleNamespace(), None, run)
+        end.attach(heard.append)
+        end.look_up(QUESTION)
+        await until(lambda: len(heard) > 1)
+        assert heard[1:] == [wire.Reply(session=1, number=7, verdict=verdict, message=said)]

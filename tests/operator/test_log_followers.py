@@ -1,0 +1,129 @@
+"""Limits of followed logs, and pauses for nodes whose logs cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+
+from dayfly.kube.client import Client
+from dayfly.kube.objects import PODS
+from dayfly.operator.pods import follow, nodes
+from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.nodes import Nodes
+from kube.fake import FakeCluster, Fault, Harm, run
+
+
+def silent_node(failures: int = nodes.PATIENCE) -> Nodes:
+    found = Nodes()
+    for _ in range(failures):
+        found.failed("n", "why")
+    return found
+
+
+class TestNodes:
+    def test_silent_node_is_retried_after_growing_pauses(self):
+        async def story() -> list[float]:
+            assert silent_node(nodes.PATIENCE - 1).pause("n") == 0.0
+            found, pauses = silent_node(), []
+            for _ in range(9):
+                pauses.append(found.pause("n"))
+                await asyncio.sleep(pauses[-1])
+                assert found.pause("n") == 0.0
+                found.asking("n")
+                assert found.pause("n") == pauses[-1], "one request at a time"
+                found.failed("n", "why")
+            assert (found.pause("other"), found.silent()) == (0.0, 1)
+            found.answered("n")
+            assert (found.pause("n"), found.silent()) == (0.0, 0)
+            return pauses
+
+        assert run(story()) == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+
+    def test_counting_silent_nodes_forgets_no_failure(self):
+        """Metrics count them on machines that have been up for long, too."""
+
+        async def story() -> int:
+            await asyncio.sleep(2 * nodes.FORGOTTEN_S)
+            found = Nodes()
+            for _ in range(nodes.PATIENCE):
+                assert found.silent() == 0
+                found.failed("n", "why")
+            return found.silent()
+
+        assert run(story()) == 1
+
+    @pytest.mark.parametrize(("seconds", "silent"), [(0, 1), (1, 0)])
+    def test_silent_node_is_forgotten_after_a_while(self, seconds, silent):
+        async def story() -> int:
+            found = silent_node()
+            await asyncio.sleep(nodes.FIRST_S + nodes.FORGOTTEN_S + seconds)
+            return found.silent()
+
+        assert run(story()) == silent
+
+    @pytest.mark.parametrize("failures", [0, 1, nodes.PATIENCE - 1, nodes.PATIENCE])
+    def test_recovery_is_logged_only_of_silent_nodes(self, caplog, failures):
+        async def story() -> None:
+            silent_node(failures).answered("n")
+
+        caplog.set_level(logging.INFO, "dayfly.operator.pods.nodes")
+        run(story())
+        found = [record.message for record in caplog.records if "can be read again" in record.message]
+        silent = failures == nodes.PATIENCE
+        assert found == (["the logs of steps on node n can be read again"] if silent else [])
+
+
+class TestFollowers:
+    async def beside(self, story) -> None:
+        cluster = FakeCluster(seed=1)
+        client = Client(cluster.transport("operator"), seed=1)
+        spec = {"nodeName": "n", "containers": [{"name": "main", "image": "x"}]}
+        pods = [
+            await client.create(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}, "default")
+            for name in ("a", "b")
+        ]
+        cluster.log_of("a", "default").write(b"a line\n")
+        followers = Followers(client, lambda _: None)
+        await story(cluster, followers, *pods)
+        await followers.close()
+
+    def test_number_of_followed_logs_is_limited(self, monkeypatch):
+        monkeypatch.setattr(follow, "MOST", 1)
+
+        async def story(_cluster, followers, pod, other) -> None:
+            gone = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name="gone", uid="g"))
+            followers.follow(gone, "run")
+            assert not followers.wants(pod)
+            await asyncio.sleep(1)
+            assert followers.wants(pod), "the other log has ended"
+            assert not followers.wants(gone), "nor is it requested again"
+            followers.follow(pod, "run")
+            assert not followers.wants(pod)
+            assert not followers.wants(other)
+            followers.forget(pod.metadata.uid)
+            assert followers.wants(other)
+
+        run(self.beside(story))
+
+    def test_logs_on_a_silent_node_are_not_followed(self):
+        async def story(_cluster, followers, pod, _other) -> None:
+            for _ in range(nodes.PATIENCE):
+                followers.nodes.failed("n", "why")
+            assert not followers.wants(pod)
+
+        run(self.beside(story))
+
+    @pytest.mark.parametrize("followed", [True, False])
+    def test_lines_read_before_a_log_breaks_off_are_kept(self, followed):
+        async def story(cluster, followers, pod, _other) -> None:
+            if followed:
+                followers.follow(pod, "run")
+                await asyncio.sleep(1)
+            cluster.faults = lambda call: Fault(Harm.TROUBLE_BEFORE) if call.request.path.endswith("/log") else None
+            printed = await followers.printed(pod)
+            assert (printed and printed.tail) == (b"a line\n" if followed else None)
+
+        run(self.beside(story))

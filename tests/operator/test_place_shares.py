@@ -1,0 +1,295 @@
+"""Slots of namespaces: how steps are counted, who is next, and how long a slot is held for a pod that comes."""
+
+from __future__ import annotations
+
+import pytest
+from rig.memory import remembered
+from rig.placing import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
+
+from dayfly.kube.objects import Key
+from dayfly.operator.pods.places import IMAGES, Share
+from dayfly.plan.actions import Record, Void
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Waiting
+from dayfly.spec.run import State
+
+
+class TestCounting:
+    @pytest.mark.parametrize(
+        ("records", "left"),
+        [
+            ({}, 3),
+            ({"a": alive()}, 2),
+            ({"a": alive(state=State.UNKNOWN), "b": alive()}, 1),
+            ({"a": alive(state=State.DONE), "b": alive(state=State.VOID)}, 3),
+            ({"a": alive(kind="fork")}, 3),
+        ],
+    )
+    def test_what_the_ledger_has_alive_has_a_place(self, records, left):
+        async def story(bench):
+            found = bench.run("one", **records)
+            other = bench.run("two")
+            assert await bench.slots(bench.run("three", "quiet")) == 3, "of another namespace"
+            assert await bench.slots(other, cleaning=True) == 3, "of those that clean up"
+            return await bench.slots(found), await bench.slots(other)
+
+        assert played(story, bound=3) == (left, left)
+
+    def test_what_was_claimed_after_the_close_cleans_up(self):
+        async def story(bench):
+            found = bench.run("one", closed=5, a=alive(4), d=alive(5))
+            return await bench.slots(found), await bench.slots(found, cleaning=True)
+
+        assert played(story, bound=3) == (2, 2)
+
+    @pytest.mark.parametrize(
+        ("fact", "left"),
+        [
+            (None, 0),
+            (Running(since=1), 0),
+            (LACKS, 1),
+            (Waiting(since=1, reason="ErrImagePull"), 1),
+            (Waiting(since=1, reason="r", recalled=1), 1),
+            (Waiting(since=1, reason="r"), 0),
+            (Waiting(since=1, reason="ErrImagePull", placed=False), 0),
+            (Ended(result=RESULT), 1),
+            (Sealed(result=RESULT), 1),
+            (NeverRan(reason="r"), 1),
+        ],
+    )
+    def test_one_that_lacks_its_image_or_has_ended_gives_its_place_back(self, fact, left):
+        async def story(bench):
+            found = bench.run("one", a=alive())
+            await bench.share(found, {(A, 1): fact} if fact else {})
+            return await bench.slots(bench.run("two"))
+
+        assert played(story, bound=1) == left
+
+    def test_without_news_it_lacks_it_still(self):
+        async def story(bench):
+            found = bench.run("one", a=alive())
+            await bench.share(found, {(A, 1): LACKS})
+            before = await bench.slots(bench.run("two"))
+            await bench.share(found)
+            same = await bench.slots(bench.run("two"))
+            await bench.share(found, {(A, 1): Running(since=1)})
+            return before, same, await bench.slots(bench.run("two"))
+
+        assert played(story, bound=1) == (1, 1, 0)
+
+    def test_of_a_namespace_in_which_nothing_is_under_way_nothing_is_remembered(self):
+        """They come and go, and each end of a run looks through all that are known."""
+
+        async def story(bench):
+            for number in range(3):
+                bench.ask("POST", "", {"metadata": {"name": f"pr-{number}"}})
+                found = bench.run(f"r{number}", f"pr-{number}", a=alive())
+                await bench.share(found)
+                bench.caches.runs.drop(Key("", found.metadata.name))
+                bench.places.settle(found.metadata.name)
+            found = bench.run("one", a=alive())
+            await bench.share(found)
+            await bench.wait("two")
+            bench.places.settle("r0")
+            return remembered(bench.places, "pr-"), bool(remembered(bench.places, "shop")), await bench.slots(found)
+
+        assert played(story) == ([], True, 0)
+
+    def test_too_many_that_lack_it_end_all_beginning(self):
+        async def story(bench):
+            for number in range(IMAGES):
+                found = bench.run(f"r{number}", a=alive())
+                if number == IMAGES - 1:
+                    before = await bench.share(bench.run("late"))
+                await bench.share(found, {(A, 1): LACKS})
+            after = await bench.share(bench.run("late"))
+            said = after.objections[A]
+            assert (said.reason, said.since) == (Reason.WAITING_FOR_SLOT, 1_000)
+            assert f"{IMAGES} steps of namespace shop are waiting for their images" in said.message
+            return before.slots > 0, after.slots
+
+        assert played(story) == (True, 0)
+
+    def test_who_waits_says_so_as_soon_as_too_many_lack_it_and_again_once_they_do_not(self):
+        """Not each time that one more is counted."""
+
+        async def story(bench):
+            runs = [bench.run(f"r{number}", a=alive()) for number in range(IMAGES + 1)]
+            looked_at = []
+            await bench.wait("late", "later")
+            for found in runs:
+                await bench.share(found, {(A, 1): LACKS})
+                bench.places.settle(found.metadata.name)
+                looked_at.append(bench.queue.taken())
+            for found in runs[:2]:
+                await bench.share(found, {(A, 1): Running(since=1)})
+                bench.places.settle(found.metadata.name)
+                looked_at.append(bench.queue.taken())
+            return {at: names for at, names in enumerate(looked_at, 1) if names}
+
+        waiting = ["late", "later"]
+        assert played(story, bound=1) == {IMAGES: waiting, IMAGES + 3: waiting}
+
+
+class TestSharing:
+    def test_those_that_wait_say_for_what(self):
+        async def story(bench):
+            bench.run("one", a=alive(), b=alive())
+            bench.places.settle("one")
+            found = await bench.share(bench.run("two"))
+            assert found.slots == 0
+            assert list(found.objections) == [A, B, C]
+            assert "at most 2 steps at once" in found.objections[A].message
+            cleaning = await bench.share(bench.run("two"), cleaning=True)
+            assert cleaning == Share(2, {})
+            bench.run("three", closed=1, d=alive(), a=alive())
+            bench.places.settle("three")
+            return list((await bench.share(bench.run("two"), cleaning=True)).objections)
+
+        assert played(story) == [D]
+
+    def test_since_when_it_waits_is_remembered(self):
+        async def story(bench):
+            bench.run("one", a=alive(), b=alive())
+            await bench.wait("two")
+            bench.clock = 5_000
+            return (await bench.share(bench.caches.ledger.get("two"))).objections[A].since
+
+        assert played(story) == 1_000
+
+    def test_a_unit_that_holds_a_place_is_not_objected_to(self):
+        async def story(bench):
+            found = bench.run("one")
+            assert bench.places.hold(found, A, cleaning=False)
+            assert bench.places.hold(found, B, cleaning=False)
+            return await bench.share(found)
+
+        found = played(story)
+        assert found.slots == 2, "both are held and not begun"
+        assert list(found.objections) == [C]
+
+    def test_what_is_held_and_not_begun_may_begin_beside_what_is_free(self):
+        async def story(bench):
+            found = bench.run("one", b=alive())
+            assert bench.places.hold(found, A, cleaning=False)
+            return await bench.slots(found)
+
+        assert played(story, bound=5) == 4, "of five one has begun"
+
+    def test_of_those_that_wait_the_first_is_next(self):
+        async def story(bench):
+            bench.run("one", a=alive())
+            await bench.wait("two", "three")
+            slots = [await bench.slots(bench.caches.ledger.get(name)) for name in ("two", "three")]
+            return slots, await bench.slots(bench.run("four"))
+
+        assert played(story) == ([1, 0], 0)
+
+
+class TestHolding:
+    def test_one_place_is_held_once(self):
+        async def story(bench):
+            found = bench.run("one")
+            assert bench.places.hold(found, A, cleaning=False)
+            assert bench.places.hold(found, A, cleaning=False)
+            assert bench.queue.taken() == []
+            assert not bench.places.hold(found, B, cleaning=False)
+            assert bench.queue.taken() == ["one"]
+            assert bench.places.hold(found, D, cleaning=True)
+            return True
+
+        assert played(story, bound=1)
+
+    def test_who_waits_is_looked_at_when_one_is_given_back(self):
+        async def story(bench):
+            found = bench.run("one")
+            bench.places.hold(found, A, cleaning=False)
+            await bench.wait("two", "three")
+            bench.places.give_back(found, B)
+            assert bench.queue.taken() == []
+            bench.places.give_back(found, A)
+            return bench.queue.taken()
+
+        assert played(story, bound=1) == ["two"]
+
+    def test_who_waits_to_clean_up_is_looked_at_as_well(self):
+        async def story(bench):
+            found = bench.run("one", closed=1)
+            bench.places.hold(found, D, cleaning=True)
+            other = bench.run("two", closed=1)
+            await bench.share(other, cleaning=True)
+            bench.places.settle("two", WAITS)
+            bench.queue.taken()
+            bench.places.give_back(found, D)
+            return bench.queue.taken()
+
+        assert played(story, bound=1) == ["two"]
+
+    @pytest.mark.parametrize(
+        ("facts", "hindered", "record", "left"),
+        [
+            ({}, (), None, 0),
+            ({(A, 1): Held(ref="p")}, (), None, 0),
+            ({(A, 1): NeverRan(reason="r")}, (), None, 1),
+            ({}, (A,), None, 1),
+            ({}, (), alive(state=State.VOID, attempt=1), 0),
+            ({(A, 2): Running(since=1)}, (), alive(state=State.VOID, attempt=1), 1),
+        ],
+    )
+    def test_it_is_held_as_long_as_its_pod_may_come(self, facts, hindered, record, left):
+        async def story(bench):
+            found = bench.run("one", **({"a": record} if record else {}))
+            bench.places.hold(found, A, cleaning=False)
+            await bench.share(found, facts, hindered)
+            return await bench.slots(bench.run("two"))
+
+        assert played(story, bound=1) == left
+
+    def test_with_the_close_nothing_is_held_for_what_creates(self):
+        async def story(bench):
+            bench.places.hold(bench.run("one"), A, cleaning=False)
+            closed = bench.run("one", closed=5)
+            bench.places.hold(closed, D, cleaning=True)
+            await bench.share(closed, cleaning=True)
+            other = bench.run("two")
+            return await bench.slots(other), await bench.slots(other, cleaning=True)
+
+        assert played(story, bound=1) == (1, 0)
+
+
+class TestClaiming:
+    def test_as_many_as_there_are_places(self):
+        async def story(bench):
+            found = bench.run("one")
+            assert not bench.places.claim(found, claims(A, B, C), cleaning=False)
+            assert await bench.slots(found) == 2
+            assert bench.places.claim(found, claims(A, B), cleaning=False)
+            assert bench.places.claim(found, claims(A, B), cleaning=False), "they have them already"
+            assert not bench.places.claim(bench.run("two"), claims(A), cleaning=False)
+            assert bench.places.claim(bench.run("two"), claims(D), cleaning=True)
+            return True
+
+        assert played(story)
+
+    def test_forks_and_attempts_that_are_passed_over_need_none(self):
+        async def story(bench):
+            found = bench.run("one")
+            assert bench.places.claim(found, claims(A, kind="fork"), cleaning=False)
+            void = Void(unit=A, attempt=1, reason="r", message="m", at=1)
+            return bench.places.claim(found, (*claims(A), void), cleaning=False)
+
+        assert played(story, bound=0)
+
+    @pytest.mark.parametrize(
+        "end", [Record(unit=A, attempt=1, result=RESULT), Void(unit=A, attempt=1, reason="r", message="m", at=1)]
+    )
+    def test_what_ends_in_the_same_write_gives_its_place(self, end):
+        async def story(bench):
+            found = bench.run("one", a=alive())
+            await bench.share(found)
+            assert not bench.places.claim(found, claims(B), cleaning=False)
+            other = Record(unit=C, attempt=1, result=RESULT)
+            assert not bench.places.claim(found, (other, *claims(B)), cleaning=False), "that one had none"
+            return bench.places.claim(found, (end, *claims(B)), cleaning=False)
+
+        assert played(story, bound=1)

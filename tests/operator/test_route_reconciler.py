@@ -1,0 +1,438 @@
+"""Routes beside a baseline's, each rule alone: when a fork counts as led to, and what is written and what is left."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from rig import meshes
+from rig.alone import OWN, SERVICES, UNIT
+from rig.gateways import PATH
+from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played, routed
+
+from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
+from dayfly.execute.istio.read import Write
+from dayfly.execute.istio.rules import Mark
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.execute.pod.read import stamp
+from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.routes.route_reconciler import CONFLICT_S, EMPTY_S, namespaces_of
+from dayfly.operator.routes.standing import SETTLE_MS
+from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
+from dayfly.plan import words
+from dayfly.plan.reasons import Reason
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import Ended, Objection, Running, Waiting
+from dayfly.spec.lifecycle import DRAIN_MS, Target
+from dayfly.spec.run import Run, State, UnitRecord
+from kube.fake import Fault, Harm
+
+
+class TestStanding:
+    def test_once_it_is_taken_its_proxies_have_a_moment_to_go_by_it(self):
+        async def story(bench: Bench):
+            [ours] = await bench.kept()
+            assert isinstance(await bench.stands(), Waiting)
+            bench.takes(ours["metadata"]["name"])
+            bench.look()
+            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=words.route_settling())
+            assert await bench.stands() == settling
+            assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
+            bench.clock += SETTLE_MS - 1
+            assert await bench.stands() == settling
+            assert bench.later == [pytest.approx(0.002)]
+            bench.clock += 1
+            assert await bench.stands() == Running(since=1)
+            assert bench.later == []
+
+        played(story)
+
+    @pytest.mark.parametrize(
+        ("by", "why"),
+        [
+            ("nothing", "neither the Gateway API nor Istio is installed"),
+            ("gateway", "routes cannot be read: no right"),
+            ("istio", "routes cannot be read: no right"),
+        ],
+    )
+    def test_fork_without_any_data_plane_is_ready_with_a_remark(self, by, why):
+        async def story(bench: Bench):
+            if by == "nothing":
+                await bench.unserve()
+            elif by == "istio":
+                await bench.meshed()
+            bench.watch.synced, bench.watch.trouble = False, SimpleNamespace(message="no right")
+            sight = await bench.observed()
+            assert sight.facts == {(NAME, 1): Running(since=1)}
+            assert sight.lacking == (f"{NAME} ({why}: requests with its key reach the baseline)",)
+
+        played(story)
+
+    def test_new_rules_settle_before_the_route_is_ready(self):
+        async def story(bench: Bench):
+            await bench.meshed()
+            written = words.route_written("VirtualService", "shop/web")
+            assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
+            await bench.kept()
+            assert (await bench.stands()).message == words.route_settling_silently()
+            assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
+            bench.clock += WOVEN_MS - 1
+            assert (await bench.stands()).message == words.route_settling_silently()
+            assert bench.later == [pytest.approx(0.002)]
+            bench.clock += 1
+            assert await bench.stands() == Running(since=1)
+            bench.ask("PATCH", meshes.path(name="web"), {"spec": {"http": [THEIRS]}}, MERGE)
+            bench.look()
+            assert (await bench.stands()).message == written
+            await bench.kept()
+            assert (await bench.stands()).message == words.route_settling_silently(), "once more"
+
+        played(story)
+
+    def test_rules_settle_from_when_they_were_written(self):
+        async def story(bench: Bench):
+            await bench.meshed()
+            await bench.kept()
+            [seen] = bench.caches.virtual_services
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock - WOVEN_MS))]
+            meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
+            bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
+            assert await bench.stands() == Running(since=1)
+
+        played(story)
+
+    def test_known_rules_stay_settled_after_other_changes(self):
+        async def story(bench: Bench):
+            await bench.meshed()
+            await bench.kept()
+            await bench.stands()
+            bench.noted.woven_at = dict.fromkeys(bench.noted.woven_at, 0)
+            [seen] = bench.caches.virtual_services
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock))]
+            meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
+            bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
+            assert await bench.stands() == Running(since=1)
+
+        played(story)
+
+    def test_uid_of_a_new_route_is_reported_until_it_is_recorded(self):
+        async def story(bench: Bench):
+            assert (await bench.observed()).made == {}
+            [ours] = await bench.kept()
+            assert (await bench.observed()).made == {(NAME, 1): ours["metadata"]["uid"]}
+            bench.claim(ref=ours["metadata"]["uid"])
+            assert (await bench.observed()).made == {}
+
+        played(story)
+
+    def test_refusals_and_missing_routes_are_both_reported(self):
+        async def story(bench: Bench):
+            bench.ask("DELETE", f"{PATH}/web")
+            bench.caches.gateway.routes["httproutes"].drop(Key("shop", "web"))
+            bench.noted.stuck[NAME] = Objection(reason="Refused", message="a quota", since=bench.clock)
+            sight = await bench.observed()
+            assert sight.facts == {(NAME, 1): Waiting(since=1, reason="Refused", message="a quota")}
+            assert sight.lacking == (f"{NAME} (no HTTPRoute or GRPCRoute leads to Deployment shop/web)",)
+
+        played(story)
+
+    def test_ended_route_has_no_facts(self):
+        async def story(bench: Bench):
+            bench.claim(State.DONE)
+            assert (await bench.observed()).facts == {}
+
+        played(story)
+
+
+class TestWriting:
+    @pytest.mark.parametrize("meshed", [False, True])
+    def test_route_is_written_once_its_service_has_a_ready_pod(self, meshed):
+        """A data plane would answer for it with an error; what leads there already is mended all the same."""
+
+        async def story(bench: Bench):
+            if meshed:
+                await bench.meshed()
+            bench.server.serve(SLICES)
+            await bench.kept()
+            assert (bench.changes, bench.later) == ([], [EMPTY_S])
+            bench.answers(OWN)
+            await bench.kept()
+            assert (len(bench.changes), bench.later) == (2, []), "tried and made"
+            bench.ask("DELETE", f"{ENDS}/{OWN}")
+            bench.alters()
+            await bench.kept()
+            assert (len(bench.changes), bench.later) == (2, [])
+
+        played(story)
+
+    @pytest.mark.parametrize("forked", [False, True])
+    def test_rule_for_another_workload_is_copied_unless_forked(self, forked):
+        """Else whoever has the key would be led back; where it leads is somebody else's, and is not waited for."""
+
+        async def story(bench: Bench):
+            bench.beside("page")
+            bench.server.serve(SLICES)
+            bench.answers(OWN)
+            if forked:
+                bench.plan = seal((), (UNIT, ROUTE, routed("page")))
+            [ours] = await bench.kept()
+            refs = {ref["name"] for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]}
+            assert refs == ({OWN} if forked else {OWN, "page"})
+
+        played(story)
+
+    def test_route_in_its_form_is_not_written_again(self):
+        async def story(bench: Bench):
+            bench.beside("page", of="web")
+            await bench.kept()
+            assert len(bench.changes) == 3, "a Service, and a route that was tried and made"
+            await bench.kept()
+            assert bench.changes == []
+
+        played(story)
+
+    def test_conflict_is_retried_soon(self):
+        async def story(bench: Bench):
+            bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
+            assert await bench.kept() == []
+            assert (bench.later, bench.noted.stuck) == ([CONFLICT_S], {})
+
+        played(story)
+
+    def test_service_without_our_labels_is_replaced_by_another(self):
+        async def story(bench: Bench):
+            bench.ask("PATCH", f"{SERVICES}/{OWN}", {"metadata": {"labels": None}}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            [ref] = [ref for rule in ours["spec"]["rules"] for ref in rule["backendRefs"]]
+            [service] = [each for each in bench.server.objects("services") if each["metadata"]["name"] == ref["name"]]
+            assert service["metadata"]["labels"][ROUTE_LABEL] == OWN
+
+        played(story)
+
+    def test_defaults_of_the_server_stay_until_another_change(self):
+        async def story(bench: Bench):
+            def defaulted(operation: str, kind: Any, _old: Any, new: Any) -> Any:
+                if kind.plural == "httproutes" and operation == "CREATE":
+                    new["spec"]["added"] = "yes"
+                return new
+
+            bench.server.admission.append(defaulted)
+            [ours] = await bench.kept()
+            assert ours["spec"]["added"] == "yes"
+            await bench.kept()
+            assert bench.changes == []
+            name = ours["metadata"]["name"]
+            bench.ask("PATCH", f"{PATH}/{name}", {"spec": {"hostnames": ["other.example.org"]}}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            assert "hostnames" not in ours["spec"]
+
+        played(story)
+
+    @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
+    def test_a_label_that_the_baselines_has_no_more_leaves_ours(self, off):
+        """Policies select by it: what held for requests with a key would go on to hold."""
+
+        async def story(bench: Bench):
+            on = {"labels": {"team": "a", "tier": "b"}, "annotations": {LABELS_ANNOTATION: "team"}}
+            bench.ask("PATCH", f"{PATH}/web", {"metadata": on}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            named = f"{PATH}/{ours['metadata']['name']}"
+            assert (ours["metadata"]["labels"].get("team"), "tier" in ours["metadata"]["labels"]) == ("a", False)
+            bench.ask("PATCH", named, {"metadata": {"labels": {"theirs": "x"}}}, MERGE)
+            bench.look()
+            await bench.kept()
+            assert bench.changes == [], "what somebody has added is no label of the baseline's"
+            bench.ask("PATCH", f"{PATH}/web", {"metadata": off}, MERGE)
+            bench.look()
+            [ours] = await bench.kept()
+            assert "team" not in ours["metadata"]["labels"]
+            await bench.kept()
+            assert bench.changes == []
+
+        played(story)
+
+    def test_route_being_deleted_is_created_again_afterwards(self):
+        async def story(bench: Bench):
+            [ours] = await bench.kept()
+            name = ours["metadata"]["name"]
+            bench.ask("PATCH", f"{PATH}/{name}", {"metadata": {"finalizers": ["example.org/slow"]}}, MERGE)
+            bench.ask("PATCH", f"{PATH}/{name}", {"spec": {"hostnames": ["other.example.org"]}}, MERGE)
+            bench.ask("DELETE", f"{PATH}/{name}")
+            bench.look()
+            await bench.kept()
+            assert bench.changes == []
+            bench.ask("PATCH", f"{PATH}/{name}", {"metadata": {"finalizers": None}}, MERGE)
+            bench.caches.gateway.routes["httproutes"].drop(Key("shop", name))
+            assert len(await bench.kept()) == 1
+
+        played(story)
+
+    def test_withdrawn_route_that_was_deleted_is_forgotten(self):
+        """Its route lives on, beside fewer of the baseline's."""
+
+        async def story(bench: Bench):
+            [ours] = await bench.kept()
+            cache = bench.caches.gateway.routes["httproutes"]
+            bench.ask("DELETE", f"{PATH}/web")
+            cache.drop(Key("shop", "web"))
+            for _ in range(2):
+                await bench.kept()
+            assert bench.noted.withdrawn_at[NAME, 1].keys() == {ours["metadata"]["uid"]}
+            bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
+            cache.drop(Key("shop", ours["metadata"]["name"]))
+            await bench.kept()
+            assert not bench.noted
+
+        played(story)
+
+    def test_refusal_is_reported_until_the_next_write(self):
+        async def story(bench: Bench):
+            bench.server.serve(SLICES)
+            bench.noted.stuck[NAME] = said = Objection(reason="Refused", message="no", since=bench.clock)
+            await bench.kept()
+            assert bench.noted.stuck == {NAME: said}, "its Service has no pods yet"
+            bench.server.forget("endpointslices")
+            await bench.kept()
+            assert bench.noted.stuck == {}
+
+        played(story)
+
+    @pytest.mark.parametrize("meshed", [False, True])
+    def test_nothing_is_written_in_a_namespace_without_a_grant(self, meshed):
+        async def story(bench: Bench):
+            if meshed:
+                await bench.meshed()
+            team = msgspec.structs.replace(bench.run.ledger.target, namespace="team")
+            bench.run = msgspec.structs.replace(
+                bench.run, ledger=msgspec.structs.replace(bench.run.ledger, target=team)
+            )
+            await bench.kept()
+            assert bench.noted.stuck[NAME].reason == Reason.NAMESPACE_NOT_GRANTED
+            assert bench.changes == []
+
+        played(story)
+
+
+class TestBeginning:
+    """A list that has not come yet would look as if nothing were there."""
+
+    def test_its_baselines_routes_are_listed_before_any_is_missed(self):
+        async def story(bench: Bench):
+            [ours] = await bench.kept()
+            cache = bench.caches.gateway.routes["httproutes"]
+            cache.drop(Key("shop", "web"))
+            assert (await bench.listing(bench.observed())).lacking == ()
+            cache.drop(Key("shop", "web"))
+            await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
+            assert bench.ours() == [ours]
+
+        played(story)
+
+    def test_its_virtual_services_are_listed_before_one_is_made(self):
+        async def story(bench: Bench):
+            await bench.meshed()
+            await bench.kept()
+            cache = bench.caches.virtual_services
+            assert (await bench.stands()).message == words.route_settling_silently()
+            cache.drop(Key("shop", "web"))
+            found = await bench.listing(bench.observed())
+            assert found.facts[NAME, 1].message == words.route_settling_silently()
+            cache.drop(Key("shop", "web"))
+            await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
+            assert [each["metadata"]["name"] for each in bench.server.objects("virtualservices")] == ["web"]
+
+        played(story)
+
+    @pytest.mark.parametrize("how", ["over", "not served"])
+    def test_run_without_routes_waits_for_no_list(self, how):
+        async def story(bench: Bench):
+            asked: list[str] = []
+
+            async def seen():
+                asked.append("the routes")
+
+            bench.caches.gateway.seen = seen
+            if how == "over":
+                bench.claim(State.DONE)
+            else:
+                await bench.unserve()
+            assert await bench.kept() == []
+            assert (asked, bench.changes) == ([], [])
+
+        played(story)
+
+
+class TestLeaving:
+    def test_rules_are_looked_for_where_it_has_or_had_routes(self):
+        kinds = {"route:shop/web": "route", "route:bank/api": "route", "fork:evil/x": "fork", "db/make": "exec"}
+        units = {name: UnitRecord(attempt=1, state=State.DONE, kind=kind) for name, kind in kinds.items()}
+        ledger = Run(
+            uid="u", target=Target(kind="Sandbox", namespace="shop", name="box", uid="u"), plan="", units=units
+        )
+        assert namespaces_of(RunObject(metadata=AnnotatedMeta(name="box"), ledger=ledger)) == {"shop", "bank"}
+
+    def test_route_with_copied_labels_stays_and_delays_nothing(self):
+        async def story(bench: Bench):
+            labels = {RUN_LABEL: "box", ROUTE_LABEL: OWN}
+            bench.ask("POST", PATH, {"metadata": {"name": "like", "labels": labels}, "spec": {"rules": []}})
+            bench.changes.clear()
+            await bench.routes.remove(bench.run, NAME, bench.noted)
+            assert bench.changes == []
+            assert isinstance(await bench.goes(), Ended)
+
+        played(story)
+
+    def test_route_that_reappears_restarts_the_drain(self):
+        async def story(bench: Bench):
+            bench.claim(ref="r")
+            for _ in range(2):
+                assert (await bench.goes()).message == words.draining()
+                bench.clock += DRAIN_MS - 1
+                [ours] = await bench.kept()
+                assert await bench.goes() == Running(since=1, ready=False)
+                bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
+                bench.caches.gateway.routes["httproutes"].drop(Key("shop", ours["metadata"]["name"]))
+            assert (await bench.goes()).message == words.draining()
+            bench.clock += DRAIN_MS
+            assert isinstance(await bench.goes(), Ended)
+
+        played(story)
+
+    @pytest.mark.parametrize(("state", "goes"), [(State.CLAIMED, False), (State.DONE, True)])
+    def test_late_route_of_a_peer_is_removed_once_its_unit_is_over(self, state, goes):
+        """While it is leaving, it goes in its own time."""
+
+        async def story(bench: Bench):
+            await bench.kept()
+            bench.claim(state)
+            bench.plan = seal((), (UNIT,))
+            assert (await bench.kept() == []) is goes
+
+        played(story)
+
+    def test_removal_keeps_rules_of_others_in_a_virtual_service(self):
+        async def story(bench: Bench):
+            own, other = ({**THEIRS, "name": Mark(1, run, OWN).name(0)} for run in ("box", "other"))
+            await bench.meshed(own, other)
+            await bench.routes.remove(bench.run, NAME, bench.noted)
+            [left] = bench.server.objects("virtualservices")
+            assert left["spec"]["http"] == [other, THEIRS]
+
+        played(story)
+
+    @pytest.mark.parametrize("harm", [None, Harm.CONFLICT])
+    def test_conflict_at_a_virtual_service_is_retried_soon(self, harm):
+        async def story(bench: Bench):
+            await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+            bench.later.clear()
+            bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
+            await bench.routes.remove(bench.run, NAME, bench.noted)
+            assert bench.later == ([CONFLICT_S] if harm else [])
+
+        played(story)

@@ -1,0 +1,255 @@
+"""Removal of routes: withdrawn first, deleted once all proxies know, and never at the price of a sandbox that cannot end."""
+
+from __future__ import annotations
+
+import pytest
+from rig import meshes
+from rig.alone import OWN, SERVICES
+from rig.gateways import PATH
+from rig.routing import NAME, THEIRS, Bench, played
+
+from dayfly.execute.gateway.preview import PREVIEW_LABEL
+from dayfly.execute.gateway.render import ROUTE_LABEL, WITHDRAWN_ANNOTATION
+from dayfly.execute.istio.rules import Mark
+from dayfly.execute.pod.names import RUN_LABEL
+from dayfly.kube import errors
+from dayfly.operator.routes.route_reconciler import CONFLICT_S
+from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
+from dayfly.plan import words
+from dayfly.plan.reasons import Reason
+from dayfly.plan.world import Ended, Running
+from dayfly.spec.lifecycle import DRAIN_MS
+from dayfly.spec.run import State
+from kube.fake import Refusal
+
+HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=words.address_leads("shop/site"))
+
+
+class Removing(Bench):
+    """A fork with a route that leads to it."""
+
+    async def begin(self) -> None:
+        await super().begin()
+        await self.kept()
+        self.knows()
+        self.look()
+
+    async def removes(self) -> str:
+        """Remove the route as far as possible, and return its state (led, withdrawn or gone)."""
+        self.changes.clear()
+        self.later.clear()
+        await self.routes.remove(self.run, NAME, self.noted)
+        ours = self.ours()
+        if not ours:
+            return "gone"
+        meta = ours[0]["metadata"]
+        return "withdrawn" if WITHDRAWN_ANNOTATION in meta["annotations"] else "led"
+
+    def knows(self) -> None:
+        """The Gateways know the route as it is now."""
+        [ours] = self.ours()
+        self.takes(ours["metadata"]["name"])
+
+    def address(self, to: str) -> None:
+        """Lead an endpoint's address to this Service."""
+        owner = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": self.run.metadata.uid}
+        meta = {"name": "site", "labels": {PREVIEW_LABEL: "site", RUN_LABEL: "box"}, "ownerReferences": [owner]}
+        self.caches.runs.put(self.run)
+        spec = {"rules": [{"backendRefs": [{"name": to, "port": 80}]}]}
+        self.ask("POST", PATH, {"metadata": meta, "spec": spec})
+
+
+def removing(story) -> None:
+    played(story, Removing)
+
+
+def test_route_is_deleted_once_its_gateways_know_it_is_withdrawn():
+    async def story(bench: Removing):
+        assert (await bench.removes(), bench.later) == ("withdrawn", [CONFLICT_S])
+        assert (await bench.removes(), bench.changes) == ("withdrawn", [])
+        assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
+        bench.clock += 1_000
+        bench.knows()
+        assert await bench.removes() == "withdrawn"
+        assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
+        bench.clock += SETTLE_MS - 1
+        assert await bench.removes() == "withdrawn"
+        assert bench.later == [pytest.approx(0.002)], "it counts from when they first knew"
+        bench.clock += 1
+        assert (await bench.removes(), bool(bench.noted), bench.later) == ("gone", False, [])
+
+    removing(story)
+
+
+def test_route_is_deleted_in_time_whatever_its_gateways_report():
+    async def story(bench: Removing):
+        await bench.removes()
+        await bench.removes()
+        bench.clock += PATIENCE_MS - 1
+        bench.knows()
+        assert await bench.removes() == "withdrawn"
+        bench.clock += 1
+        assert await bench.removes() == "gone"
+
+    removing(story)
+
+
+@pytest.mark.parametrize(("status", "then"), [(409, "led"), (403, "gone")], ids=["changed", "forbidden"])
+def test_route_that_may_not_be_withdrawn_is_deleted_at_once(status, then):
+    """Better a few requests are lost than that a sandbox cannot end."""
+
+    async def story(bench: Removing):
+        bench.server.refuses = lambda request: Refusal(status, "no") if request.method == "PUT" else None
+        assert (await bench.removes(), bench.later) == (then, [CONFLICT_S])
+
+    removing(story)
+
+
+def test_route_that_led_again_is_withdrawn_for_the_full_time():
+    async def story(bench: Removing):
+        await bench.removes()
+        await bench.removes()
+        bench.clock += PATIENCE_MS
+        bench.look()
+        await bench.kept()
+        assert await bench.removes() == "withdrawn"
+        assert await bench.removes() == "withdrawn"
+        assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
+
+    removing(story)
+
+
+def test_nothing_is_remembered_of_a_route_that_is_over():
+    """A run that rests is kept in memory for whatever is remembered of it."""
+
+    async def story(bench: Removing):
+        await bench.removes()
+        await bench.removes()
+        assert bench.noted
+        bench.claim(State.DONE)
+        await bench.observed()
+        assert not bench.noted
+
+    removing(story)
+
+
+def test_route_ends_only_after_its_virtual_service_rules():
+    async def story(bench: Bench):
+        await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+        assert await bench.goes() == Running(since=1, ready=False)
+        await bench.routes.remove(bench.run, NAME, bench.noted)
+        assert isinstance(await bench.goes(), Ended)
+
+    played(story)
+
+
+def test_route_ends_only_after_addresses_that_lead_to_its_fork():
+    """Once it leads elsewhere, the requests that came by it have their time."""
+
+    async def story(bench: Bench):
+        bench.address(OWN)
+        assert await bench.goes() == HOLDS
+        bench.ask("DELETE", f"{PATH}/site")
+        await bench.goes()
+        bench.clock += SETTLE_MS
+        assert (await bench.goes()).message == words.draining()
+        bench.clock += DRAIN_MS - 1
+        bench.address(OWN)
+        assert await bench.goes() == HOLDS
+        bench.ask("DELETE", f"{PATH}/site")
+        await bench.goes()
+        bench.clock += SETTLE_MS
+        assert (await bench.goes()).message == words.draining(), "they have all of it again"
+        bench.clock += DRAIN_MS
+        assert isinstance(await bench.goes(), Ended)
+
+    class Led(Removing):
+        async def begin(self) -> None:
+            await Bench.begin(self)
+
+    played(story, Led)
+
+
+def test_route_that_was_never_created_ends_at_once():
+    async def story(bench: Bench):
+        bench.later.clear()
+        await bench.routes.remove(bench.run, NAME, bench.noted)
+        assert bench.later == [0.0], "no event would wake the run"
+        assert isinstance(await bench.goes(), Ended)
+
+    played(story)
+
+
+@pytest.mark.parametrize(("newest", "left"), [(True, 0), (False, 1)])
+def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
+    """A paused peer may have created them. A run that has changed is left to an operator that sees it as it is."""
+
+    async def story(bench: Removing):
+        meta = bench.meta("f-web-2")
+        meta["labels"] = {RUN_LABEL: "box", ROUTE_LABEL: OWN}
+        spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+        bench.ask("POST", SERVICES, {"metadata": meta, "spec": spec})
+        bench.look()
+        bench.claim(State.DONE)
+        if not newest:
+            bench.revised()
+        await bench.kept()
+        services = [each["metadata"]["name"] for each in bench.server.objects("services")]
+        assert (len(bench.ours()), services.count("f-web-2")) == (left, left)
+
+    removing(story)
+
+
+def test_forbidden_deletion_does_not_stop_other_deletions():
+    """Rights may be taken back in one of its namespaces."""
+
+    async def story(bench: Removing):
+        [first] = bench.ours()
+        meta = {key: first["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+        bench.ask("POST", PATH, {"metadata": {**meta, "name": "a-second"}, "spec": first["spec"]})
+        bench.look()
+        names = sorted(each["metadata"]["name"] for each in bench.ours())
+        bench.server.refuses = lambda request: (
+            Refusal(403, "no") if request.method == "DELETE" and request.path.endswith(names[0]) else None
+        )
+        with pytest.raises(errors.Forbidden):
+            await bench.routes.clear("box")
+        assert [each["metadata"]["name"] for each in bench.ours()] == names[:1]
+        bench.server.refuses = lambda _request: None
+        await bench.routes.clear("box")
+        assert bench.ours() == []
+
+    removing(story)
+
+
+def test_forbidden_virtual_service_does_not_stop_the_others():
+    """The collector takes the rules of nobody else out."""
+
+    async def story(bench: Bench):
+        mine = {**THEIRS, "name": Mark(1, "box", OWN).name(0)}
+        await bench.meshed(mine)
+        body = {"metadata": {"name": "a"}, "spec": {"hosts": ["a"], "http": [mine, THEIRS]}}
+        bench.ask("POST", meshes.path(), body)
+        bench.look()
+        bench.server.refuses = lambda request: (
+            Refusal(403, "no") if request.method != "GET" and request.path.endswith("/a") else None
+        )
+        with pytest.raises(errors.Forbidden):
+            await bench.routes.clear("box")
+        rules = {each["metadata"]["name"]: each["spec"]["http"] for each in bench.server.objects("virtualservices")}
+        assert rules == {"a": [mine, THEIRS], "web": [THEIRS]}
+
+    played(story)
+
+
+@pytest.mark.parametrize(("within", "left"), [(None, 0), ({"shop"}, 0), ({"bank"}, 1), (set(), 1)])
+def test_rules_are_removed_only_where_the_run_had_routes(within, left):
+    """Elsewhere another author may write rules in its name."""
+
+    async def story(bench: Bench):
+        await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+        await bench.routes.clear("box", within)
+        [web] = bench.server.objects("virtualservices")
+        assert web["spec"]["http"][left:] == [THEIRS]
+
+    played(story)
