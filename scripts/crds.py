@@ -13,7 +13,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from dayfly.spec import crd  # noqa: E402 - found beside this script, installed or not
+from dayfly.spec.schema import crd  # noqa: E402 - found beside this script, installed or not
 
 DEPLOY = ROOT / "deploy"
 FOLDER = DEPLOY / "crds"

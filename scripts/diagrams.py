@@ -22,8 +22,9 @@ from dayfly.plan import (  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
 from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
 from dayfly.plan.words import span  # noqa: E402 - as above
-from dayfly.spec import documents, text  # noqa: E402 - as above
+from dayfly.spec import documents  # noqa: E402 - as above
 from dayfly.spec.lifecycle import Event, Target  # noqa: E402 - as above
+from dayfly.spec.parsing import text  # noqa: E402 - as above
 from dayfly.spec.run import Phase, Request, Run, State  # noqa: E402 - as above
 from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
 

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from dayfly.spec import reference  # noqa: E402 - found beside this script, installed or not
+from dayfly.spec.schema import reference  # noqa: E402 - found beside this script, installed or not
 
 PAGE = ROOT / "docs" / "reference.md"
 

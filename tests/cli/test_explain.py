@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import refused
-from dayfly.spec import json_schema
+from dayfly.spec.schema import json_schema
 
 if TYPE_CHECKING:
     from cli.command import Cli

@@ -18,8 +18,8 @@ from dayfly.cli.testing_wishes import LABEL, OLD_S, Wishes
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
-from dayfly.spec import semver
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.scalars import semver
 from dayfly.testing import first_outside
 from testing.planted import plugin
 from testing.test_lives import spec

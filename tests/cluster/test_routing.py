@@ -18,7 +18,7 @@ import speaking
 from cluster.conftest import TEAM
 from cluster.installed import API, SYSTEM, Installed
 from cluster.patience import eventually
-from dayfly.spec.routing import PLAIN
+from dayfly.spec.routing.routing_keys import PLAIN
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
 

@@ -26,7 +26,7 @@ from dayfly.spec.sandbox import (
     SandboxSpec,
 )
 from dayfly.spec.sandbox_rules import check_sandbox
-from dayfly.spec.value_from import HookSource, ResourceOutput, ValueFrom, WorkloadRef
+from dayfly.spec.steps.value_from import HookSource, ResourceOutput, ValueFrom, WorkloadRef
 
 RESOURCES = ("a", "b", "c")
 

@@ -8,7 +8,7 @@ from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Preview, Route, kept_id
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.unsupported_fields import ToLocal
 
 FORKS = """\
 name: box

@@ -6,8 +6,8 @@ import pytest
 import dayfly.compile
 from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
 from dayfly.spec.lifecycle import As, Baseline, Event, ForkValue, Input, Output, Ref, Retry, Timeouts
-from dayfly.spec.semver import canonical
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.scalars.semver import canonical
+from dayfly.spec.unsupported_fields import ToLocal
 
 
 def units(compiled, resource, event=Event.PRE_START):

@@ -2,8 +2,9 @@
 
 import dayfly.compile
 from dayfly.compile import Compiled
-from dayfly.spec import documents, text
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from spec.places import marked

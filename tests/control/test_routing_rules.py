@@ -9,7 +9,7 @@ import pytest
 from dayfly.control.routing_rules import forked
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.routing_rules import PARAMETERS, Query, rules
+from dayfly.spec.routing.rules import PARAMETERS, Query, rules
 from dayfly.spec.run import Phase
 from dayfly.spec.wire import Endpoint, Standing
 

@@ -20,7 +20,7 @@ from dayfly.control.tables import plugins, route_groups, sandboxes
 from dayfly.control.unreadable import UnreadableError
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import Fork, SandboxSpec
-from dayfly.spec.value_from import WorkloadRef
+from dayfly.spec.steps.value_from import WorkloadRef
 
 NEWER = {
     "field": {"ofANewerOne": 7},

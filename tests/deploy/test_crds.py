@@ -11,9 +11,11 @@ import pytest
 
 from dayfly.compile.compiler import compile as compiled
 from dayfly.operator.cluster import objects
-from dayfly.spec import crd, documents, kinds, run, template, text
+from dayfly.spec import documents, kinds, run
 from dayfly.spec.lifecycle import Target, digest
+from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.schema import crd
 from policy.apiserver import ROOT
 
 CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]

@@ -10,7 +10,7 @@ from dayfly.execute.gateway.rules import Leads
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.gateway.signs import signs
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from deploy.conftest import OPERATOR, WRITTEN, thing
 from policy.apiserver import eventually
 

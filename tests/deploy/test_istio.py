@@ -12,7 +12,7 @@ from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, marks, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from deploy.conftest import OPERATOR, WRITTEN, thing
 from policy.apiserver import eventually
 

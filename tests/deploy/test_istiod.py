@@ -13,7 +13,7 @@ from dayfly.execute.gateway.signs import signs
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key
-from dayfly.spec.routing import PLAIN, Forms, injected
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
 from deploy.conftest import thing
 from policy.apiserver import eventually
 from speaking import asked as asked_by_each

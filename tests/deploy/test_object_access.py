@@ -16,7 +16,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.transport import HttpTransport, Request
 from dayfly.operator.objects import grants
-from dayfly.spec.kube_object import KubeObject
+from dayfly.spec.steps.kube_object import KubeObject
 from deploy.conftest import OPERATOR, WRITTEN, thing
 from kube.fake import FakeCluster
 from kube.fake.kinds import Kind

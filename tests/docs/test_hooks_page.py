@@ -3,8 +3,8 @@
 import msgspec
 
 from dayfly.plan.reasons import Reason
-from dayfly.spec import value_from
 from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
+from dayfly.spec.steps import value_from
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "hooks.md"

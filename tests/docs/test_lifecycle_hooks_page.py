@@ -8,7 +8,9 @@ import yaml
 from dayfly.compile import check_hook
 from dayfly.operator.hooks import target_grants
 from dayfly.plan.reasons import Reason
-from dayfly.spec import documents, kinds, kube_object, lifecycle_hook, object_kinds, plugin, text
+from dayfly.spec import documents, kinds, lifecycle_hook, plugin
+from dayfly.spec.parsing import text
+from dayfly.spec.steps import kube_object, object_kinds
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "lifecycle-hooks.md"

@@ -9,7 +9,9 @@ from dayfly.execute.object.render import AT_REST, FINALIZER
 from dayfly.execute.object.run import account
 from dayfly.operator.objects import grants
 from dayfly.plan.reasons import Reason
-from dayfly.spec import documents, kube_object, object_fields, text
+from dayfly.spec import documents
+from dayfly.spec.parsing import text
+from dayfly.spec.steps import kube_object, object_fields
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "objects.md"

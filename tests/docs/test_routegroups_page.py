@@ -7,10 +7,10 @@ from dayfly.control.route_groups import MOST_GROUPS
 from dayfly.operator.groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT, EXPIRES
-from dayfly.spec import label_match
 from dayfly.spec.errors import SpecError
-from dayfly.spec.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, MOST_WILDCARDS
 from dayfly.spec.route_group import OFFSETS
+from dayfly.spec.routing import label_match
+from dayfly.spec.scalars.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, MOST_WILDCARDS
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "routegroups.md"

@@ -3,8 +3,8 @@
 from dayfly.control.routes import ROUTES
 from dayfly.control.routing_rules import OLD
 from dayfly.spec.lifecycle import DRAIN_MS
-from dayfly.spec.routing import KEY_NAMES, LONGEST_KEY, PLAIN
-from dayfly.spec.unserved import PREVIEWED
+from dayfly.spec.routing.routing_keys import KEY_NAMES, LONGEST_KEY, PLAIN
+from dayfly.spec.unsupported_fields import PREVIEWED
 from dayfly.spec.workload import ROUTED_PORT
 from docs.conftest import ROOT, Person
 

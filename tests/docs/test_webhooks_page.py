@@ -6,7 +6,7 @@ import msgspec
 
 from dayfly.execute.webhook.ends import End
 from dayfly.execute.webhook.read import meaning
-from dayfly.spec import webhook
+from dayfly.spec.steps import webhook
 from docs.conftest import ROOT, Person
 from webhook.sending import unit
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from dayfly.embedded.envoy_process import holder, is_closed
 from dayfly.spec.lifecycle import Route, Unit
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.wire import RefusedError
 from dayfly.spec.workload import Workload
 from embedded import documents as doc

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.spec import documents, text
+from dayfly.spec import documents
 from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.parsing import text
 from examples.kinds import FOLDER
 
 HOOK = documents.load(text.parse_one((FOLDER / "volume-backup" / "hook.yaml").read_text(), file="hook.yaml"))

@@ -3,8 +3,8 @@
 import pytest
 
 from dayfly.execute.route.envoy import PROBE, Lead, Way, answer, bootstrap, clusters, file_of, listeners, table
-from dayfly.spec import routing
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing import routing_keys
+from dayfly.spec.routing.routing_keys import Forms
 
 PLAIN = Forms()
 LEADS = (Lead(("k1", "k2"), 7001), Lead(("k3",), 7002))
@@ -42,17 +42,17 @@ class TestTable:
         assert [port for _, port in found] == [7001] * each + [7002] * each + [8080]
         assert found[-1][0] == ANYTHING
         assert [match for match, _ in found[:each]] == [
-            header("baggage", routing.baggage_pattern(("k1", "k2"))),
-            header("tracestate", routing.tracestate_pattern(("k1", "k2"))),
-            *(header(name, routing.plain_pattern(("k1", "k2"), escapes=True)) for name in routing.PLAIN),
+            header("baggage", routing_keys.baggage_pattern(("k1", "k2"))),
+            header("tracestate", routing_keys.tracestate_pattern(("k1", "k2"))),
+            *(header(name, routing_keys.plain_pattern(("k1", "k2"), escapes=True)) for name in routing_keys.PLAIN),
         ]
 
     def test_also_in_those_of_a_machine_of_its_own(self):
         usual, more = led(WAY), led(WAY, Forms(("x-key",), "key"))
-        query = {"name": "key", "string_match": {"safe_regex": {"regex": routing.query_pattern(("k3",))}}}
+        query = {"name": "key", "string_match": {"safe_regex": {"regex": routing_keys.query_pattern(("k3",))}}}
         assert len(more) == len(usual) + 4
         assert [match for match, _ in more[-3:-1]] == [
-            header("x-key", routing.plain_pattern(("k3",), escapes=False)),
+            header("x-key", routing_keys.plain_pattern(("k3",), escapes=False)),
             {"prefix": "/", "query_parameters": [query]},
         ]
 
@@ -62,7 +62,7 @@ class TestTable:
         assert led(way) == [(ANYTHING, port)]
         [route] = routes(way)[1]
         given = [(each["header"]["key"], each["header"]["value"]) for each in route["request_headers_to_add"]]
-        assert given == list(routing.injected(key))
+        assert given == list(routing_keys.injected(key))
         assert {each["append_action"] for each in route["request_headers_to_add"]} == {"APPEND_IF_EXISTS_OR_ADD"}
 
     def test_what_was_never_sent_is_sent_again_and_nothing_has_a_bound_in_time(self):

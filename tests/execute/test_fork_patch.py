@@ -13,7 +13,7 @@ import pytest
 
 from dayfly.execute.fork import patch
 from dayfly.execute.order import CannotRenderError
-from dayfly.spec.text import MAX_DEPTH
+from dayfly.spec.parsing.text import MAX_DEPTH
 from execute.baselines import WEB, fresh
 from execute.forking import FREE, forked, json
 from policy.overlays import Source

@@ -7,7 +7,7 @@ import pytest
 from dayfly.execute.gateway.preview import Edge, host_name, label, lacking, manifest
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.spec import routing
+from dayfly.spec.routing import routing_keys
 
 EDGE = Edge("infra", "edge", "preview.example.org")
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
@@ -70,5 +70,5 @@ def test_each_request_is_given_the_key_and_goes_to_the_service():
     assert rule["backendRefs"] == [{"group": "", "kind": "Service", "name": "web", "port": 80, "weight": 1}]
     [given] = rule["filters"]
     assert [(each["name"], each["value"]) for each in given["requestHeaderModifier"]["add"]] == list(
-        routing.injected("k1")
+        routing_keys.injected("k1")
     )

@@ -24,7 +24,7 @@ from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.gateway.signs import signs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from execute.gateways import Request, Route, choose
 
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}

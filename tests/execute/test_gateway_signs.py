@@ -3,8 +3,8 @@
 import re
 
 from dayfly.execute.gateway.signs import LONGEST, signs
-from dayfly.spec import routing
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing import routing_keys
+from dayfly.spec.routing.routing_keys import Forms
 
 KEY = "k7xw0q1m2n3p4"
 FORMS = Forms(("x-team-key",), "sd")
@@ -12,7 +12,7 @@ FORMS = Forms(("x-team-key",), "sd")
 
 def test_every_form_is_asked_for():
     found = signs((KEY,), FORMS)
-    headers = [routing.BAGGAGE, routing.TRACESTATE, *routing.PLAIN, "x-team-key"]
+    headers = [routing_keys.BAGGAGE, routing_keys.TRACESTATE, *routing_keys.PLAIN, "x-team-key"]
     assert [sign.name for sign in found] == [*headers, "sd"]
     assert [sign.query for sign in found] == [False] * len(headers) + [True]
     assert all(sign.pattern for sign in found)
@@ -20,7 +20,7 @@ def test_every_form_is_asked_for():
 
 def test_what_is_sent_is_known_again():
     found = {sign.name: sign.value for sign in signs((KEY, "other"), FORMS)}
-    for name, value in routing.injected(KEY):
+    for name, value in routing_keys.injected(KEY):
         assert re.fullmatch(found[name], f"a=b, {value}")
         assert not re.fullmatch(found[name], value.replace(KEY, f"{KEY}x"))
     assert re.fullmatch(found["x-team-key"], KEY)
@@ -29,7 +29,7 @@ def test_what_is_sent_is_known_again():
 
 def test_many_keys_are_spread_over_patterns_that_the_api_takes():
     keys = tuple(f"{number:013}" for number in range(200))
-    found = [sign for sign in signs(keys, Forms()) if sign.name == routing.BAGGAGE]
+    found = [sign for sign in signs(keys, Forms()) if sign.name == routing_keys.BAGGAGE]
     assert 1 < len(found) < 20
     assert all(len(sign.value) <= LONGEST for sign in found)
     for key in keys:

@@ -19,7 +19,7 @@ from dayfly.execute.istio.read import (
     written_at,
 )
 from dayfly.execute.istio.rules import LONGEST, MOST_MATCHES, Mark, Thread, by_run, mark_of, others, without, woven
-from dayfly.spec.routing import PLAIN, Forms, injected
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
 from execute.meshes import Call, choose
 
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"

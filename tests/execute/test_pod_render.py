@@ -10,7 +10,7 @@ from dayfly.execute.state import access
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit
-from dayfly.spec.overlay import parse_overlay
+from dayfly.spec.steps.overlay import parse_overlay
 
 LIMITS = Timeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
 READ = Ref(unit="make", output="out")

@@ -10,10 +10,10 @@ import pytest
 from dayfly.execute.object.render import Identity, render
 from dayfly.execute.order import CannotRenderError
 from dayfly.plan.reasons import Reason
-from dayfly.spec import object_fields
 from dayfly.spec.errors import SpecError
-from dayfly.spec.kube_object import KubeObject, Placed, check, refusal
-from dayfly.spec.object_fields import Refused
+from dayfly.spec.steps import object_fields
+from dayfly.spec.steps.kube_object import KubeObject, Placed, check, refusal
+from dayfly.spec.steps.object_fields import Refused
 
 IDENTITY = Identity("run", "db/make", 1, "shop", {"uid": "r"})
 POD: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}

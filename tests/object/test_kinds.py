@@ -2,9 +2,9 @@
 
 import pytest
 
-from dayfly.spec import object_kinds
 from dayfly.spec.errors import SpecError, with_article
-from dayfly.spec.kube_object import KubeObject, check, refusal
+from dayfly.spec.steps import object_kinds
+from dayfly.spec.steps.kube_object import KubeObject, check, refusal
 
 VERSIONS = {
     "": "v1",

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from dayfly.execute.object import read
 from dayfly.execute.object.read import Standing
-from dayfly.spec.kube_object import KubeObject, Verdict
 from dayfly.spec.lifecycle import Output, SecretKey
-from dayfly.spec.webhook import Comparison
+from dayfly.spec.steps.kube_object import KubeObject, Verdict
+from dayfly.spec.steps.webhook import Comparison
 
 META = {"name": "x", "namespace": "shop", "uid": "u", "generation": 2}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dayfly.execute.object.render import FINALIZER, Identity, name, release, render, rest
 from dayfly.execute.order import CannotRenderError
-from dayfly.spec.kube_object import KubeObject, Placed
+from dayfly.spec.steps.kube_object import KubeObject, Placed
 
 WHO = Identity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "old"}, "list": [1, {"x": 2}]}

@@ -13,10 +13,10 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.targets.adapter import KindLostError
 from dayfly.spec.kinds import Pin
-from dayfly.spec.kube_object import Verdict
 from dayfly.spec.lifecycle import Exec, Lifecycle, Unit, digest
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.run import Phase, Request, State, UnitRecord
+from dayfly.spec.steps.kube_object import Verdict
 from kube.fake import Refusal
 
 ASKED = Request(at=1, reason="Deleted")

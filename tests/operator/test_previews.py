@@ -13,7 +13,7 @@ from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
 from dayfly.operator.groups.wing import Groups
 from dayfly.spec.identity import routing_key
-from dayfly.spec.routing import injected
+from dayfly.spec.routing.routing_keys import injected
 from kube.fake import Refusal
 
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"

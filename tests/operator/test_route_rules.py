@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.routeserver.board import Board
 from dayfly.routeserver.from_cluster import Watcher
 from dayfly.spec.identity import routing_key
-from dayfly.spec.routing_rules import Query
+from dayfly.spec.routing.rules import Query
 
 
 @contextlib.asynccontextmanager

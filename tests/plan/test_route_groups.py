@@ -5,8 +5,8 @@ import random
 import pytest
 
 from dayfly.plan.route_groups import Group, Member, Members, conflicts, routed, standing
-from dayfly.spec.label_match import parse
 from dayfly.spec.report import Report
+from dayfly.spec.routing.label_match import parse
 from dayfly.spec.run import Phase
 
 

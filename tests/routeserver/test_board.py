@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.routeserver.board import Board
-from dayfly.spec.routing_rules import Query, RoutedBaseline, RoutedSandbox, RoutingRule
+from dayfly.spec.routing.rules import Query, RoutedBaseline, RoutedSandbox, RoutingRule
 
 BASELINES = [RoutedBaseline(kind="Deployment", namespace="shop", name=name) for name in ("web", "api")]
 

@@ -13,7 +13,7 @@ from dayfly.control.app import serve_beside
 from dayfly.routeserver import grpc_server, rest
 from dayfly.routeserver import routes_pb2 as pb
 from dayfly.routeserver.board import Board
-from dayfly.spec.routing_rules import RoutedBaseline, RoutedDestination, RoutedPort, RoutedSandbox, RoutingRule
+from dayfly.spec.routing.rules import RoutedBaseline, RoutedDestination, RoutedPort, RoutedSandbox, RoutingRule
 
 
 def rule(key, sandbox="one", name="web", port=4000):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dayfly.spec import documents, template, text
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import template, text
 
 
 def marked(source: str) -> tuple[str, int, int]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dayfly.spec import documents, text
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from spec.places import load, refusal

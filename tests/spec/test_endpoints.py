@@ -2,8 +2,8 @@
 
 import pytest
 
-from dayfly.spec.endpoints import split_target
 from dayfly.spec.errors import SpecError
+from dayfly.spec.routing.endpoints import split_target
 
 
 def test_targets():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.spec.errors import SpecError
-from dayfly.spec.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, Glob
+from dayfly.spec.scalars.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, Glob
 
 PROGRAM = r"""
 package main

@@ -9,7 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from dayfly.spec import documents, json_schema, text
+from dayfly.spec import documents
+from dayfly.spec.parsing import text
+from dayfly.spec.schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec import jsonpath
 from dayfly.spec.errors import SpecError
+from dayfly.spec.scalars import jsonpath
 
 QUERIES = [
     "$",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dayfly.spec import label_match
 from dayfly.spec.errors import SpecError
+from dayfly.spec.routing import label_match
 
 TEAM = {"label": {"key": "team", "value": "pay*"}}
 DRAFT = {"label": {"key": "draft", "value": "yes"}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dayfly.spec import labels
 from dayfly.spec.errors import SpecError
+from dayfly.spec.scalars import label_selector
 
 HAS = {"team": "pay", "empty": "", "example.com/repo": "a/b"}
 
@@ -17,15 +17,15 @@ HAS = {"team": "pay", "empty": "", "example.com/repo": "a/b"}
     ],
 )  # fmt: skip
 def test_terms(text, taken):
-    assert labels.takes(labels.selector([text]), HAS) is taken
+    assert label_selector.takes(label_selector.selector([text]), HAS) is taken
 
 
 def test_several_texts_hold_together_and_none_takes_all():
-    assert labels.takes(labels.selector([]), {})
-    assert not labels.takes(labels.selector(["team=pay", "none"]), HAS)
+    assert label_selector.takes(label_selector.selector([]), {})
+    assert not label_selector.takes(label_selector.selector(["team=pay", "none"]), HAS)
 
 
 @pytest.mark.parametrize("text", ["", "=x", "!", "a,,b", "a in (b)", "!a=b", "a b=c"])
 def test_what_is_no_selector_is_refused(text):
     with pytest.raises(SpecError, match="selects nothing by labels: write label=value"):
-        labels.selector([text])
+        label_selector.selector([text])

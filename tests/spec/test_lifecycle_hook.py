@@ -2,10 +2,12 @@
 
 import pytest
 
-from dayfly.spec import documents, lifecycle_hook, object_kinds, text
+from dayfly.spec import documents, lifecycle_hook
 from dayfly.spec.errors import SpecError, with_article
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
+from dayfly.spec.parsing import text
+from dayfly.spec.steps import object_kinds
 from spec.places import load, refusal
 
 HEAD = "kind: LifecycleHook\nmetadata: {name: backup}\nspec:\n"

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from dayfly.spec import names
 from dayfly.spec.errors import SpecError, quote, render_path
+from dayfly.spec.scalars import names
 
 
 class TestNames:
@@ -117,7 +117,7 @@ class TestErrors:
 
 def test_names_and_errors_cost_the_command_line_nothing():
     """Neither YAML nor msgspec nor anything heavy comes with them."""
-    program = "import sys, dayfly.spec.names, dayfly.spec.semver; print(*sys.modules)"
+    program = "import sys, dayfly.spec.scalars.names, dayfly.spec.scalars.semver; print(*sys.modules)"
     environment = {"PYTHONPATH": "src"}
     ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, env=environment, check=True)
     assert not {"yaml", "msgspec", "typing", "re", "dataclasses"} & set(ran.stdout.decode().split())

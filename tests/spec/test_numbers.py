@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec.numbers import MOST_PORT, port, whole
+from dayfly.spec.scalars.numbers import MOST_PORT, port, whole
 
 
 @given(st.integers(0, 1 << 70), st.integers(0, 1 << 64))

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dayfly.spec import documents, json_schema, reference, sandbox, template, text
-from dayfly.spec.convert import convert
+from dayfly.spec import documents, sandbox
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import template, text
+from dayfly.spec.parsing.convert import convert
 from dayfly.spec.plugin import Retry, Step, Timeouts
-from dayfly.spec.reference_examples import EXAMPLES
+from dayfly.spec.schema import json_schema, reference
+from dayfly.spec.schema.reference_examples import EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 

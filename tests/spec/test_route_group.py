@@ -2,8 +2,9 @@
 
 import pytest
 
-from dayfly.spec import documents, text
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import text
 from dayfly.spec.route_group import RouteGroup
 
 MATCH = "  match: {label: {key: team, value: pay*}}\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.spec.errors import SpecError
-from dayfly.spec.routing import (
+from dayfly.spec.routing.routing_keys import (
     PLAIN,
     Forms,
     baggage_pattern,

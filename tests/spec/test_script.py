@@ -2,8 +2,8 @@
 
 import pytest
 
-from dayfly.spec import script
 from dayfly.spec.errors import SpecError
+from dayfly.spec.steps import script
 
 SHELLS = (
     "/bin/sh",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
+from dayfly.spec.scalars import semver
 
 ASCENDING = [
     "0.0.0",

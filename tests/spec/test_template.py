@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec import template, text
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import template, text
 
 FILES = {
     "./seed.sh": b"#!/bin/sh\necho @{x}\n",

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dayfly.spec import text
 from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import text
 from spec.places import marked
 
 JSON = st.recursive(
@@ -315,7 +315,7 @@ def test_bombs_stay_small():
     """In a process of its own, so that its peak is this work's alone."""
     program = f"""
 import resource
-from dayfly.spec import text
+from dayfly.spec.parsing import text
 from dayfly.spec.errors import SpecError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for source in {["[", "- ", "? ", "{a: "]!r}:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError
 from dayfly.spec.route_group import GroupTtl
 from dayfly.spec.sandbox import ttl_seconds
+from dayfly.spec.scalars import ttl
 
 MINUTE, HOUR = 60_000, 3_600_000
 

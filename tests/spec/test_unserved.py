@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.spec.unserved import Leads, ToLocal, group_unserved, unserved
+from dayfly.spec.unsupported_fields import Leads, ToLocal, group_unserved, unserved
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 

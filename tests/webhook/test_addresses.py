@@ -7,8 +7,8 @@ import pytest
 
 from dayfly.execute.order import CannotRenderError
 from dayfly.execute.webhook import guard
-from dayfly.spec import webhook
 from dayfly.spec.errors import SpecError
+from dayfly.spec.steps import webhook
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 

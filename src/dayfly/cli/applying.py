@@ -9,8 +9,9 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
 from dayfly.client import subject
 from dayfly.client.files import Wished, located, placed
-from dayfly.spec import documents, semver
+from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:

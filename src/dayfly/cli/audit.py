@@ -10,7 +10,7 @@ import click
 from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
-from dayfly.spec import numbers
+from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from dayfly.control.chain import Entry, Head

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from dayfly.cli import installed, show
 from dayfly.cli.exits import CliError, Exit, not_there
-from dayfly.spec import json_schema, names
 from dayfly.spec.errors import SpecError
+from dayfly.spec.scalars import names
+from dayfly.spec.schema import json_schema
 
 SCHEMA = Path(".dayfly", "plugin.schema.json")
 """In a folder of its own: `-f .` would take a .json file beside the plugin for a wish."""

@@ -11,8 +11,9 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
 from dayfly.client import temporary
 from dayfly.compile.references import nearest
-from dayfly.spec import names, text
+from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.scalars import names
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from dayfly.operator.cluster.objects import (
     forced_abandonment,
 )
 from dayfly.plan.why import Blocker, nothing_to_retry
-from dayfly.spec import semver
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Collection

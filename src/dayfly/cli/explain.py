@@ -6,7 +6,7 @@ import click
 
 from dayfly.cli import show
 from dayfly.cli.exits import CliError, Exit, not_there
-from dayfly.spec import json_schema, reference
+from dayfly.spec.schema import json_schema, reference
 
 
 @click.command("explain")

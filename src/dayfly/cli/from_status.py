@@ -22,7 +22,7 @@ from dayfly.plan.words import Clocked, spoken
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.unserved import SERVED, group_unserved, unserved
+from dayfly.spec.unsupported_fields import SERVED, group_unserved, unserved
 
 if TYPE_CHECKING:
     from collections.abc import Collection

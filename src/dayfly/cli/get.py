@@ -10,7 +10,7 @@ import click
 from dayfly.cli import hosts, options, show
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.client import subject
-from dayfly.spec.labels import selector, takes
+from dayfly.spec.scalars.label_selector import selector, takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

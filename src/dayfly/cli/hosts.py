@@ -159,8 +159,9 @@ class Served:
         return end
 
     def plugin(self, name: str, version: str) -> Plugin:
-        from dayfly.spec import documents, semver
+        from dayfly.spec import documents
         from dayfly.spec.plugin import Plugin
+        from dayfly.spec.scalars import semver
 
         body = self._client.get("resource-plugins", name, version=version or semver.LATEST)
         plugin = documents.from_wire(body, "ResourcePlugin")

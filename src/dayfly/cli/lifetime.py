@@ -8,9 +8,9 @@ from typing import Any
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.from_status import milliseconds
 from dayfly.client import subject
-from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError
 from dayfly.spec.sandbox import ttl_seconds
+from dayfly.spec.scalars import ttl
 
 
 def extended(found: Any, name: str, seconds: int, until: str, now: int) -> tuple[str, int]:

@@ -17,14 +17,14 @@ from dayfly.client import files as reading
 from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, chosen
 from dayfly.lint.check import Shellchecked, refusal, scripts
 from dayfly.lint.rules import SHELLCHECK
-from dayfly.spec import template, text
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.parsing import template, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dayfly.lint import Finding
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 NO_SHELLCHECK = "shellcheck is not on PATH, so scripts were not searched for variables without quotes (DF502)"
 _SHELLCHECK_S = 30

@@ -21,7 +21,7 @@ def every(plural: str, labels: tuple[str, ...], context: str | None, namespace: 
         found: list[Any] = Client.open().get(plural, label=",".join(labels) or None)
         return found
     from dayfly.cli import hosts  # not above: `list` of a server is measured
-    from dayfly.spec.labels import selector, takes
+    from dayfly.spec.scalars.label_selector import selector, takes
 
     terms = selector(labels)
     host = hosts.find(context, namespace)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dayfly.operator.main import Place
     from dayfly.operator.parts import Agents, Heralds
     from dayfly.operator.pods.namespaces import Runner
-    from dayfly.spec.routing import Forms
+    from dayfly.spec.routing.routing_keys import Forms
 
 _SYSTEM = "dayfly-system"
 
@@ -284,7 +284,7 @@ def _edge(gateway: str, domain: str) -> Edge | None:
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:
     from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing import check_forms
+    from dayfly.spec.routing.routing_keys import check_forms
 
     try:
         return check_forms(headers, query)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli.exits import CliError, Exit
-from dayfly.spec import numbers
+from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

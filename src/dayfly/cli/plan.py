@@ -13,19 +13,19 @@ from dayfly.cli import client as api
 from dayfly.cli import hosts, options, plan_diff, plan_lines, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
-from dayfly.spec import semver
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.scalars import semver
+from dayfly.spec.unsupported_fields import ToLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.cli.port import Host
     from dayfly.compile.preview import Preview
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
     Plugins = dict[tuple[str, str], Plugin]
 

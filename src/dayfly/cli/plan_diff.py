@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.spec import documents, semver
+from dayfly.spec import documents
 from dayfly.spec.sandbox import MAY_CHANGE, Sandbox
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.compile.preview import EnvLine, InputLine, Preview, Stage, StepLine
-    from dayfly.spec.kube_object import Verdict
     from dayfly.spec.lifecycle_hook import LifecycleHook, Selector
     from dayfly.spec.route_group import RouteGroup
     from dayfly.spec.sandbox import Sandbox
+    from dayfly.spec.steps.kube_object import Verdict
 
 
 def of_sandbox(sandbox: Sandbox, preview: Preview) -> Iterator[str]:

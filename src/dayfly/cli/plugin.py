@@ -12,8 +12,8 @@ from dayfly.cli import options, show
 from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.nouns import Noun
-from dayfly.spec import semver
 from dayfly.spec.plugin import Plugin
+from dayfly.spec.scalars import semver
 
 
 @click.group("plugin", cls=Noun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dayfly.cli import show
-from dayfly.spec import json_schema
+from dayfly.spec.schema import json_schema
 
 
 @click.command("schema")

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
 from dayfly.client import secret_values, temporary
-from dayfly.spec import documents, semver, text
+from dayfly.spec import documents
+from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

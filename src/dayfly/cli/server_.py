@@ -20,7 +20,7 @@ from dayfly.cli import installed, options, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.client.home import Home
-from dayfly.spec import numbers
+from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dayfly.client.errors import DayflyError
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars.numbers import whole
 
 if TYPE_CHECKING:
     import asyncio

@@ -208,7 +208,7 @@ def _json(data: Any, *, unicode: bool) -> str:
 def _yaml(data: Any, *, unicode: bool) -> str:
     import yaml
 
-    from dayfly.spec.yaml_words import resolve
+    from dayfly.spec.parsing.yaml_scalars import resolve
 
     class Dumper(yaml.SafeDumper):
         """Scripts as literal blocks; in quotes whatever would be read back as anything but itself."""

@@ -22,9 +22,10 @@ from dayfly.cli.testing_ways import Way
 from dayfly.cli.watch import last_lines
 from dayfly.client.home import Home
 from dayfly.compile.compiler import step_environment
-from dayfly.spec import documents, names
+from dayfly.spec import documents
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import FAILED
+from dayfly.spec.scalars import names
 from dayfly.testing import Ends, Life, Played, first, lives
 from dayfly.testing.harm import took
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from dayfly.spec.webhook import METHODS
+from dayfly.spec.steps.webhook import METHODS
 from dayfly.testing.harm import begins, waits
 from dayfly.testing.webhooks import Trouble
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dayfly.spec.plugin import Step
-    from dayfly.spec.webhook import Webhook
+    from dayfly.spec.steps.webhook import Webhook
 
 _HELD_S = 60
 _ANSWER_S = 60

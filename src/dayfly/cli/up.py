@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dayfly.control.telling import Receiver
     from dayfly.control.vault import Vault
     from dayfly.execute.tracing import Tracer
-    from dayfly.spec.routing import Forms
+    from dayfly.spec.routing.routing_keys import Forms
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
@@ -279,7 +279,7 @@ def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> Receiver 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:
     """Where else than in the usual headers requests carry a key."""
     from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing import check_forms
+    from dayfly.spec.routing.routing_keys import check_forms
 
     try:
         return check_forms(headers, query)

@@ -13,7 +13,7 @@ from dayfly.client.retry import Retry
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
 from dayfly.client.speaker import Speaker
 from dayfly.client.things import AsyncBaselines, AsyncPlugins
-from dayfly.spec.routing_rules import PARAMETERS, Query, RoutingRule
+from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
 if TYPE_CHECKING:
     import os

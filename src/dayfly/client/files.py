@@ -11,9 +11,10 @@ import msgspec
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
-from dayfly.spec import documents, readme, template, text
+from dayfly.spec import documents, readme
 from dayfly.spec.errors import Faults, SpecError, parse_path, quote, render_path
 from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from dayfly.client.errors import RefusedError
     from dayfly.spec.documents import Wish
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 STANDARD_INPUT = "-"
 ENDINGS = (".yaml", ".yml", ".json")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dayfly.spec import names
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.scalars import names
 
 PREFIX = names.GROUP
 

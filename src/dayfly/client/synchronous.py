@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dayfly.client.things import AsyncBaselines, AsyncPlugins
     from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, Report
     from dayfly.client.wishes import Source, Variables
-    from dayfly.spec.routing_rules import RoutingRule
+    from dayfly.spec.routing.rules import RoutingRule
 
 T = TypeVar("T", bound=Sandbox | RouteGroup)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile.references import nearest
-from dayfly.spec import documents, names, semver
+from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.scalars import names, semver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

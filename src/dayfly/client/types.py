@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from dayfly.client.variables import check_variable, variable_name
-from dayfly.spec import semver
 from dayfly.spec.report import with_reason
+from dayfly.spec.scalars import semver
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -11,7 +11,7 @@ from dayfly.client import files
 from dayfly.client.errors import Exit, InvalidError, RefusedError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.text import Document
+from dayfly.spec.parsing.text import Document
 
 Source: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str]"
 """A wish as the API takes it (`{"name": ..., "spec": ...}`), or a file or folder with exactly one."""

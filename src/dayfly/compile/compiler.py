@@ -23,13 +23,13 @@ from dayfly.spec.lifecycle import (
 )
 from dayfly.spec.plugin import Plugin, PluginSpec, Runner
 from dayfly.spec.sandbox import Endpoint, Fork, Hooks, Sandbox
-from dayfly.spec.unserved import ToLocal, fields_without_effect
+from dayfly.spec.unsupported_fields import ToLocal, fields_without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dayfly.compile.resources import Instance, Key
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 
 class Compiled(msgspec.Struct, frozen=True):

@@ -8,16 +8,17 @@ import msgspec
 
 from dayfly.compile.resources import Instance, check_output
 from dayfly.compile.units import output_of
-from dayfly.spec import lifecycle, text
+from dayfly.spec import lifecycle
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Baseline, EnvChange, Input, Kind, Unit
+from dayfly.spec.parsing import text
 from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, Patch
-from dayfly.spec.value_from import ADDRESS, TOLD, check_expression
+from dayfly.spec.steps.value_from import ADDRESS, TOLD, check_expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from dayfly.spec.value_from import ForkExpression
+    from dayfly.spec.steps.value_from import ForkExpression
 
 _CARRIED_OUT = ("strategic", "merge", "json")
 

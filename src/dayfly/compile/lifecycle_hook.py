@@ -14,7 +14,7 @@ from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 PUBLISHER = "hook"
 """Grants name a hook's steps `hook:NAME`."""

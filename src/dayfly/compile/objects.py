@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from dayfly.compile.references import nearest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import CREATING, Event, Input, Kind, Object, Ref, Retry, Timeouts, Unit
+from dayfly.spec.steps.kube_object import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

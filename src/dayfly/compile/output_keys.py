@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec.value_from import ResourceOutput
+from dayfly.spec.steps.value_from import ResourceOutput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,10 +9,10 @@ import msgspec
 
 from dayfly.compile import graph
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Event
 from dayfly.spec.plugin import PluginSpec, Step
-from dayfly.spec.webhook import BUILT_IN_OUTPUTS
+from dayfly.spec.steps.kube_object import GONE
+from dayfly.spec.steps.webhook import BUILT_IN_OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

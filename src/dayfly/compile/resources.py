@@ -10,12 +10,12 @@ from dayfly.compile import references
 from dayfly.compile.graph import Edge, describe, find_cycle
 from dayfly.compile.output_keys import meant
 from dayfly.compile.references import Workflow, nearest
-from dayfly.spec import semver
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import unit_id
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.sandbox import Param, Resource, Sandbox
-from dayfly.spec.value_from import ResourceOutput
+from dayfly.spec.scalars import semver
+from dayfly.spec.steps.value_from import ResourceOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,7 +12,7 @@ from dayfly.spec.route_group import GROUP_VARIABLES, KIND, RouteGroup
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle import Unit
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 
 def compile_group(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dayfly.spec import lifecycle, numbers, routing
-from dayfly.spec.endpoints import split_target
+from dayfly.spec import lifecycle
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Unit
-from dayfly.spec.unserved import PREVIEWED
+from dayfly.spec.routing import routing_keys
+from dayfly.spec.routing.endpoints import split_target
+from dayfly.spec.scalars import numbers
+from dayfly.spec.unsupported_fields import PREVIEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,13 +84,13 @@ def _local_port(mappings: Any, keys: Path) -> int:
 def _keys(of: Baseline, key: str, others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     keys = (key, *sorted(set(others.get(f"{of.namespace}/{of.name}", ())) - {key}))
     for each in keys:
-        routing.check_key(each)
+        routing_keys.check_key(each)
     return keys
 
 
 def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Sequence[Unit] = ()) -> tuple[Unit, ...]:
     """For each endpoint whose requests can carry a key an address of its own; `after` are the routes there are."""
-    routing.check_key(key)
+    routing_keys.check_key(key)
     found = []
     for endpoint in endpoints:
         scheme, host, port = split_target(endpoint.target)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import kube_object, webhook
 from dayfly.spec import plugin as written
-from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
     PRE_STOP_TRIES,
@@ -30,13 +28,15 @@ from dayfly.spec.lifecycle import (
     Webhook,
 )
 from dayfly.spec.lifecycle_hook import HookInput
-from dayfly.spec.overlay import parse_overlay
 from dayfly.spec.sandbox import Param
-from dayfly.spec.value_from import ResourceOutput
+from dayfly.spec.scalars.duration import milliseconds
+from dayfly.spec.steps import kube_object, webhook
+from dayfly.spec.steps.overlay import parse_overlay
+from dayfly.spec.steps.value_from import ResourceOutput
 
 if TYPE_CHECKING:
     from dayfly.compile.references import Workflow
-    from dayfly.spec.kube_object import KubeObject
+    from dayfly.spec.steps.kube_object import KubeObject
 
 CREATE_TRIES = 3
 ENDLESS = 0

@@ -15,8 +15,8 @@ from dayfly.plan.reason_words import CATALOGUE, HELD, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import to_do, why
-from dayfly.spec import names, ttl
 from dayfly.spec.run import Phase
+from dayfly.spec.scalars import names, ttl
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

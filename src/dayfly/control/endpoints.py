@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import Baseline, fork_id, preview_id
-from dayfly.spec.unserved import PREVIEWED
+from dayfly.spec.routing.endpoints import split_target
+from dayfly.spec.unsupported_fields import PREVIEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

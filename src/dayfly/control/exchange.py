@@ -22,9 +22,9 @@ from dayfly.control.routes import API, ROUTES, WITH_TAGS, reach
 from dayfly.control.scopes import Reach
 from dayfly.control.store import StoreError
 from dayfly.page import files
-from dayfly.spec import labels
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars import label_selector
+from dayfly.spec.scalars.numbers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -434,14 +434,14 @@ def page(request: Request, found: list[T]) -> list[T]:
     return found[:limit] if limit else found
 
 
-def labels_asked(request: Request) -> tuple[labels.Term, ...]:
+def labels_asked(request: Request) -> tuple[label_selector.Term, ...]:
     """What `label` in the query demands of labels.
 
     Raises:
         ApiError: something else than conditions.
     """
     try:
-        return labels.selector(request.query_params.getlist("label"))
+        return label_selector.selector(request.query_params.getlist("label"))
     except SpecError as fault:
         raise ApiError(400, f"query parameter label: {fault}") from None
 

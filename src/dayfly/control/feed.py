@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dayfly.spec import names
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars import names
+from dayfly.spec.scalars.numbers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

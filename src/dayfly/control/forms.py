@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dayfly.spec.report import UnitReport
-from dayfly.spec.routing_rules import RoutingRule
+from dayfly.spec.routing.rules import RoutingRule
 from dayfly.spec.run import Request
 
 Time = str

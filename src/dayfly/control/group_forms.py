@@ -13,9 +13,9 @@ from dayfly.plan import route_groups as groups
 from dayfly.plan.reason_words import Tone
 from dayfly.plan.status import limited
 from dayfly.spec import documents
-from dayfly.spec.endpoints import split_target
 from dayfly.spec.lifecycle import preview_id
-from dayfly.spec.unserved import group_unserved
+from dayfly.spec.routing.endpoints import split_target
+from dayfly.spec.unsupported_fields import group_unserved
 
 # Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
 ASKED = 16
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dayfly.control.lives import Told
     from dayfly.plan.route_groups import Standing
     from dayfly.spec.report import Report
-    from dayfly.spec.unserved import Leads
+    from dayfly.spec.unsupported_fields import Leads
     from dayfly.spec.wire import Endpoint
 
 

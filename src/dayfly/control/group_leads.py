@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.spec.unserved import Leads
+from dayfly.spec.unsupported_fields import Leads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

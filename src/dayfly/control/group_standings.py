@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.plan.route_groups import Member, Standing
-    from dayfly.spec.unserved import Leads
+    from dayfly.spec.unsupported_fields import Leads
     from dayfly.spec.wire import Standing as Run
 
 

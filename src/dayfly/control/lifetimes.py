@@ -8,8 +8,8 @@ from typing import Any
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import rfc3339, unix_ms
 from dayfly.plan.route_groups import EXPIRES, expires_soon
-from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.scalars import ttl
 
 _LONGEST_S = 10 * 365 * 86_400
 

@@ -19,9 +19,10 @@ from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import plugins, sandbox_plugins, sandboxes
 from dayfly.control.unreadable import UnreadableError
-from dayfly.spec import documents, semver
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.plugin import Plugin, PluginSpec
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from sqlalchemy import Row

@@ -53,7 +53,7 @@ What each loss means
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.unsupported_fields import ToLocal
 from dayfly.spec.wire import AnyToControl, AnyToHost
 
 

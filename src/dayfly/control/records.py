@@ -10,9 +10,9 @@ from dayfly.control import traces, unreadable
 from dayfly.control.store import ConflictError
 from dayfly.control.tables import ended_sandboxes, sandbox_baselines, sandbox_plugins, sandboxes
 from dayfly.control.unreadable import UnreadableError
-from dayfly.spec import semver
 from dayfly.spec.run import Request
 from dayfly.spec.sandbox import Sandbox, SandboxSpec, ttl_seconds
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

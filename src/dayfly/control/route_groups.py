@@ -27,10 +27,11 @@ from dayfly.control.unreadable import UnreadableError
 from dayfly.control.wishes import refuse_changes
 from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
-from dayfly.spec import documents, labels
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.route_group import MAY_CHANGE, NO_MATCHED_SANDBOXES, RouteGroup
 from dayfly.spec.run import Phase
+from dayfly.spec.scalars import label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,9 @@ class RouteGroups:
         who, has = auth.caller(request), chosen(request, "sandbox")
         found = await self._store.of(who.org).read(lambda rows: group_records.living(rows, after))
         ours = [record for record in found if auth.seen(who, record)]
-        shown = [record for record in ours if labels.takes(terms, record.spec.labels) and not self._has_ended(record)]
+        shown = [
+            record for record in ours if label_selector.takes(terms, record.spec.labels) and not self._has_ended(record)
+        ]
         if has:
             shown = (await self.standings.look(who.org))[0].having(has, shown) if who.scope.takes_name(has) else []
         return await self.standings.shown(page(request, shown), who.scope)

@@ -12,7 +12,7 @@ from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.control.scopes import Reach
 from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
-from dayfly.spec.routing_rules import PARAMETERS
+from dayfly.spec.routing.rules import PARAMETERS
 
 API = "/api/v2"
 VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN

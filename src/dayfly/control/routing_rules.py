@@ -1,4 +1,4 @@
-"""The addresses of the routing rules; what they are says `spec.routing_rules`."""
+"""The addresses of the routing rules; what they are says `spec.routing.rules`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.control import auth, baselines, forms, records
 from dayfly.control.exchange import serve, serve_as
 from dayfly.spec.lifecycle import fork_id
-from dayfly.spec.routing_rules import Forked, Query, RoutedDestination, RoutedPort, rules
+from dayfly.spec.routing.rules import Forked, Query, RoutedDestination, RoutedPort, rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

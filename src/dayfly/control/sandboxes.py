@@ -21,11 +21,12 @@ from dayfly.control.shelves import Meant
 from dayfly.control.store import again
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
-from dayfly.spec import documents, labels
+from dayfly.spec import documents
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unserved import unserved
+from dayfly.spec.scalars import label_selector
+from dayfly.spec.unsupported_fields import unserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ class Sandboxes:
         limit, shelf = whole_number(request, "limit", 0, least=1), self._store.of(who.org)
         takes = None
         if terms or not who.scope.is_whole:
-            takes = lambda record: labels.takes(terms, record.spec.labels) and auth.seen(who, record)  # noqa: E731
+            takes = lambda record: label_selector.takes(terms, record.spec.labels) and auth.seen(who, record)  # noqa: E731
         found: list[Record] = []
         while True:
             most = limit - len(found) if limit else 0

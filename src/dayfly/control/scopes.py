@@ -12,7 +12,7 @@ import enum
 from typing import Any, NamedTuple, Protocol
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.glob import Glob
+from dayfly.spec.scalars.glob import Glob
 
 MOST_TERMS = 16
 KINDS = ("cluster", "name", "plugin")

@@ -12,7 +12,7 @@ from dayfly.control import confirmed, group_records, records, wishes
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.records import Record
 from dayfly.control.unreadable import UnreadableError
-from dayfly.spec import names
+from dayfly.spec.scalars import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

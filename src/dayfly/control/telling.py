@@ -24,7 +24,7 @@ from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.worked import Worked
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
-from dayfly.spec import ttl
+from dayfly.spec.scalars import ttl
 from dayfly.work.delivery import Delivery, Post, Waiting
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.compile.references import nearest
 from dayfly.control import baselines, plugins
-from dayfly.spec import semver
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.sandbox import MAY_CHANGE, SandboxSpec
+from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

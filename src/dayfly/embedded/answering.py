@@ -8,7 +8,7 @@ from dayfly.embedded.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
 from dayfly.spec.run import State
-from dayfly.spec.webhook import DEFINITE
+from dayfly.spec.steps.webhook import DEFINITE
 from dayfly.spec.wire import Endpoint, Value
 
 

@@ -27,7 +27,7 @@ from dayfly.embedded.envoy_process import ANSWER_S, SOCKET, Admin, Process, hold
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.route import envoy
 from dayfly.execute.route.envoy import HOST, Way
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from dayfly.execute.process.render import Attempt, service_order
 from dayfly.execute.process.run import slug
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
-from dayfly.spec import value_from
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkValue, Unit, digest, fork_id
 from dayfly.spec.run import ALIVE, Run
+from dayfly.spec.steps import value_from
 from dayfly.spec.workload import Workload
 
 HOST = "127.0.0.1"

@@ -42,7 +42,7 @@ from dayfly.plan.status import describe, limited
 from dayfly.plan.world import Running, Wish, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import Phase, Request, Run
 from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Standing, Value, Verdict
 from dayfly.spec.workload import Workload

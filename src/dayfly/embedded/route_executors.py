@@ -10,9 +10,9 @@ from dayfly.execute.executor import Known
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
-from dayfly.spec import routing as meaning
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Baseline, Kind, Preview, Unit, fork_id
+from dayfly.spec.routing import routing_keys as meaning
 from dayfly.spec.run import ALIVE, Phase
 from dayfly.spec.wire import RefusedError
 

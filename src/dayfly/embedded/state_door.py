@@ -23,8 +23,8 @@ from dayfly.execute.state import access
 from dayfly.execute.state.head import Answer, DamagedError, Head, damaged
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK, Place, Service
-from dayfly.spec.numbers import port
 from dayfly.spec.run import Run
+from dayfly.spec.scalars.numbers import port
 from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)

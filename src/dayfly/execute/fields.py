@@ -6,8 +6,8 @@ from typing import Any
 from dayfly.execute.object.read import as_bytes
 from dayfly.plan import words
 from dayfly.plan.sealed import Plan, Step
-from dayfly.spec import jsonpath
 from dayfly.spec.run import ALIVE, Run
+from dayfly.spec.scalars import jsonpath
 
 Given = Mapping[str, bytes]
 """By the names of a unit's inputs, those that its target has."""

@@ -8,12 +8,12 @@ from dayfly.execute.webhook.read import UNSENT, meaning
 from dayfly.plan.reasons import Reason
 from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
-from dayfly.spec import names
 from dayfly.spec.errors import SpecError
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.numbers import MOST, whole
 from dayfly.spec.run import OutputRecord, Result
+from dayfly.spec.scalars import names
+from dayfly.spec.scalars.numbers import MOST, whole
 
 
 def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:

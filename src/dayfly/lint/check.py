@@ -10,9 +10,9 @@ from dayfly.lint.rules import REFUSED, RULES, SHELLCHECK, Finding, Rule
 from dayfly.lint.sources import has_directive
 from dayfly.lint.view import PluginView
 from dayfly.spec import documents
-from dayfly.spec.convert import mended
 from dayfly.spec.errors import Faults, SpecError
 from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.parsing.convert import mended
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin_spec
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dayfly.spec.errors import Path
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 _EMBED = re.compile(r"\s*@\{\s*embed\s*(?:\[raw\])?\s*:\s*([^}]*[^}\s])\s*\}\s*")
 _BLOCK = re.compile(r":\s*\|[-+0-9]*\s*(#.*)?$")

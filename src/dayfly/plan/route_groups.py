@@ -12,14 +12,14 @@ import msgspec
 
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
-from dayfly.spec.label_match import AllOf, AnyOf, HasLabel
+from dayfly.spec.routing.label_match import AllOf, AnyOf, HasLabel
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dayfly.spec.label_match import Match
     from dayfly.spec.report import Report
+    from dayfly.spec.routing.label_match import Match
 
 CONFLICT, EXPIRES = "ForkConflict", "ExpiresSoon"
 """The types of the conditions that tell of it."""

@@ -15,7 +15,7 @@ from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, Event
 from dayfly.spec.report import Report, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
-from dayfly.spec.webhook import DEFINITE
+from dayfly.spec.steps.webhook import DEFINITE
 
 
 def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Literal
 
-from dayfly.spec.routing_rules import by_id
+from dayfly.spec.routing.rules import by_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dayfly.spec.routing_rules import Query, RoutingRule, RuleId
+    from dayfly.spec.routing.rules import Query, RoutingRule, RuleId
 
 Op = Literal["ADD", "REMOVE", "REPLACE"]
 

@@ -27,7 +27,7 @@ from dayfly.plan.route_groups import Group, Members, routed
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, fork_id
-from dayfly.spec.routing_rules import Forked, RoutedDestination, RoutedPort, RoutingRule, RuleId, rules
+from dayfly.spec.routing.rules import Forked, RoutedDestination, RoutedPort, RoutingRule, RuleId, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,13 +12,13 @@ import grpc
 import grpc.aio
 
 from dayfly.routeserver import routes_pb2 as pb
-from dayfly.spec.routing_rules import Query
+from dayfly.spec.routing.rules import Query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dayfly.routeserver.board import Board
-    from dayfly.spec.routing_rules import RoutingRule
+    from dayfly.spec.routing.rules import RoutingRule
 
 MOST_STREAMS = 1000
 MOST_OF_ONE = 100

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dayfly.control.auth import is_loopback_name
-from dayfly.spec.routing_rules import Query
+from dayfly.spec.routing.rules import Query
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from dayfly.spec import readme, semver, template, text
-from dayfly.spec.convert import convert, wrong_type
+from dayfly.spec import readme
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
+from dayfly.spec.parsing import template, text
+from dayfly.spec.parsing.convert import convert, wrong_type
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec, check_route_group
 from dayfly.spec.sandbox import EVENTS, Sandbox, SandboxSpec
 from dayfly.spec.sandbox_rules import check_sandbox
+from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload, check_workload, from_deployment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dayfly.spec.text import Document
+    from dayfly.spec.parsing.text import Document
 
 Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "LifecycleHook"]
 Wish: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook

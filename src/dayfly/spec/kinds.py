@@ -4,11 +4,11 @@ Every status is spoken for people and never read back: `plan.status` finds the w
 must be remembered is in the ledger (`run`).
 """
 
-from dayfly.spec.kube_object import Verdict
 from dayfly.spec.lifecycle import Struct, Unit
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.plugin import PluginSpec
 from dayfly.spec.run import Request, Run
+from dayfly.spec.steps.kube_object import Verdict
 
 
 class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):

@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dayfly.spec import jsonpath, kube_names, names, param_rules
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
-from dayfly.spec.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
 from dayfly.spec.lifecycle import Event, Struct
-from dayfly.spec.object_kinds import why_no_target
 from dayfly.spec.plugin import (
     Input,
     Runner,
@@ -23,7 +20,11 @@ from dayfly.spec.plugin import (
     check_step_names,
     check_step_output,
 )
-from dayfly.spec.webhook import EVERY_STEPS_VARIABLES
+from dayfly.spec.scalars import jsonpath, kube_names, names
+from dayfly.spec.steps import param_rules
+from dayfly.spec.steps.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
+from dayfly.spec.steps.object_kinds import why_no_target
+from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

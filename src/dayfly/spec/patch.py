@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dayfly.spec import text
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.parsing import text
 
 LONGEST = 65_536
 MOST_OPERATIONS = 256

@@ -9,25 +9,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from dayfly.spec import (
-    command,
-    injections,
-    kube_names,
-    kube_object,
-    names,
-    param_rules,
-    script,
-    semver,
-    step_output,
-    webhook,
-)
-from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError
-from dayfly.spec.kube_object import FromSecret, KubeObject
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.overlay import check_overlay
-from dayfly.spec.value_from import HookSource
-from dayfly.spec.webhook import Webhook
+from dayfly.spec.scalars import kube_names, names, semver
+from dayfly.spec.scalars.duration import milliseconds
+from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
+from dayfly.spec.steps.kube_object import FromSecret, KubeObject
+from dayfly.spec.steps.overlay import check_overlay
+from dayfly.spec.steps.value_from import HookSource
+from dayfly.spec.steps.webhook import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.spec.convert import wrong_type
 from dayfly.spec.errors import Path, SpecError
+from dayfly.spec.parsing.convert import wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,15 +5,16 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dayfly.spec import label_match, names
-from dayfly.spec.endpoints import split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.label_match import Match
 from dayfly.spec.lifecycle import Struct
 from dayfly.spec.plugin import Runner
+from dayfly.spec.routing import label_match
+from dayfly.spec.routing.endpoints import split_target
+from dayfly.spec.routing.label_match import Match
 from dayfly.spec.sandbox import EVENTS, Hooks, check_ttl, ttl_seconds
 from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
-from dayfly.spec.webhook import EVERY_STEPS_VARIABLES
+from dayfly.spec.scalars import names
+from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,9 @@ import msgspec
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.numbers import whole
 from dayfly.spec.plugin import PluginSpec, Runner, Step
-from dayfly.spec.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
+from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.steps.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
 
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
 FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import kube_names, names, param_rules, semver
 from dayfly.spec import patch as patches
-from dayfly.spec.endpoints import check_port, is_host, split_target
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
@@ -17,6 +15,7 @@ from dayfly.spec.plugin import (
     check_step_names,
     check_step_output,
 )
+from dayfly.spec.routing.endpoints import check_port, is_host, split_target
 from dayfly.spec.sandbox import (
     EVENTS,
     FORK_KINDS,
@@ -38,8 +37,10 @@ from dayfly.spec.sandbox import (
     SandboxSpec,
     check_ttl,
 )
-from dayfly.spec.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput, WorkloadRef
-from dayfly.spec.webhook import BUILT_IN_VARIABLES
+from dayfly.spec.scalars import kube_names, names, semver
+from dayfly.spec.steps import param_rules
+from dayfly.spec.steps.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput, WorkloadRef
+from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
 LONGEST_CLUSTER = 255
 # The events in which a sandbox's forks run.

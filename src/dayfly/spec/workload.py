@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import kube_names, names, text
-from dayfly.spec.endpoints import check_port
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.numbers import whole
+from dayfly.spec.parsing import text
+from dayfly.spec.routing.endpoints import check_port
+from dayfly.spec.scalars import kube_names, names
+from dayfly.spec.scalars.numbers import whole
 
 ROUTED_PORT = "dayfly.dev/routed-port"
 """The annotation of a Deployment that says on which port of this machine its requests are taken in."""

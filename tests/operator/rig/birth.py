@@ -27,7 +27,7 @@ from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from kube.fake import FakeCluster
 from rig.world import KINDS
 

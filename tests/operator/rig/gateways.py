@@ -14,7 +14,7 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.spec.routing import injected
+from dayfly.spec.routing.routing_keys import injected
 from execute.gateways import Request, Route, choose
 from kube.fake import FakeCluster, custom
 from rig.cloud import Cloud, Object

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dayfly.spec import crd
+from dayfly.spec.schema import crd
 
 VALUES = (
     "sec b", "../sec-b", "sec-b/status", "a/secrets/bait", "kube-system/pods?watch=1", "a%2fb", "%2e%2e", "a#b", "",

@@ -13,7 +13,7 @@ from typing import Any
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.istio.read import SHARED_LABEL
 from dayfly.execute.istio.rules import PREFIX
-from dayfly.spec.routing import injected
+from dayfly.spec.routing.routing_keys import injected
 from execute.meshes import Call, choose
 from kube.fake import FakeCluster, custom
 from rig.cloud import Cloud, Object

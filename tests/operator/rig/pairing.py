@@ -33,7 +33,7 @@ from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.spec.identity import pair_id
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from kube.fake import FakeCluster, run
 from rig.hooking import HOOK, MACHINES
 from rig.hooking import HOOKS as PATH

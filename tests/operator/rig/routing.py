@@ -20,7 +20,7 @@ from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Baseline, Kind, Route, Unit
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import State, UnitRecord
 from kube.fake import custom, rest, run
 from rig import meshes

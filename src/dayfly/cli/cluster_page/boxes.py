@@ -24,7 +24,7 @@ from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.unsupported_fields import ToLocal
 
 if TYPE_CHECKING:
     from starlette.requests import Request

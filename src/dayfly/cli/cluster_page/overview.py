@@ -17,8 +17,9 @@ from dayfly.control.mute import Mute
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
-from dayfly.spec import readme, semver, ttl
+from dayfly.spec import readme
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.scalars import semver, ttl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,7 @@
 import msgspec
 
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit
-from dayfly.spec.value_from import HOST, PORT, asked, fill
+from dayfly.spec.steps.value_from import HOST, PORT, asked, fill
 
 
 def peers(unit: Unit) -> tuple[Baseline, ...]:

@@ -13,8 +13,8 @@ from dayfly.kube.strategic import MergeError, merge, type_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec import patch as patches
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.parsing.text import MAX_DEPTH
 from dayfly.spec.patch import Operation, Pointer
-from dayfly.spec.text import MAX_DEPTH
 
 # More than this many bytes are not added by operations of one patch, nor this many values looked at for them.
 MOST_ADDED = 131_072

@@ -9,7 +9,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import PODS, HasMeta, Resource, anything
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars.numbers import whole
 
 T = TypeVar("T", bound=HasMeta)
 

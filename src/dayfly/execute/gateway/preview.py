@@ -9,8 +9,8 @@ from dayfly.execute.gateway.render import BESIDE_ANNOTATION, refs
 from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
 from dayfly.execute.pod.names import RUN_LABEL, derived
-from dayfly.spec import routing
 from dayfly.spec.errors import SpecError
+from dayfly.spec.routing import routing_keys
 
 PREVIEW_LABEL = f"{OURS}/preview"
 """On a route of ours that is an endpoint's address: the name of the endpoint."""
@@ -69,7 +69,7 @@ def manifest(
 ) -> dict[str, Any]:
     """The route; `to` is a Service: its namespace, in which the route is as well, its name and the port."""
     namespace, service, port = to
-    given = [{"name": header, "value": value} for header, value in routing.injected(key)]
+    given = [{"name": header, "value": value} for header, value in routing_keys.injected(key)]
     backend = {"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}
     return {
         "apiVersion": HTTP_ROUTES.api_version,

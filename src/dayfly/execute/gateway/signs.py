@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from dayfly.execute.gateway.rules import Sign
-from dayfly.spec import routing
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing import routing_keys
+from dayfly.spec.routing.routing_keys import Forms
 
 LONGEST = 4096
 """Of a value that a match may have."""
@@ -18,18 +18,18 @@ def signs(keys: Sequence[str], forms: Forms, *, longest: int = LONGEST) -> tuple
         for pattern in _patterns(keys, make, longest)
     ]
     if forms.query:
-        patterns = _patterns(keys, routing.query_pattern, longest)
+        patterns = _patterns(keys, routing_keys.query_pattern, longest)
         found += [Sign(forms.query, each, pattern=True, query=True) for each in patterns]
     return tuple(found)
 
 
 def _headers(forms: Forms) -> Iterator[tuple[str, Callable[[Sequence[str]], str]]]:
-    yield routing.BAGGAGE, routing.baggage_pattern
-    yield routing.TRACESTATE, routing.tracestate_pattern
-    for name in routing.PLAIN:
-        yield name, lambda keys: routing.plain_pattern(keys, escapes=True)
+    yield routing_keys.BAGGAGE, routing_keys.baggage_pattern
+    yield routing_keys.TRACESTATE, routing_keys.tracestate_pattern
+    for name in routing_keys.PLAIN:
+        yield name, lambda keys: routing_keys.plain_pattern(keys, escapes=True)
     for name in forms.headers:
-        yield name, lambda keys: routing.plain_pattern(keys, escapes=False)
+        yield name, lambda keys: routing_keys.plain_pattern(keys, escapes=False)
 
 
 def _patterns(keys: Sequence[str], make: Callable[[Sequence[str]], str], longest: int) -> Iterator[str]:

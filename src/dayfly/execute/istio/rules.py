@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.gateway.rules import Sign
 from dayfly.execute.istio.read import place_of, renamed
-from dayfly.spec.kube_names import is_label
+from dayfly.spec.scalars.kube_names import is_label
 
 PREFIX = "dayfly/"
 MOST_MATCHES = 960

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
-from dayfly.spec import jsonpath
-from dayfly.spec.kube_names import is_object
-from dayfly.spec.kube_object import KubeObject, Verdict
 from dayfly.spec.lifecycle import Output
+from dayfly.spec.scalars import jsonpath
+from dayfly.spec.scalars.kube_names import is_object
+from dayfly.spec.steps.kube_object import KubeObject, Verdict
 
 Found = Mapping[str, Any]
 _LONGEST = 300

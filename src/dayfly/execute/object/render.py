@@ -13,9 +13,9 @@ from dayfly.execute.pod import names
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import render_path, with_article
 from dayfly.spec.identity import nonce
-from dayfly.spec.kube_object import KubeObject, Placed, parts, place, refusal
 from dayfly.spec.lifecycle import Object
-from dayfly.spec.object_kinds import group_of
+from dayfly.spec.steps.kube_object import KubeObject, Placed, parts, place, refusal
+from dayfly.spec.steps.object_kinds import group_of
 
 FINALIZER: Final = f"{names.GROUP}/object"
 RELEASE_ANNOTATION: Final = f"{names.GROUP}/release"

@@ -23,8 +23,8 @@ from dayfly.plan.words import evicted, never_began, no_record, out_of_memory, st
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.numbers import MOST, whole
 from dayfly.spec.run import Result, UnitRecord
+from dayfly.spec.scalars.numbers import MOST, whole
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
 SKEW_MS = 300_000

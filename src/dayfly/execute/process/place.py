@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.execute.process.files import locked, put, slurp
-from dayfly.spec.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MOST, whole
 
 SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dayfly.spec import routing
+from dayfly.spec.routing import routing_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from dayfly.spec.routing import Forms
+    from dayfly.spec.routing.routing_keys import Forms
 
 HOST: Final = "127.0.0.1"
 PROBE: Final = "x-dayfly-probe"
@@ -95,7 +95,7 @@ def file_of(name: str) -> str:
 def _routes(way: Way, forms: Forms) -> list[dict[str, Any]]:
     if way.key:
         leads = ((lead.keys, lead.port) for lead in way.leads)
-        port = routing.first(tuple(leads), frozenset({way.key})) or way.port
+        port = routing_keys.first(tuple(leads), frozenset({way.key})) or way.port
         return [{"match": {"prefix": "/"}, "route": _to(port), "request_headers_to_add": _given(way.key)}]
     found: list[dict[str, Any]] = []
     for lead in way.leads:
@@ -105,14 +105,14 @@ def _routes(way: Way, forms: Forms) -> list[dict[str, Any]]:
 
 def _matches(keys: Sequence[str], forms: Forms) -> Iterable[dict[str, Any]]:
     """Each of the places where a key may stand."""
-    yield {"headers": [_matching(routing.BAGGAGE, routing.baggage_pattern(keys))]}
-    yield {"headers": [_matching(routing.TRACESTATE, routing.tracestate_pattern(keys))]}
-    for name in routing.PLAIN:
-        yield {"headers": [_matching(name, routing.plain_pattern(keys, escapes=True))]}
+    yield {"headers": [_matching(routing_keys.BAGGAGE, routing_keys.baggage_pattern(keys))]}
+    yield {"headers": [_matching(routing_keys.TRACESTATE, routing_keys.tracestate_pattern(keys))]}
+    for name in routing_keys.PLAIN:
+        yield {"headers": [_matching(name, routing_keys.plain_pattern(keys, escapes=True))]}
     for name in forms.headers:
-        yield {"headers": [_matching(name, routing.plain_pattern(keys, escapes=False))]}
+        yield {"headers": [_matching(name, routing_keys.plain_pattern(keys, escapes=False))]}
     if forms.query:
-        pattern = {"safe_regex": {"regex": routing.query_pattern(keys)}}
+        pattern = {"safe_regex": {"regex": routing_keys.query_pattern(keys)}}
         yield {"query_parameters": [{"name": forms.query, "string_match": pattern}]}
 
 
@@ -139,7 +139,7 @@ def _to(port: int) -> dict[str, Any]:
 def _given(key: str) -> list[dict[str, Any]]:
     return [
         {"header": {"key": name, "value": value}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}
-        for name, value in routing.injected(key)
+        for name, value in routing_keys.injected(key)
     ]
 
 

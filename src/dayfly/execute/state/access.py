@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.execute.state.head import Holder
 from dayfly.spec.lifecycle import Exec, Unit, unit_id
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars.numbers import whole
 
 KEY_BYTES: Final = 32
 PASSWORD: Final = "TF_HTTP_PASSWORD"  # noqa: S105 - the variable's name

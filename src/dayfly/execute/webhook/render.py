@@ -10,12 +10,12 @@ from dayfly.execute.order import CannotRenderError, Program
 from dayfly.execute.webhook.ends import ORDER
 from dayfly.execute.webhook.request import UnfitError, origin_of
 from dayfly.plan.reasons import Reason
-from dayfly.spec import jsonpath
-from dayfly.spec.duration import milliseconds
 from dayfly.spec.identity import idempotency_key
 from dayfly.spec.lifecycle import Output, Unit
 from dayfly.spec.run import UnitRecord
-from dayfly.spec.webhook import ANSWER_MS, BUILT_IN_OUTPUTS, CONNECT_MS, DEFINITE, secret_variable, secrets
+from dayfly.spec.scalars import jsonpath
+from dayfly.spec.scalars.duration import milliseconds
+from dayfly.spec.steps.webhook import ANSWER_MS, BUILT_IN_OUTPUTS, CONNECT_MS, DEFINITE, secret_variable, secrets
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import Event, unit_id
 from dayfly.spec.log_times import Entry, paired
 from dayfly.spec.run import Result
-from dayfly.spec.webhook import DEFINITE
+from dayfly.spec.steps.webhook import DEFINITE
 from dayfly.spec.wire import HistoryEntry, LogInfo, Value
 
 MOST_LOG_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
-from dayfly.spec.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MOST, whole
 
 NAME = "dayfly-agent"
 

@@ -37,7 +37,7 @@ from dayfly.spec.mailbox import (
     chained,
     has_room,
 )
-from dayfly.spec.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MOST, whole
 
 WAIT_S = 25
 PATIENCE_S = 40.0

@@ -10,7 +10,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import ForkValue, fork_id
 from dayfly.spec.run import ALIVE
-from dayfly.spec.value_from import HOST, NAME, PORT, READY, asked, fill
+from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, asked, fill
 
 
 def teller(cluster: Cluster, run: RunObject) -> Forks:

@@ -16,10 +16,10 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec, StepLogsSpec
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.numbers import whole
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.run import Run
+from dayfly.spec.scalars.numbers import whole
 
 VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import HasMeta, Resource
 from dayfly.kube.watches import Watches
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 
 # So long the first turns wait for the first list of the routes: what is not known yet would be said to be missing.
 FIRST_LIST_S = 5.0

@@ -33,13 +33,14 @@ from dayfly.operator.status.sandbox_status import Heeded, WaitingError
 from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
-from dayfly.spec import documents, semver
+from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from dayfly.spec.unserved import ToLocal
+from dayfly.spec.scalars import semver
+from dayfly.spec.unsupported_fields import ToLocal
 
 log = logging.getLogger(__name__)
 

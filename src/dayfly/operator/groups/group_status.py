@@ -26,7 +26,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import Conflict, Standing
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.unserved import SERVED, Leads, group_unserved
+from dayfly.spec.unsupported_fields import SERVED, Leads, group_unserved
 
 AGAIN_S = 1.0
 # So many are listed; all of them are counted.

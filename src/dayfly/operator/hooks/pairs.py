@@ -38,8 +38,8 @@ from dayfly.spec.identity import pair_id
 from dayfly.spec.kinds import Hooked, Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.object_kinds import group_of
 from dayfly.spec.run import Run
+from dayfly.spec.steps.object_kinds import group_of
 
 log = logging.getLogger(__name__)
 

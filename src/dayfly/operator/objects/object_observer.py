@@ -21,9 +21,9 @@ from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
-from dayfly.spec.kube_object import GONE
 from dayfly.spec.lifecycle import Output
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
+from dayfly.spec.steps.kube_object import GONE
 
 _LONGEST_VALUE = 64 * 1024
 

@@ -17,10 +17,10 @@ from dayfly.operator.outputs.outputs import Outputs
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
 from dayfly.plan.world import Objection
-from dayfly.spec.kube_object import KubeObject
 from dayfly.spec.lifecycle import Kind as UnitKind
 from dayfly.spec.lifecycle import Object, unit_id
 from dayfly.spec.run import State, UnitRecord
+from dayfly.spec.steps.kube_object import KubeObject
 
 
 class Place(NamedTuple):

@@ -23,8 +23,8 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Sealed, Waiting
 from dayfly.spec import lifecycle
-from dayfly.spec.numbers import whole
 from dayfly.spec.run import ALIVE, UnitRecord
+from dayfly.spec.scalars.numbers import whole
 
 # On a namespace of sandboxes: how many of their steps run at once. Only whoever may grant writes it.
 STEPS_ANNOTATION = f"{names.GROUP}/steps"

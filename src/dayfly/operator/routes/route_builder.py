@@ -19,7 +19,7 @@ from dayfly.operator.routes.strands import Concerned, Strand, concerned, leads_o
 from dayfly.plan import words
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Route
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 
 KIND = "Deployment"
 MOST_ROUTES = 64

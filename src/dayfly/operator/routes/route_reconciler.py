@@ -40,7 +40,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Running, Waiting
 from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route, route_id
-from dayfly.spec.routing import Forms
+from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import ALIVE, Result
 
 CONFLICT_S = 1.0

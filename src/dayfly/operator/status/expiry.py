@@ -6,10 +6,10 @@ from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import WrittenStatus
 from dayfly.plan.route_groups import EXPIRES, expires_soon
 from dayfly.plan.world import World
-from dayfly.spec import ttl
 from dayfly.spec.errors import SpecError
 from dayfly.spec.run import Phase
 from dayfly.spec.sandbox import ttl_seconds
+from dayfly.spec.scalars import ttl
 
 
 class Expiry(NamedTuple):

@@ -34,7 +34,7 @@ from dayfly.plan.reason_words import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
-from dayfly.spec.unserved import SERVED, unserved
+from dayfly.spec.unsupported_fields import SERVED, unserved
 
 AGAIN_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})

@@ -28,10 +28,10 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Hooked
-from dayfly.spec.kube_object import KubeObject, Verdict, parts
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
+from dayfly.spec.steps.kube_object import KubeObject, Verdict, parts
 
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 

@@ -32,8 +32,8 @@ from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan import words
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
-from dayfly.spec.object_kinds import group_of
 from dayfly.spec.run import Phase, Request
+from dayfly.spec.steps.object_kinds import group_of
 from dayfly.work.pace import Urgency
 
 # Where nobody can say whether a run may begin, it is asked again.

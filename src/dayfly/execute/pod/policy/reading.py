@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.pod.policy.rows import Problem
 from dayfly.execute.pod.render import VOLUME
-from dayfly.spec import kube_names
+from dayfly.spec.scalars import kube_names
 
 SECRET, CONFIG_MAP, CLAIM = "Secret", "ConfigMap", "PersistentVolumeClaim"
 

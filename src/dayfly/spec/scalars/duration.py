@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.numbers import whole
+from dayfly.spec.scalars.numbers import whole
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 _MOST = 999_999_999

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dayfly.spec.object_kinds import ANY, group_of
+from dayfly.spec.steps.object_kinds import ANY, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

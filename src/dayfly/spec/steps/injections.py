@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dayfly.spec import names
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.scalars import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

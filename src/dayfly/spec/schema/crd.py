@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd_hook, crd_object, crd_plugin, crd_route_group, crd_sandbox, crd_webhook, crd_written, kinds
+from dayfly.spec import kinds
 from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
+from dayfly.spec.schema import crd_hook, crd_object, crd_plugin, crd_route_group, crd_sandbox, crd_webhook, crd_written
 
 GROUP, VERSION = API_VERSION.split("/")
 CATEGORY = "dayfly"

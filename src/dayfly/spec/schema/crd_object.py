@@ -1,7 +1,8 @@
-"""As `crd_schema` says, for objects. The schema takes any manifest; `spec.kube_object` does not."""
+"""As `crd_schema` says, for objects. The schema takes any manifest; `spec.steps.kube_object` does not."""
 
-from dayfly.spec import kube_names, kube_object
-from dayfly.spec.crd_schema import VALUES, Row, Schema, exactly_one, name, object_name, optional, rule, text
+from dayfly.spec.scalars import kube_names
+from dayfly.spec.schema.crd_schema import VALUES, Row, Schema, exactly_one, name, object_name, optional, rule, text
+from dayfly.spec.steps import kube_object
 
 # Of all of them, beside what a list of steps asks of its own.
 RULES = (

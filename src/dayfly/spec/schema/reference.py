@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import crd, json_schema, route_group, sandbox, workload
+from dayfly.spec import route_group, sandbox, workload
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.reference_examples import EXAMPLES
+from dayfly.spec.schema import crd, json_schema
+from dayfly.spec.schema.reference_examples import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.spec.crd_schema import Schema
+    from dayfly.spec.schema.crd_schema import Schema
 
 _WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
 _ABOUT = {

@@ -1,7 +1,7 @@
-"""As `crd_schema` says, for webhooks. The schema lets a value that may be variable pass; `spec.webhook` does not."""
+"""Schema words for webhooks. The schema accepts values that may be variable; `spec.steps.webhook` checks them."""
 
-from dayfly.spec import webhook
-from dayfly.spec.crd_schema import VALUES, Row, Schema, text
+from dayfly.spec.schema.crd_schema import VALUES, Row, Schema, text
+from dayfly.spec.steps import webhook
 
 _VARIABLE = "A string, {$input: name} or {$env: NAME}."
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.spec import jsonpath, kube_object, names, webhook
 from dayfly.spec.errors import Path, SpecError
+from dayfly.spec.scalars import jsonpath, names
+from dayfly.spec.steps import kube_object, webhook
 
 if TYPE_CHECKING:
     from typing import Literal, Protocol
 
-    from dayfly.spec.kube_object import FromSecret
+    from dayfly.spec.steps.kube_object import FromSecret
 
     Work = Literal["script", "command", "webhook", "object"]
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.spec import text
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.numbers import whole
-from dayfly.spec.text import Document
+from dayfly.spec.parsing import text
+from dayfly.spec.parsing.text import Document
+from dayfly.spec.scalars.numbers import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,9 @@
 """As `crd_schema` says, for plugins and the steps that a sandbox's hooks share with them."""
 
-from dayfly.spec import command, crd_object, kinds, names, plugin, value_from, webhook
-from dayfly.spec.crd_schema import (
+from dayfly.spec import kinds, plugin
+from dayfly.spec.scalars import names
+from dayfly.spec.schema import crd_object
+from dayfly.spec.schema.crd_schema import (
     NAME,
     VALUES,
     Row,
@@ -15,6 +17,7 @@ from dayfly.spec.crd_schema import (
     rules,
     text,
 )
+from dayfly.spec.steps import command, value_from, webhook
 
 _VERSION = (
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"

@@ -2,8 +2,10 @@
 
 import copy
 
-from dayfly.spec import crd_object, crd_plugin, kube_names, lifecycle_hook, plugin
-from dayfly.spec.crd_schema import NAME, Row, Schema, exactly_one, many, name, rule, rules, text
+from dayfly.spec import lifecycle_hook, plugin
+from dayfly.spec.scalars import kube_names
+from dayfly.spec.schema import crd_object, crd_plugin
+from dayfly.spec.schema.crd_schema import NAME, Row, Schema, exactly_one, many, name, rule, rules, text
 
 _FROM_TARGET = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "

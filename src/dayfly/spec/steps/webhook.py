@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import jsonpath, kube_names
-from dayfly.spec.duration import milliseconds
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import Struct
+from dayfly.spec.scalars import jsonpath, kube_names
+from dayfly.spec.scalars.duration import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from dayfly.spec import kube_names, numbers
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.scalars import kube_names, numbers
 
 SCHEMES = ("http", "https", "grpc", "tcp")
 

@@ -8,7 +8,7 @@ written where its sentence helps.
 
 from typing import Any
 
-from dayfly.spec import kube_names, names
+from dayfly.spec.scalars import kube_names, names
 
 Schema = dict[str, Any]
 Row = dict[str, Schema]

@@ -1,10 +1,11 @@
 """As `crd_schema` says, for route groups. Structural schemas cannot nest without end: reading refuses a wrong match."""
 
-from dayfly.spec import label_match, route_group
-from dayfly.spec.crd_sandbox import FIELDS as OF_SANDBOXES
-from dayfly.spec.crd_sandbox import entries, immutable
-from dayfly.spec.crd_schema import Row, Schema, many, rule, rules, text
+from dayfly.spec import route_group
+from dayfly.spec.routing import label_match
 from dayfly.spec.sandbox import Endpoint, Ttl
+from dayfly.spec.schema.crd_sandbox import FIELDS as OF_SANDBOXES
+from dayfly.spec.schema.crd_sandbox import entries, immutable
+from dayfly.spec.schema.crd_schema import Row, Schema, many, rule, rules, text
 
 _FIXED = "cannot change while the route group lives; delete it and create it again"
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.spec import jsonpath, kube_names, names, webhook
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import Struct
-from dayfly.spec.numbers import whole
-from dayfly.spec.object_fields import find_refused
-from dayfly.spec.object_kinds import TOKEN_SECRETS, why_refused
-from dayfly.spec.webhook import Comparison
+from dayfly.spec.scalars import jsonpath, kube_names, names
+from dayfly.spec.scalars.numbers import whole
+from dayfly.spec.steps import webhook
+from dayfly.spec.steps.object_fields import find_refused
+from dayfly.spec.steps.object_kinds import TOKEN_SECRETS, why_refused
+from dayfly.spec.steps.webhook import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

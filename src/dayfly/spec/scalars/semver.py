@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dayfly.spec import names
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.scalars import names
 
 UNVERSIONED = "0.0.0"
 """The version of a plugin whose name carries none; it is rendered as the bare name."""

@@ -17,8 +17,8 @@ import msgspec
 import yaml
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.yaml_faults import explain
-from dayfly.spec.yaml_words import LARGEST, SMALLEST, is_plain, resolve
+from dayfly.spec.parsing.yaml_faults import explain
+from dayfly.spec.parsing.yaml_scalars import LARGEST, SMALLEST, is_plain, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,10 @@ Bounds are wide: a ledger that could not be written would be worse than a long m
 
 from typing import Any
 
-from dayfly.spec import kinds, kube_names, lifecycle, run, value_from
-from dayfly.spec.crd_schema import Row, Schema, label, many, object_name, optional, rule, text
+from dayfly.spec import kinds, lifecycle, run
+from dayfly.spec.scalars import kube_names
+from dayfly.spec.schema.crd_schema import Row, Schema, label, many, object_name, optional, rule, text
+from dayfly.spec.steps import value_from
 
 _MANY = 512
 _LONG = 65_536

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-from dayfly.spec import text
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.parsing import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

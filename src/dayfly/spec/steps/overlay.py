@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import text
 from dayfly.spec.errors import Path, SpecError, quote, render_path
+from dayfly.spec.parsing import text
 
 MAIN = "main"
 RUNNER_NAMESPACES = ("", "signadot", "dayfly-runners")

@@ -1,8 +1,10 @@
 """As `crd_schema` says, for sandboxes and what they derive from."""
 
-from dayfly.spec import endpoints, kube_names, patch, sandbox, value_from, workload
-from dayfly.spec.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
-from dayfly.spec.crd_schema import (
+from dayfly.spec import patch, sandbox, workload
+from dayfly.spec.routing import endpoints
+from dayfly.spec.scalars import kube_names
+from dayfly.spec.schema.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
+from dayfly.spec.schema.crd_schema import (
     NAME,
     VALUES,
     Row,
@@ -17,6 +19,7 @@ from dayfly.spec.crd_schema import (
     rules,
     text,
 )
+from dayfly.spec.steps import value_from
 
 _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
 _RESOURCES = 32

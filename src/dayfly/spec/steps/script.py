@@ -7,7 +7,7 @@ import re
 import shlex
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.text import BYTE_ORDER_MARK
+from dayfly.spec.parsing.text import BYTE_ORDER_MARK
 
 MAX_BYTES = 128 * 1024
 # These take a carriage return for a line end or a blank, also within strings of several lines. To all others, shells

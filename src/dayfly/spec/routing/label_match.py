@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dayfly.spec import text
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.glob import Glob
+from dayfly.spec.parsing import text
+from dayfly.spec.scalars.glob import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

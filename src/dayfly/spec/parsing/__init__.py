@@ -1,0 +1,1 @@
+"""YAML and JSON text to typed data, with the place of every fault."""

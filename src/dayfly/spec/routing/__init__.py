@@ -1,0 +1,1 @@
+"""Routing keys, routing rules, endpoints, and the label matches of route groups."""

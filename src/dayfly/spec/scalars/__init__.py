@@ -1,0 +1,1 @@
+"""Single values that people write: names, versions, durations, label selectors, JSONPath."""

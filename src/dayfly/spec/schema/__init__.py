@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions, JSON Schemas and the field reference, all generated from the types of this package."""
