@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.rows import Row, median, show
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Close, Record
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan, seal
@@ -81,7 +81,7 @@ def half_done(plan: Plan) -> World:
     done, running = steps[: UNITS // 2], steps[UNITS // 2 : UNITS // 2 + ACROSS]
     moves: list[Claim | Record] = [Claim(unit=name, attempt=1, ref="here", at=NOW - 9_000) for name in done + running]
     moves += [Record(unit=name, attempt=1, result=Result(outcome="succeeded", ended_at=NOW - 5_000)) for name in done]
-    run = table.apply(_run(plan), moves, lambda _: True)
+    run = transitions.apply(_run(plan), moves, lambda _: True)
     facts: dict[AttemptKey, Fact] = {(name, 1): Running(since=NOW - 8_000) for name in running}
     return World(run=run, facts=facts, ref="here")
 
@@ -90,7 +90,7 @@ def closing(plan: Plan) -> World:
     """The same, and somebody wants it to end."""
     world = half_done(plan)
     request = Request(at=NOW, reason="Deleted", message="deleted")
-    run = table.apply(world.run, [Close(request=request)], lambda _: True)
+    run = transitions.apply(world.run, [Close(request=request)], lambda _: True)
     return World(run=run, facts=world.facts, ref="here", wish=Wish(stop=request))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli import runner
 from dayfly.control.link import Link
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.execute.process.place import open_place
+from dayfly.execute.process.attempt_storage import open_place
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
 from dayfly.spec.wire import Offer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dayfly.cli import lock, server
 from dayfly.cli.client import Client
 from dayfly.client.home import Home
-from dayfly.execute.process.place import open_place
+from dayfly.execute.process.attempt_storage import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

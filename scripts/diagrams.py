@@ -14,14 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from dayfly import compile as compiler  # noqa: E402 - found beside this script, installed or not
-from dayfly.plan import (  # noqa: E402 - as above
-    reason_words,
-    retry,
-    table,
-)
+from dayfly.plan import reason_catalog, retry, transitions  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
+from dayfly.plan.messages import span  # noqa: E402 - as above
 from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
-from dayfly.plan.words import span  # noqa: E402 - as above
 from dayfly.spec import documents  # noqa: E402 - as above
 from dayfly.spec.lifecycle import Event, Target  # noqa: E402 - as above
 from dayfly.spec.parsing import text  # noqa: E402 - as above
@@ -58,18 +54,18 @@ Row = tuple[str, StrEnum, StrEnum, str]
 
 def unit_moves() -> str:
     """The states of a unit, with every move that the table holds."""
-    rows = [(kind.__name__, before, after, _meaning(kind)) for (before, kind), after in table.UNIT_MOVES.items()]
+    rows = [(kind.__name__, before, after, _meaning(kind)) for (before, kind), after in transitions.UNIT_MOVES.items()]
     return _lanes(State, rows)
 
 
 def run_moves() -> str:
     """The phases of a run. Where a move leads after a request to abandon is asked of the table's own `apply`."""
     rows: list[Row] = []
-    for (before, kind), after in table.RUN_MOVES.items():
+    for (before, kind), after in transitions.RUN_MOVES.items():
         rows.append((kind.__name__, before, after, _meaning(kind)))
         if kind is Finish:
             given_up = Run(uid="", target=Target(kind="", name="", uid=""), plan="", phase=before, abandon=_ASKED)
-            then = table.apply(given_up, [Finish(at=0)], lambda _: True)
+            then = transitions.apply(given_up, [Finish(at=0)], lambda _: True)
             rows.append((f"{kind.__name__}, given up", before, then.phase, ""))
     return _lanes(Phase, rows)
 
@@ -103,10 +99,10 @@ def clocks() -> str:
 def reasons() -> str:
     """The catalogue of reasons, a table for each thing that a reason is said of."""
     lines: list[str] = []
-    for of, rows in reason_words.SECTIONS.items():
+    for of, rows in reason_catalog.SECTIONS.items():
         lines += [f"**{of}**", "", "| reason | what it means | what to do |", "|---|---|---|"]
         for reason in rows:
-            entry = reason_words.CATALOGUE[reason]
+            entry = reason_catalog.CATALOGUE[reason]
             said = {"look": "read its log (`dayfly logs`)", "logs": "dayfly logs SANDBOX STEP", "sandbox": "SANDBOX"}
             lines.append(f"| `{reason}` | {entry.meaning} | {entry.advice.format(**said)} |")
         lines.append("")

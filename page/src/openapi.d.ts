@@ -1810,7 +1810,7 @@ export interface components {
          * @description One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
          *
          *         `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
-         *         with clocks has its `template` beside it (`plan.words.Clocked`), for whoever shows it later.
+         *         with clocks has its `template` beside it (`plan.messages.Clocked`), for whoever shows it later.
          */
         UnitReport: {
             id: string;

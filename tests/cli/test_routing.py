@@ -18,7 +18,7 @@ import pytest
 
 from cli.command import Cli, refused, until
 from dayfly.cli.verbs import run
-from dayfly.embedded.envoy_process import holder
+from dayfly.embedded.routes.envoy_process import holder
 from dayfly.routeserver import routes_pb2 as pb
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from cluster.patience import eventually
 from cluster.wishes import Wishes
 from conformance.tales import SHOP, TALES, Act, Behaviour, Tale, behaves
 from conformance.telling import GOLDEN, said, tells, text
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.spec.kinds import SandboxStatus
 from dayfly.spec.lifecycle import Lifecycle, Unit, unit_id
 from selection import SELECTION
@@ -45,7 +45,7 @@ PLAYED = (
 )
 PARTS = 12
 # What a real cluster says beside the story, since it knows what leads requests and has nothing that does.
-UNROUTED = f" {words.unserved((words.no_data_plane(),))}"
+UNROUTED = f" {messages.unserved((messages.no_data_plane(),))}"
 
 
 def _step(document: Lifecycle, unit: Unit, how: Behaviour, journal: Journal) -> dict[str, Any]:

@@ -14,7 +14,7 @@ STEP = {"name": "make", "script": "#!/bin/sh\n"}
 # More than may wait for their image, and less than the node's places.
 MANY = 30
 BOUND = 5
-# So many waiting for their image are too many (operator/pods/places.py).
+# So many waiting for their image are too many (operator/pods/step_slots.py).
 IMAGES = 20
 
 

@@ -16,7 +16,7 @@ from conformance.tales import Tale
 from conformance.telling import EVENTS, line, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
-from dayfly.execute.webhook.ends import End, of_status
+from dayfly.execute.webhook.exit_codes import End, of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
@@ -25,7 +25,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     RunObject,
 )
-from dayfly.operator.monitoring import journal
+from dayfly.operator.monitoring import json_log
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import Plain, Seen, Times
 from dayfly.spec.kinds import Pin, RunSpec
@@ -244,7 +244,7 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
             made[0].executors.add(stage.toys)
             await stage.play()
 
-    logger, level = journal.log, journal.log.level
+    logger, level = json_log.log, json_log.log.level
     logger.addHandler(moves)
     logger.setLevel(logging.INFO)
     try:

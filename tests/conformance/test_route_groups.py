@@ -18,8 +18,8 @@ from dayfly.compile import compile_group
 from dayfly.control.store import Store
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
-from dayfly.operator.groups.wing import Groups
-from dayfly.operator.monitoring import journal
+from dayfly.operator.monitoring import json_log
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import CREATING, Event
@@ -118,14 +118,14 @@ def on_cluster(fails):
                 lambda: not world.cluster.objects("routegroups") and not world.leftovers(), "its end", 300
             )
 
-    journal.log.addHandler(moves)
-    level = journal.log.level
-    journal.log.setLevel(logging.INFO)
+    json_log.log.addHandler(moves)
+    level = json_log.log.level
+    json_log.log.setLevel(logging.INFO)
     try:
         live(born, story)
     finally:
-        journal.log.removeHandler(moves)
-        journal.log.setLevel(level)
+        json_log.log.removeHandler(moves)
+        json_log.log.setLevel(level)
     return moves.lines, looks[0]
 
 

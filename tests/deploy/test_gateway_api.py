@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from testcluster import gateway
 
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import ROUTE_LABEL, Fork, beside
 from dayfly.execute.gateway.rules import Leads
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
-from dayfly.execute.gateway.signs import signs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing.routing_keys import Forms
 from deploy.conftest import OPERATOR, WRITTEN, thing

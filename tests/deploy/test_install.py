@@ -14,10 +14,10 @@ from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
 from dayfly.kube.objects import anything
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.groups.wing import Groups
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import Plain, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from deploy.conftest import OPERATOR, thing

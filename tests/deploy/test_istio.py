@@ -7,7 +7,7 @@ import pytest
 import yaml
 from testcluster import istio
 
-from dayfly.execute.gateway.signs import signs
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, marks, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name

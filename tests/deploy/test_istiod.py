@@ -9,7 +9,7 @@ import threading
 import pytest
 from testcluster import build, istio
 
-from dayfly.execute.gateway.signs import signs
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from dayfly.execute.webhook.ends import End
+from dayfly.execute.webhook.exit_codes import End
 from dayfly.execute.webhook.read import meaning
 from dayfly.spec.steps import webhook
 from docs.conftest import ROOT, Person

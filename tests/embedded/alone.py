@@ -9,9 +9,9 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import attempts, sweeping
+from dayfly.embedded import attempt_sweeper, attempts
 from dayfly.embedded.attempts import Attempts, Key
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
@@ -127,10 +127,10 @@ KEPT = {"generation": "g"}
 
 @pytest.fixture
 async def told(tmp_path, monkeypatch):
-    for module in (attempts, sweeping):
+    for module in (attempts, attempt_sweeper):
         monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
         monkeypatch.setattr(module, "REFUSED_AGAIN_S", 0.001)
-    monkeypatch.setattr(sweeping, "clear", lambda folder: folder.clear_beginning())
+    monkeypatch.setattr(attempt_sweeper, "clear", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
     found.beginnings = Beginnings()
     monkeypatch.setattr(attempts, "Beginnings", lambda _place: found.beginnings)

@@ -9,7 +9,7 @@ from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecuto
 from dayfly.embedded.forks import Baselines
 from dayfly.embedded.ledger import Stored
 from dayfly.embedded.runs import Live
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.run import Folder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Wish

@@ -11,8 +11,8 @@ import time
 
 import msgspec
 
-from dayfly.embedded import envoy
-from dayfly.embedded.envoy_process import holder
+from dayfly.embedded.routes import envoy
+from dayfly.embedded.routes.envoy_process import holder
 from dayfly.spec.lifecycle import Baseline, Preview, Route, Unit
 from dayfly.spec.workload import Workload
 from embedded import documents as doc

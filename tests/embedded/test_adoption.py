@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.embedded.beginning import HomeBusyError
 from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.startup import HomeBusyError
 from dayfly.execute.process import run as process
-from dayfly.execute.process.place import open_place
+from dayfly.execute.process.attempt_storage import open_place
 from dayfly.plan.world import Running, Stalled
 from embedded import documents as doc
 from embedded.machine import until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
 from embedded.machine import until

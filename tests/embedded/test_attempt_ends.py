@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from dayfly.embedded import attempts, sweeping
+from dayfly.embedded import attempt_sweeper, attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
@@ -145,7 +145,7 @@ class TestSealing:
         assert is_nobody(child)
 
     async def test_closing_server_waits_for_the_last_folder(self, told, monkeypatch):
-        monkeypatch.setattr(sweeping, "LAST_S", 3600)
+        monkeypatch.setattr(attempt_sweeper, "LAST_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
         ended = asyncio.ensure_future(told.attempts.cleared())
@@ -167,7 +167,7 @@ class TestSealing:
             os.fstat(descriptor)
 
     async def test_closing_server_does_not_wait_for_a_stopped_runner(self, told, monkeypatch):
-        monkeypatch.setattr(sweeping, "LAST_S", 0.01)
+        monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.01)
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)

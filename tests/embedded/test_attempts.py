@@ -10,9 +10,9 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import sweeping
+from dayfly.embedded import attempt_sweeper
 from dayfly.embedded.attempts import Key
-from dayfly.embedded.leaving import reaped
+from dayfly.embedded.reaper import reaped
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
 from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_nobody, kill, sleeper, sleeping, told
@@ -265,7 +265,7 @@ async def test_attempt_starts_once_its_former_folder_is_gone(told):
 
 
 async def test_attempt_is_not_started_while_its_old_folder_stays(told, monkeypatch):
-    monkeypatch.setattr(sweeping, "LAST_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.01)
     told.folder.tell(release=False, observe=Stalled(since=1))
     told.attempts.tidy(KEY)
     assert await told.attempts.let_go(KEY, UNIT, told.record)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dayfly.embedded.beginning import isolation as granted
+from dayfly.embedded.startup import isolation as granted
 from embedded import documents as doc
 from embedded.machine import until
 

@@ -9,9 +9,9 @@ import stat
 
 import pytest
 
-from dayfly.embedded import sweeping
+from dayfly.embedded import attempt_sweeper
 from dayfly.execute.process import run
-from dayfly.execute.process.start import Containers, Processes
+from dayfly.execute.process.launch import Containers, Processes
 from embedded import documents as doc
 from embedded.alone import KEY, UNIT, bench
 from embedded.machine import until
@@ -35,7 +35,7 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 0.01)
 
 
 def recorded(bench):
@@ -59,7 +59,7 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
 
 async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkeypatch, caplog):
     """This process has too many files open, for a moment."""
-    monkeypatch.setattr(sweeping, "REFUSED_AGAIN_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "REFUSED_AGAIN_S", 0.01)
     clear, looks = Refusing(bench.starter, 0), []
 
     def locked(_folder):
@@ -76,7 +76,7 @@ async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkey
 
 
 async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
-    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 1)
@@ -87,7 +87,7 @@ async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatc
 
 
 async def test_it_is_looked_for_once_more_where_that_fails_while_the_server_ends(bench, monkeypatch):
-    monkeypatch.setattr(sweeping, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
     await bench.attempts.cleared()

@@ -258,7 +258,7 @@ async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
 @pytest.mark.parametrize("later", ["the same server", "the next server"])
 async def test_what_an_engine_leaves_is_removed_as_soon_as_it_can(machine, tmp_path, monkeypatch, later):
     """It dies between the making of a container and its start, and refuses to remove it as long as nobody says `now`."""
-    monkeypatch.setattr("dayfly.embedded.sweeping.UNCLEARED_AGAIN_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.attempt_sweeper.UNCLEARED_AGAIN_S", 0.05)
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
     made = f'if [ "$1" = run ]; then podman create --name "$4" {IMAGE} true >/dev/null; kill -KILL $$; fi'

@@ -13,9 +13,9 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from dayfly.embedded import envoy
-from dayfly.embedded.envoy import Envoy
-from dayfly.embedded.envoy_process import holder, is_closed
+from dayfly.embedded.routes import envoy
+from dayfly.embedded.routes.envoy import Envoy
+from dayfly.embedded.routes.envoy_process import holder, is_closed
 from dayfly.execute.route.envoy import Lead, Way
 from embedded.machine import until
 from embedded.routed import PROGRAM

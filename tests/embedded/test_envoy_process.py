@@ -10,9 +10,9 @@ import subprocess
 
 import pytest
 
-from dayfly.embedded import envoy_process
-from dayfly.embedded.envoy_process import Process, holder, is_closed, stamp, unbindable
-from dayfly.embedded.leaving import reaped
+from dayfly.embedded.reaper import reaped
+from dayfly.embedded.routes import envoy_process
+from dayfly.embedded.routes.envoy_process import Process, holder, is_closed, stamp, unbindable
 from embedded.alone import is_nobody, sleeping
 from embedded.machine import until
 

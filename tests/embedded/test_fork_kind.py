@@ -9,7 +9,7 @@ import pytest
 
 from dayfly.embedded import attempt_executor, forks
 from dayfly.embedded.attempts import Key
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Fence
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.embedded import engine, holding, sweeping
-from dayfly.embedded.beginning import isolation
+from dayfly.embedded import attempt_sweeper, engine, holding
 from dayfly.embedded.ledger import LedgerError
-from dayfly.execute.process.place import open_place
+from dayfly.embedded.startup import isolation
+from dayfly.execute.process.attempt_storage import open_place
+from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import Held, UnansweredError
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Processes
 from dayfly.spec.run import OutputRecord, State, UnitRecord
 from embedded import documents as doc
 from embedded.kinds import Bench
@@ -131,7 +131,7 @@ async def test_launcher_that_cannot_be_signalled_is_replaced(held, monkeypatch):
 async def test_launcher_that_does_not_end_is_fenced(held, monkeypatch):
     """Its folder cannot be swept, so the step is not begun beside it."""
     monkeypatch.setattr(holding, "HELD_MOST_S", 0)
-    monkeypatch.setattr(sweeping, "LAST_S", 0.05)
+    monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.05)
     gate = await claiming(held, monkeypatch)
     os.kill(gate.pid, signal.SIGSTOP)
     try:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded import beginning, host
+from dayfly.embedded import host, startup
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.spec.run import Run
 from embedded import documents as doc
@@ -20,9 +20,9 @@ RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
 
 def test_lock_file_holds_only_the_current_process_id(tmp_path):
     home = tmp_path / "new" / "home"
-    os.close(beginning.take(home))
+    os.close(startup.take(home))
     (home / "lock").write_text("123456789012345")
-    descriptor = beginning.take(home)
+    descriptor = startup.take(home)
     assert (home / "lock").read_text() == str(os.getpid())
     assert (home / "lock").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700
@@ -41,19 +41,19 @@ def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(other, fcntl.LOCK_UN)
 
-    monkeypatch.setattr(beginning.time, "sleep", wait)
-    taken = beginning.take(tmp_path)
+    monkeypatch.setattr(startup.time, "sleep", wait)
+    taken = startup.take(tmp_path)
     assert len(waited) == 1
     for descriptor in (looks, other, taken):
         os.close(descriptor)
 
 
 def test_home_of_another_server_is_refused_at_once(monkeypatch, tmp_path):
-    other = beginning.take(tmp_path)
-    monkeypatch.setattr(beginning.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
+    other = startup.take(tmp_path)
+    monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(beginning.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
-        beginning.take(tmp_path)
+    with pytest.raises(startup.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
+        startup.take(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
     os.close(other)
 
@@ -63,10 +63,10 @@ def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
         fcntl.flock(looks, fcntl.LOCK_SH)
         waited: list[float] = []
         clock = SimpleNamespace(monotonic=lambda: float(len(waited)), sleep=waited.append)
-        monkeypatch.setattr(beginning, "time", clock)
-        with pytest.raises(beginning.HomeBusyError):
-            beginning.take(tmp_path)
-    assert len(waited) == beginning.LOOK_MOST_S + 1
+        monkeypatch.setattr(startup, "time", clock)
+        with pytest.raises(startup.HomeBusyError):
+            startup.take(tmp_path)
+    assert len(waited) == startup.LOOK_MOST_S + 1
 
 
 def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
@@ -75,13 +75,13 @@ def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
         runner.write_text(f"#!/bin/sh\necho {said}\n")
         runner.chmod(0o700)
         if found:
-            assert beginning.isolation(str(runner)) == found
+            assert startup.isolation(str(runner)) == found
         else:
             with pytest.raises(AssertionError, match="probe says 'usage: x"):
-                beginning.isolation(str(runner))
+                startup.isolation(str(runner))
     runner.write_text("#!/bin/sh\necho isolation=user\nexit 1\n")
     with pytest.raises(subprocess.CalledProcessError):
-        beginning.isolation(str(runner))
+        startup.isolation(str(runner))
 
 
 def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path):
@@ -89,15 +89,15 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
         raise LedgerError("the disk is full")
 
     ledger = Ledger(tmp_path / "ledger.db")
-    assert beginning.begin_life(ledger, 77) == 77
-    assert beginning.begin_life(ledger, 5) == 78
+    assert startup.begin_life(ledger, 77) == 77
+    assert startup.begin_life(ledger, 5) == 78
     monkeypatch.setattr(Ledger, "begin_life", full)
-    assert beginning.begin_life(ledger, 99) == 99
+    assert startup.begin_life(ledger, 99) == 99
     ledger.close()
 
 
 def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
-    opened = beginning.open_ledgers(tmp_path, None, 10, 100)
+    opened = startup.open_ledgers(tmp_path, None, 10, 100)
     assert not opened.owes_leases
     wish = host.Wish(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
@@ -107,7 +107,7 @@ def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(Ledger, "extend_leases", full)
-    again = beginning.open_ledgers(tmp_path, None, 10, 100)
+    again = startup.open_ledgers(tmp_path, None, 10, 100)
     assert again.owes_leases
     for each in (opened, again):
         each.ledger.close()
@@ -134,6 +134,6 @@ def test_a_runner_that_says_nothing_is_given_up(monkeypatch):
     def run(command, *, timeout, **_):
         raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr(beginning.subprocess, "run", run)
+    monkeypatch.setattr(startup.subprocess, "run", run)
     with pytest.raises(subprocess.TimeoutExpired, match="after 10 seconds"):
-        beginning.isolation("/bin/runner")
+        startup.isolation("/bin/runner")

@@ -14,7 +14,7 @@ from dayfly.embedded import engine, host
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.executors import StepExecutor
 from dayfly.embedded.forks import fork_order, unapplied
-from dayfly.embedded.route_executors import RouteExecutor
+from dayfly.embedded.routes.route_executors import RouteExecutor
 from dayfly.execute.process.render import Attempt
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit

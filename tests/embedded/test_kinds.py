@@ -11,8 +11,8 @@ from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.executors import StepExecutor
 from dayfly.execute.inputs import UntoldError
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.state import access
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan

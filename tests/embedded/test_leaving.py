@@ -8,29 +8,29 @@ import signal
 
 import pytest
 
-from dayfly.embedded import leaving
+from dayfly.embedded import reaper
 from embedded.alone import ended, nobody, sleeper
 from embedded.machine import until
 
 
 def test_a_child_that_somebody_else_has_waited_for_is_over():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert not leaving.reaped(child)
+    assert not reaper.reaped(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert leaving.reaped(child)
+    assert reaper.reaped(child)
 
 
 def test_a_child_that_has_ended_is_waited_for():
     child = nobody()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert leaving.reaped(child)
+    assert reaper.reaped(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 
 
 async def test_an_end_is_heard_of_until_it_is_forgotten():
-    ends, heard = leaving.Ends(), []
+    ends, heard = reaper.Ends(), []
     lives, ended = await sleeper(), await sleeper()
     pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
     for name, pidfd in pidfds.items():
@@ -52,7 +52,7 @@ async def test_an_end_is_heard_of_until_it_is_forgotten():
 
 async def test_who_hears_of_an_end_may_forget_another_one():
     """Both have ended when the first is heard of, and the second is somebody else's business by then."""
-    ends, heard = leaving.Ends(), []
+    ends, heard = reaper.Ends(), []
     both = [ended() for _ in range(2)]
     pidfds = [os.pidfd_open(child) for child in both]
     for pidfd in pidfds:
@@ -62,5 +62,5 @@ async def test_who_hears_of_an_end_may_forget_another_one():
     assert heard == [1]
     ends.close()
     for child, pidfd in zip(both, pidfds, strict=True):
-        assert leaving.reaped(child)
+        assert reaper.reaped(child)
         os.close(pidfd)

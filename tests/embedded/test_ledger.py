@@ -11,7 +11,7 @@ import pytest
 from dayfly.embedded.ledger import Ledger, LedgerError, Stored
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
-from dayfly.plan.table import IllegalMoveError
+from dayfly.plan.transitions import IllegalMoveError
 from dayfly.plan.world import Wish
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
 from dayfly.spec.wire import HostUnavailableError, RunDamagedError

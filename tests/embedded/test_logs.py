@@ -10,7 +10,7 @@ from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.embedded.step_logs import StepLogs
 from dayfly.execute.process import run as process
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.run import Folder, runs_logged
 from dayfly.spec.log_times import Lines, within
 from embedded import documents as doc
@@ -58,8 +58,8 @@ async def test_what_people_leave_in_the_work_folder_keeps_no_server_from_startin
 def few(monkeypatch):
     """No more than three logs are kept, and what failed is tried again at once."""
     monkeypatch.setattr(process, "KEPT_LOGS", 3)
-    monkeypatch.setattr("dayfly.plan.opening.FORK_BACKOFF_MS", 1)
-    monkeypatch.setattr("dayfly.plan.opening.FORK_BACKOFF_MAX_MS", 1)
+    monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MS", 1)
+    monkeypatch.setattr("dayfly.plan.open_run.FORK_BACKOFF_MAX_MS", 1)
 
 
 AGAIN = 'echo x >> "$JOURNAL"; echo said; [ "$(wc -l < "$JOURNAL")" -ge 6 ]'

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.execute.process import place as process
+from dayfly.execute.process import attempt_storage as process
 from embedded.machine import work_of
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dayfly.embedded import forks
-from dayfly.embedded.envoy_process import unbindable
 from dayfly.embedded.forks import Baselines, Ports
-from dayfly.execute.process.place import Place
+from dayfly.embedded.routes.envoy_process import unbindable
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.plan.sealed import seal
 from dayfly.spec.workload import Workload
 from embedded import documents as doc

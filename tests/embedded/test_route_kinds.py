@@ -10,8 +10,8 @@ import pytest
 
 from dayfly.embedded.attempts import Key
 from dayfly.embedded.ledger import Stored
-from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor
-from dayfly.embedded.routing import MISSING, Wished
+from dayfly.embedded.routes.route_executors import PreviewExecutor, RouteExecutor
+from dayfly.embedded.routes.route_table import MISSING, Wished
 from dayfly.embedded.runs import Live
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal

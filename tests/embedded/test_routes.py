@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from dayfly.embedded.envoy_process import holder, is_closed
+from dayfly.embedded.routes.envoy_process import holder, is_closed
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.wire import RefusedError

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded import routing
 from dayfly.embedded.attempts import Key
-from dayfly.embedded.envoy import TroubleError
 from dayfly.embedded.forks import Baselines
-from dayfly.embedded.route_executors import RouteExecutor, nowhere, unrouted
-from dayfly.embedded.routing import MISSING, Routing, Wished
+from dayfly.embedded.routes import route_table
+from dayfly.embedded.routes.envoy import TroubleError
+from dayfly.embedded.routes.route_executors import RouteExecutor, nowhere, unrouted
+from dayfly.embedded.routes.route_table import MISSING, Routing, Wished
 from dayfly.execute.route.envoy import Lead, Way
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
@@ -76,7 +76,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(monkeypatch):
-    monkeypatch.setattr(routing, "AGAIN_S", 0.01)
+    monkeypatch.setattr(route_table, "AGAIN_S", 0.01)
     found = Bench()
     yield found
     await found.routing.close(stop=True)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from dayfly.execute.process import run as process
-from dayfly.execute.process.start import Processes
+from dayfly.execute.process.launch import Processes
 from embedded import documents as doc
 from embedded.machine import until
 

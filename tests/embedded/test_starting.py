@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Processes
 from dayfly.spec.lifecycle import Exec, Unit
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded.answering import answering, recorded
 from dayfly.embedded.forks import Baselines
 from dayfly.embedded.ledger import Entry
+from dayfly.embedded.run_queries import answering, recorded
 from dayfly.embedded.step_logs import StepLogs
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Held, Running

@@ -9,8 +9,8 @@ import pytest_asyncio
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import Ledger, LedgerError
 from dayfly.embedded.writer import Writer
+from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import UnansweredError
-from dayfly.execute.process.start import Processes
 from dayfly.spec.wire import Verdict
 from embedded import documents as doc
 from embedded.machine import until

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from dayfly.execute import fields
+from dayfly.execute import target_fields
 from dayfly.execute.inputs import resolve
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Target, Unit
 from dayfly.spec.run import Request, Run, UnitRecord
@@ -35,9 +35,9 @@ def test_one_value_whole(query, value):
     """A create step waits for one; a stop step goes without."""
     found = plan(query)
     for name in "ab":
-        given = fields.given(found.steps[name], FOUND)
+        given = target_fields.given(found.steps[name], FOUND)
         assert given.get("it") == value
-        assert bool(fields.lack(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
+        assert bool(target_fields.lack(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
         read = resolve(
             Run(uid="r", target=TARGET, plan=""), found.steps[name].unit, "", cleans=name == "b", given=given
         )
@@ -46,14 +46,14 @@ def test_one_value_whole(query, value):
 
 def test_a_target_that_is_gone_has_nothing():
     step = plan("$.spec.volume").steps["b"]
-    assert fields.given(step, None) == {}
-    assert fields.lack(step, None, "Machine") == ""
+    assert target_fields.given(step, None) == {}
+    assert target_fields.lack(step, None, "Machine") == ""
 
 
 def test_what_a_variable_cannot_hold_is_never_started_with_and_no_hindrance_to_the_end():
     found = plan("$.spec.zero")
     run = Run(uid="r", target=TARGET, plan="")
-    given = fields.given(found.steps["a"], FOUND)
+    given = target_fields.given(found.steps["a"], FOUND)
     with pytest.raises(CannotRenderError, match="zero byte"):
         resolve(run, found.steps["a"].unit, "", cleans=False, given=given)
     assert resolve(run, found.steps["b"].unit, "", cleans=True, given=given).sources == {"it": None}
@@ -63,7 +63,7 @@ def test_the_target_is_asked_for_steps_that_may_yet_begin():
     found, run = plan("$.spec.volume"), Run(uid="r", target=TARGET, plan="")
 
     def readers(run: Run) -> list[str]:
-        return [step.id for step in fields.readers(found, run, closing=run.closed is not None)]
+        return [step.id for step in target_fields.readers(found, run, closing=run.closed is not None)]
 
     assert readers(run) == ["a"]
     done = msgspec.structs.replace(run, units={"a": UnitRecord(attempt=1, state="done", outcome="succeeded")})

@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 
 from dayfly.execute.fork import patch
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.parsing.text import MAX_DEPTH
 from execute.baselines import WEB, fresh
 from execute.forking import FREE, forked, json

@@ -8,8 +8,8 @@ import pytest
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, first_port, fork, leading, service
 from dayfly.execute.fork.rights import Leave
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
 
 BASELINE = {

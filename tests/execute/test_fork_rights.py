@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.lifecycle import EnvChange
 from execute.baselines import EVERY
 from execute.forking import AWAY, FREE, HOME, OUTPUT, forked, json, main, pod, strategic

@@ -5,6 +5,7 @@ import pytest
 
 from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.execute.gateway.render import (
     MOST_MATCHES,
@@ -21,7 +22,6 @@ from dayfly.execute.gateway.render import (
 )
 from dayfly.execute.gateway.rules import Leads
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
-from dayfly.execute.gateway.signs import signs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.spec.routing.routing_keys import Forms

@@ -2,7 +2,7 @@
 
 import re
 
-from dayfly.execute.gateway.signs import LONGEST, signs
+from dayfly.execute.gateway.key_matches import LONGEST, signs
 from dayfly.spec.routing import routing_keys
 from dayfly.spec.routing.routing_keys import Forms
 

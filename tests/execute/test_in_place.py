@@ -1,6 +1,6 @@
 """What is changed where it is keeps the generation from which it was begun; all else has the newest."""
 
-from dayfly.execute.in_place import in_place
+from dayfly.execute.in_place_updates import in_place
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Baseline, Fork, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord

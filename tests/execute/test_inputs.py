@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, UntoldError, is_complete, is_fit, remarks, resolve
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import As, Baseline, Exec, Fork, ForkValue, Input, Lifecycle, Ref, Target, Unit

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from dayfly.execute.gateway.signs import signs
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.istio.read import (
     SHARED_LABEL,
     Place,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.masks import LEAST, MOST, forms, overwritten
+from dayfly.execute.log_masks import LEAST, MOST, forms, overwritten
 
 SECRET = b's3cr3t/Value+with%odd "signs"'
 

@@ -8,7 +8,7 @@ import pytest
 from dayfly.execute.pod import read
 from dayfly.execute.pod.names import GATE, ORDER_ANNOTATION
 from dayfly.kube.objects import Pod
-from dayfly.plan import reason_words
+from dayfly.plan import reason_catalog
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import encode
@@ -153,7 +153,7 @@ def test_a_message_into_which_somebody_wrote_is_no_receipt(altered, kept):
 NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
-@pytest.mark.parametrize("reason", sorted(reason_words.NO_IMAGE | NOT_CREATED))
+@pytest.mark.parametrize("reason", sorted(reason_catalog.NO_IMAGE | NOT_CREATED))
 def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable

@@ -3,10 +3,10 @@
 import pytest
 from msgspec import structs
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.read import is_traced
 from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
 from dayfly.execute.state import access
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.execute.pod import trial
+from dayfly.execute.pod import pod_precheck
 from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Origin, Target, Unit, Webhook
 
 SECRET = {"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "team"}}]}]}}
@@ -21,7 +21,7 @@ def told(*units, plugin="db", **events):
         origin=Origin(publisher="team" if plugin else "", plugin=plugin),
         **{"pre_start": units, **events},
     )
-    return trial.objections(document)
+    return pod_precheck.objections(document)
 
 
 @pytest.mark.parametrize(

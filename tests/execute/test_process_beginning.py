@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.beginning import Beginnings, clear
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_folders import Beginnings, clear
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.run import Folder
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.paths import declared_paths, private_directories, usual_folders
-from dayfly.execute.process.place import Place
 from dayfly.execute.process.run import (
     MARGIN_MS,
     Folder,

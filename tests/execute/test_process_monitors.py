@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.execute.process import monitors
+from dayfly.execute.process import podman_monitors
 
 PATH = "/home/attempts/u/r.a.1"
 
@@ -25,8 +25,8 @@ class Machine:
         self.stubborn: set[int] = set()
         self.later: dict[int, list] = {}  # by how often was looked
         (self.proc / "self").mkdir()
-        monkeypatch.setattr(monitors, "os", SimpleNamespace(kill=self._kill))
-        monkeypatch.setattr(monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
+        monkeypatch.setattr(podman_monitors, "os", SimpleNamespace(kill=self._kill))
+        monkeypatch.setattr(podman_monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
 
     def _sleep(self, seconds):
         self.now += seconds
@@ -58,7 +58,7 @@ class Machine:
         self.process(pid, program, "--full", "-n", container, "-b", str(bundle))
 
     def end(self):
-        monitors.end("dayfly-a", PATH, self.proc)
+        podman_monitors.end("dayfly-a", PATH, self.proc)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_one_that_waits_for_ever_is_killed_with_all_that_it_began(machine):
     machine.process(11, "sh", parent=7)
     machine.end()
     assert machine.killed == [(pid, signal.SIGKILL) for pid in (8, 11, 9, 7)]
-    assert machine.now - machine.began == pytest.approx(monitors.PATIENCE_S + 0.2, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(podman_monitors.PATIENCE_S + 0.2, abs=0.06)
 
 
 def test_nobody_elses_is_ended(machine):
@@ -122,12 +122,12 @@ def test_one_that_does_not_end_is_said(machine):
     machine.stubborn.add(7)
     with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
         machine.end()
-    assert machine.now - machine.began == pytest.approx(monitors.LONGEST_S, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(podman_monitors.LONGEST_S, abs=0.06)
 
 
 def test_one_that_ends_at_last_is_waited_for(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
-    machine.later[int(monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]
+    machine.later[int(podman_monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]
     machine.end()
     assert {pid for pid, _ in machine.killed} == {7}

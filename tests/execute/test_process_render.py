@@ -5,8 +5,8 @@ import os
 import msgspec
 import pytest
 
-from dayfly.execute.order import Program
 from dayfly.execute.process.render import Attempt, overlay_entries, overlay_env, service_order, step_order
+from dayfly.execute.work_order import Program
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import As, Exec, Input, Output, Timeouts, Unit

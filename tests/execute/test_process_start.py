@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from dayfly.execute.process import monitors
-from dayfly.execute.process.place import Place
+from dayfly.execute.process import podman_monitors
+from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Containers, Processes
 from dayfly.spec.lifecycle import Exec, Unit
 from embedded.machine import until
 from execute.residents import resident
@@ -141,7 +141,7 @@ def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at
 @pytest.mark.parametrize(("name", "ended"), [("podman", ["dayfly-run.db.make.2"]), ("docker", [])])
 def test_what_a_killed_podman_left_is_ended_with_its_container(tmp_path, folder, monkeypatch, name, ended):
     found = []
-    monkeypatch.setattr(monitors, "end", lambda container, path: found.append((container, path)))
+    monkeypatch.setattr(podman_monitors, "end", lambda container, path: found.append((container, path)))
     engine(tmp_path, name).clear(folder)
     assert found == [(each, folder.path) for each in ended]
 

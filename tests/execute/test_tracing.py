@@ -17,7 +17,7 @@ from cli.command import until
 from control.test_telling import report
 from dayfly.execute import tracing
 from dayfly.execute.tracing import Tracer
-from dayfly.plan import trace
+from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run import Phase, Request
 from examples import outside
@@ -206,7 +206,7 @@ def test_a_real_collector_reads_what_was_meant(monkeypatch):
     assert collector.resources[0]["service.name"] == "dayfly"
     roots = collector.roots()
     create, delete = roots["create sandbox"], roots["delete sandbox"]
-    assert create.trace == f"{trace.trace_id(RUN.uid, 'create'):032x}"
+    assert create.trace == f"{run_trace.trace_id(RUN.uid, 'create'):032x}"
     assert (create.start, create.error) == (100_000_000, "ResourceFailed")
     assert delete.links == ((create.trace, create.id),)
     make, seed = collector.below(create)
@@ -243,14 +243,12 @@ def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
             process.terminate()
             process.wait(30)
     text = " ".join(said.read_text().split())
-    first = (
-        f"Trace ID : {trace.trace_id(RUN.uid, 'create'):032x} Parent ID : ID : {trace.span_id(RUN.uid, 'create'):016x}"
-    )
+    first = f"Trace ID : {run_trace.trace_id(RUN.uid, 'create'):032x} Parent ID : ID : {run_trace.span_id(RUN.uid, 'create'):016x}"
     assert first in text
-    assert text.count(f"Parent ID : {trace.span_id(RUN.uid, 'create', 'db/make'):016x}") == 2
+    assert text.count(f"Parent ID : {run_trace.span_id(RUN.uid, 'create', 'db/make'):016x}") == 2
     assert "Status code : Error Status message : ExitCode" in text
     assert "service.name: Str(dayfly)" in text
-    assert f"SpanLink #0 -> Trace ID: {trace.trace_id(RUN.uid, 'create'):032x}" in text
+    assert f"SpanLink #0 -> Trace ID: {run_trace.trace_id(RUN.uid, 'create'):032x}" in text
     assert "s3cr3t" not in text
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from dayfly.plan import closing, decide, opening, retry
+from dayfly.plan import closed_run, decide, open_run, retry
 from model.cases import Case
 
 PLAIN = Case("one", 2, ())
@@ -83,7 +83,7 @@ MUTANTS = (
     _operator("our finalizer stays on what is left of an object", "OBJECT_HELD", CLAIM, "STUCK"),
     _core(
         "a recall is waited for without end",
-        opening,
+        open_run,
         "return desk.now < due",
         "return due > 0",
         SPARELESS,
@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     _core(
         "cleanup does not wait for the end of create units",
-        closing,
+        closed_run,
         "if not _rest(desk, creating):",
         "if _rest(desk, creating) is None:",
         PLAIN,
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     _core(
         "cleanup takes a receipt for the end",
-        closing,
+        closed_run,
         "elif desk.lingers(name):",
         "elif False:",
         PLAIN,
@@ -115,16 +115,16 @@ MUTANTS = (
     ),
     _core(
         "forks go before preStop has run",
-        closing,
+        closed_run,
         "if desk.run.has_started and not _pre_stop(desk):",
         "if False:",
         DRAINED,
         "ORDER",
     ),
-    _core("a fork begins before the one it comes after", opening, "    if missing:", "    if False:", PAIR, "ORDER"),
+    _core("a fork begins before the one it comes after", open_run, "    if missing:", "    if False:", PAIR, "ORDER"),
     _core(
         "a fork goes before the one that came after it",
-        closing,
+        closed_run,
         "if not waits_for_later(desk, name, every)",
         "if desk.now >= 0",
         PAIR,
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     _core(
         "postStop does not wait for the target to stop",
-        closing,
+        closed_run,
         "if target.stopped:",
         "if True:",
         WATCHED,
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     _core(
         "a target that started by itself is owed no preStop",
-        closing,
+        closed_run,
         "if desk.run.has_started and",
         "if desk.run.kept and",
         WATCHED,
@@ -148,16 +148,16 @@ MUTANTS = (
     ),
     _core(
         "a target that started by itself is owed no postStop",
-        closing,
+        closed_run,
         "return desk.run.started_at > 0 or any(",
         "return any(",
         Case("tidied", 2, ("LIVES",)),
         "LEAK",
     ),
-    _core("cleanup is forgotten", closing, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"),
+    _core("cleanup is forgotten", closed_run, "if resource and own:", "if True:\n        return False", PLAIN, "LEAK"),
     _core(
         "the ledger ends on the last receipt",
-        closing,
+        closed_run,
         "is not Standing.SUCCEEDED or desk.lingers(step.id)",
         "is not Standing.SUCCEEDED",
         PLAIN,
@@ -173,18 +173,18 @@ MUTANTS = (
     ),
     _core(
         "a retry takes a receipt for the end",
-        opening,
+        open_run,
         "if desk.lingers(step.id):",
         "if False:",
         RETRIED,
         "TWO_ALIVE",
     ),
-    _core("inputs are not waited for", opening, "elif missing:", "elif False:", RETRIED, "ORDER"),
+    _core("inputs are not waited for", open_run, "elif missing:", "elif False:", RETRIED, "ORDER"),
     _core(
         "what has just closed is still taken for open",
         decide,
-        "if desk.phase is Phase.OPEN:\n        opening",
-        "if world.run.phase is Phase.OPEN:\n        opening",
+        "if desk.phase is Phase.OPEN:\n        open_run",
+        "if world.run.phase is Phase.OPEN:\n        open_run",
         PLAIN,
         "ILLEGAL",
     ),

@@ -1,4 +1,4 @@
-"""The product inside the model: each look that the search takes is answered by `plan.decide`, each write by `plan.table`.
+"""The product inside the model: each look that the search takes is answered by `plan.decide`, each write by `plan.transitions`.
 
 The search counts ledgers; the real `Run` of each number is kept here, with times and sentences left out, so that two
 ledgers that differ in nothing that matters are one. `now` is far beyond every back-off; a deadline that has passed is a
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.plan import decide as deciding
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.sealed import Plan
@@ -98,9 +98,9 @@ class Product:
             decision = deciding.decide(self.plan, world, NOW)
             if decision.moves:
                 # operator/runs.py, `commit`
-                after = table.apply(run, decision.moves, self.plan.creates)
+                after = transitions.apply(run, decision.moves, self.plan.creates)
                 out.ledger = self._number(after)
-        except table.IllegalMoveError:
+        except transitions.IllegalMoveError:
             out.illegal = 1
             return 0
         return self._write(decision.effects, seen, run, out)

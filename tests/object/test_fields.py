@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dayfly.execute.object.render import Identity, render
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import object_fields

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dayfly.execute.object.render import FINALIZER, Identity, name, release, render, rest
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.steps.kube_object import KubeObject, Placed
 
 WHO = Identity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})

@@ -18,9 +18,9 @@ from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.addresses import TOLD_S, Addresses
-from dayfly.operator.routes.led_keys import LedKeys
+from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
+from dayfly.operator.routes.group_keys import LedKeys
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
 from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Target, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import run

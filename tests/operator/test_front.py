@@ -56,7 +56,7 @@ def test_without_a_front_nothing_is_loaded_that_compiles():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "dayfly.operator.reconciler" in done.stdout
     assert "dayfly.compile" not in done.stdout
-    assert "dayfly.operator.front" not in done.stdout
+    assert "dayfly.operator.sandboxes" not in done.stdout
 
 
 def test_after_trouble_that_has_passed_a_run_is_as_new():

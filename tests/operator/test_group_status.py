@@ -7,8 +7,8 @@ from rig.grouping import GROUPS, MERGE, Bench, played, report, with_bench
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
-from dayfly.operator.groups import group_status
-from dayfly.operator.groups.group_status import AGAIN_S
+from dayfly.operator.route_groups import group_status
+from dayfly.operator.route_groups.group_status import AGAIN_S
 from dayfly.operator.status.sandbox_status import WaitingError
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.plan.reasons import Reason

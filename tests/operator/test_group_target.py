@@ -15,7 +15,7 @@ from rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
 
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import Seen, Times
 from dayfly.operator.targets.group_state import AT_ONCE_S
 from dayfly.plan.reasons import Reason

@@ -15,9 +15,9 @@ from rig.world import API, KINDS, World
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
-from dayfly.operator.front.front import Front
-from dayfly.operator.groups.wing import Groups
-from dayfly.operator.parts import Fronts
+from dayfly.operator.extensions import Fronts
+from dayfly.operator.route_groups.extension import Groups
+from dayfly.operator.sandboxes.extension import Front
 from dayfly.spec.documents import from_wire
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec

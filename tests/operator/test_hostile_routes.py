@@ -17,7 +17,7 @@ from dayfly.execute.istio.read import VirtualService, WrittenMeta
 from dayfly.execute.istio.rules import mark_of
 from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
-from dayfly.operator.routes.strands import MOST_WOVEN, concerned
+from dayfly.operator.routes.vs_edits import MOST_WOVEN, concerned
 from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
 

@@ -11,7 +11,7 @@ from rig.world import KINDS
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.objects import PLUGINS
-from dayfly.operator.front.in_use import AGAIN_S, EVERY_S, IN_USE, SETTLE_S, InUse
+from dayfly.operator.sandboxes.in_use_labels import AGAIN_S, EVERY_S, IN_USE, SETTLE_S, InUse
 from kube.fake import FakeCluster, Refusal, run
 
 

@@ -9,7 +9,7 @@ from rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.operator.cluster.route_kinds import Istio, Routing
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)

@@ -10,13 +10,13 @@ import pytest
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS
-from dayfly.operator.pods import follow, nodes
-from dayfly.operator.pods.follow import Followers
-from dayfly.operator.pods.nodes import Nodes
+from dayfly.operator.pods import log_follower, node_access
+from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.node_access import Nodes
 from kube.fake import FakeCluster, Fault, Harm, run
 
 
-def silent_node(failures: int = nodes.PATIENCE) -> Nodes:
+def silent_node(failures: int = node_access.PATIENCE) -> Nodes:
     found = Nodes()
     for _ in range(failures):
         found.failed("n", "why")
@@ -26,7 +26,7 @@ def silent_node(failures: int = nodes.PATIENCE) -> Nodes:
 class TestNodes:
     def test_silent_node_is_retried_after_growing_pauses(self):
         async def story() -> list[float]:
-            assert silent_node(nodes.PATIENCE - 1).pause("n") == 0.0
+            assert silent_node(node_access.PATIENCE - 1).pause("n") == 0.0
             found, pauses = silent_node(), []
             for _ in range(9):
                 pauses.append(found.pause("n"))
@@ -46,9 +46,9 @@ class TestNodes:
         """Metrics count them on machines that have been up for long, too."""
 
         async def story() -> int:
-            await asyncio.sleep(2 * nodes.FORGOTTEN_S)
+            await asyncio.sleep(2 * node_access.FORGOTTEN_S)
             found = Nodes()
-            for _ in range(nodes.PATIENCE):
+            for _ in range(node_access.PATIENCE):
                 assert found.silent() == 0
                 found.failed("n", "why")
             return found.silent()
@@ -59,20 +59,20 @@ class TestNodes:
     def test_silent_node_is_forgotten_after_a_while(self, seconds, silent):
         async def story() -> int:
             found = silent_node()
-            await asyncio.sleep(nodes.FIRST_S + nodes.FORGOTTEN_S + seconds)
+            await asyncio.sleep(node_access.FIRST_S + node_access.FORGOTTEN_S + seconds)
             return found.silent()
 
         assert run(story()) == silent
 
-    @pytest.mark.parametrize("failures", [0, 1, nodes.PATIENCE - 1, nodes.PATIENCE])
+    @pytest.mark.parametrize("failures", [0, 1, node_access.PATIENCE - 1, node_access.PATIENCE])
     def test_recovery_is_logged_only_of_silent_nodes(self, caplog, failures):
         async def story() -> None:
             silent_node(failures).answered("n")
 
-        caplog.set_level(logging.INFO, "dayfly.operator.pods.nodes")
+        caplog.set_level(logging.INFO, "dayfly.operator.pods.node_access")
         run(story())
         found = [record.message for record in caplog.records if "can be read again" in record.message]
-        silent = failures == nodes.PATIENCE
+        silent = failures == node_access.PATIENCE
         assert found == (["the logs of steps on node n can be read again"] if silent else [])
 
 
@@ -91,7 +91,7 @@ class TestFollowers:
         await followers.close()
 
     def test_number_of_followed_logs_is_limited(self, monkeypatch):
-        monkeypatch.setattr(follow, "MOST", 1)
+        monkeypatch.setattr(log_follower, "MOST", 1)
 
         async def story(_cluster, followers, pod, other) -> None:
             gone = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name="gone", uid="g"))
@@ -110,7 +110,7 @@ class TestFollowers:
 
     def test_logs_on_a_silent_node_are_not_followed(self):
         async def story(_cluster, followers, pod, _other) -> None:
-            for _ in range(nodes.PATIENCE):
+            for _ in range(node_access.PATIENCE):
                 followers.nodes.failed("n", "why")
             assert not followers.wants(pod)
 

@@ -11,8 +11,8 @@ from rig.world import World
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, Key, Pod
-from dayfly.operator.pods.follow import Followers
-from dayfly.operator.pods.nodes import FIRST_S, PATIENCE
+from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.node_access import FIRST_S, PATIENCE
 from dayfly.operator.status.step_logs import MOST_ATTEMPTS, MOST_IN_ONE
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 

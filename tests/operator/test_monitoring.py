@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.monitoring import journal, metrics
-from dayfly.operator.monitoring.journal import JsonLines
+from dayfly.operator.monitoring import json_log, metrics
+from dayfly.operator.monitoring.health_server import STALE_S, serving
+from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
-from dayfly.operator.monitoring.serve import STALE_S, serving
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
@@ -73,8 +73,8 @@ class TestJournal:
         ids=lambda value: type(value).__name__ if not isinstance(value, (str, dict)) else "",
     )
     def test_each_move_is_a_line_that_can_be_searched(self, caplog, move, said, members):
-        caplog.set_level(logging.INFO, journal.log.name)
-        journal.moved(a_run(), [move])
+        caplog.set_level(logging.INFO, json_log.log.name)
+        json_log.moved(a_run(), [move])
         [record] = caplog.records
         line = json.loads(JsonLines().format(record))
         told = {"run": "r", "sandbox": "shop/box", **members}
@@ -82,8 +82,8 @@ class TestJournal:
         assert {key: value for key, value in line.items() if key not in ("time", "level", "logger", "message")} == told
 
     def test_a_run_that_was_given_up_is_not_cleaned(self, caplog):
-        caplog.set_level(logging.INFO, journal.log.name)
-        journal.moved(a_run(abandon=ASKED), [Finish(at=1)])
+        caplog.set_level(logging.INFO, json_log.log.name)
+        json_log.moved(a_run(abandon=ASKED), [Finish(at=1)])
         assert [record.getMessage() for record in caplog.records] == ["the run has ended: abandoned"]
 
     def test_log_line_has_its_time_and_exception(self):
@@ -100,7 +100,7 @@ def test_all_log_lines_go_to_standard_error_as_json(monkeypatch):
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
     logging.getLogger().handlers[:] = [logging.NullHandler()]
-    journal.to_stderr("info")
+    json_log.to_stderr("info")
     logging.getLogger("any.library").info("a line")
     [line] = said.getvalue().splitlines()
     assert json.loads(line)["message"] == "a line"

@@ -11,9 +11,9 @@ from dayfly.execute.executor import Known
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
-from dayfly.operator.pods.places import Share
+from dayfly.operator.pods.step_slots import Share
 from dayfly.operator.refusals import AGAIN_S
-from dayfly.operator.session import Session
+from dayfly.operator.run_memory import Session
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, TargetState, Wish

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject, owner, resource_name
-from dayfly.operator.outputs import bindings
-from dayfly.operator.outputs.bindings import Bindings, bind
+from dayfly.operator.outputs import resource_secrets
+from dayfly.operator.outputs.attempt_secrets import ForeignSecretError, Outputs, matching, outputs_secret
 from dayfly.operator.outputs.log_outputs import FIRST_MS, HOPELESS_MS, LogOutputs, LogWait
-from dayfly.operator.outputs.outputs import ForeignSecretError, Outputs, matching, outputs_secret
+from dayfly.operator.outputs.resource_secrets import Bindings, bind
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Unread
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -211,7 +211,7 @@ class TestBindings:
             raise errors.Forbidden("GET", "not granted", status=403, reason="Forbidden")
 
         monkeypatch.setattr(errors.Forbidden, "not_granted", True)
-        monkeypatch.setattr(bindings, "bind", forbidden)
+        monkeypatch.setattr(resource_secrets, "bind", forbidden)
         found = Bindings(SimpleNamespace(now=lambda: clock[0], client=None))
         for now in (1_000, 10_999, 11_000):
             clock[0] = now

@@ -7,7 +7,7 @@ from rig.memory import remembered
 from rig.placing import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
 
 from dayfly.kube.objects import Key
-from dayfly.operator.pods.places import IMAGES, Share
+from dayfly.operator.pods.step_slots import IMAGES, Share
 from dayfly.plan.actions import Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Waiting

@@ -13,7 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.pods.places import IMAGES, STEPS, Places
+from dayfly.operator.pods.step_slots import IMAGES, STEPS, Places
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal

@@ -6,7 +6,7 @@ import pytest
 from rig.placing import LACKS, WAITS, A, B, D, alive, played
 
 from dayfly.kube.objects import Key
-from dayfly.operator.pods.places import BELIEVED_MS, IMAGES
+from dayfly.operator.pods.step_slots import BELIEVED_MS, IMAGES
 from dayfly.plan.actions import Decision, Prepare, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running

@@ -10,19 +10,19 @@ import pytest
 from rig.world import KINDS
 
 from dayfly.execute.fork.read import Service, ServiceSpec
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.pods.senders import NoSenderError
+from dayfly.operator.pods.webhook_pods import NoSenderError
 from dayfly.operator.states.state_access import Given, NoStatesError
+from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
-from dayfly.plan.trace import traceparent
 from dayfly.spec.frames import decode, encode
 from dayfly.spec.lifecycle import Exec, Lifecycle, Origin, Target, Timeouts, Unit, Webhook
 from dayfly.spec.run import Run

@@ -11,7 +11,7 @@ from dayfly.execute.gateway.preview import Edge, host_name
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.routing_keys import injected
 from kube.fake import Refusal

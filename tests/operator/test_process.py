@@ -20,12 +20,12 @@ from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
 from dayfly.operator import main
-from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator, Place, operate
-from dayfly.operator.monitoring.journal import JsonLines
+from dayfly.operator.monitoring.health_server import serving
+from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
-from dayfly.operator.monitoring.serve import serving
 from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.sandboxes.extension import Front
 from kube.fake import FakeCluster, Fault, Harm
 from ports import free_port
 
@@ -307,7 +307,7 @@ class TestCommand:
 
         told: list[int] = []
         monkeypatch.setattr("dayfly.cli.operator._operate", operate)
-        monkeypatch.setattr("dayfly.operator.monitoring.journal.to_stderr", lambda _level: None)
+        monkeypatch.setattr("dayfly.operator.monitoring.json_log.to_stderr", lambda _level: None)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         assert run(["operator", "--runner", "/bin/true", *arguments]) == 0

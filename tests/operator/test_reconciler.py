@@ -17,8 +17,8 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator import reconciler
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.outputs.outputs import ForeignSecretError
-from dayfly.operator.session import Sight
+from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
+from dayfly.operator.run_memory import Sight
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Fact, Running, Unclear, World
 from dayfly.spec.lifecycle import Exec, Kind, Lifecycle, Target, Unit

@@ -7,7 +7,7 @@ from rig.kubelet import Script
 from rig.world import API, Unit, World, live
 
 from dayfly.kube.objects import Key
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from kube.fake import Fault, Harm
 from selection import SELECTION
 

@@ -19,10 +19,10 @@ from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.routes.differences import SETTLE_MS
 from dayfly.operator.routes.route_reconciler import CONFLICT_S, EMPTY_S, namespaces_of
-from dayfly.operator.routes.standing import SETTLE_MS
-from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
-from dayfly.plan import words
+from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Objection, Running, Waiting
@@ -38,7 +38,7 @@ class TestStanding:
             assert isinstance(await bench.stands(), Waiting)
             bench.takes(ours["metadata"]["name"])
             bench.look()
-            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=words.route_settling())
+            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.route_settling())
             assert await bench.stands() == settling
             assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
             bench.clock += SETTLE_MS - 1
@@ -74,13 +74,13 @@ class TestStanding:
     def test_new_rules_settle_before_the_route_is_ready(self):
         async def story(bench: Bench):
             await bench.meshed()
-            written = words.route_written("VirtualService", "shop/web")
+            written = messages.route_written("VirtualService", "shop/web")
             assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
             await bench.kept()
-            assert (await bench.stands()).message == words.route_settling_silently()
+            assert (await bench.stands()).message == messages.route_settling_silently()
             assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
             bench.clock += WOVEN_MS - 1
-            assert (await bench.stands()).message == words.route_settling_silently()
+            assert (await bench.stands()).message == messages.route_settling_silently()
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
             assert await bench.stands() == Running(since=1)
@@ -88,7 +88,7 @@ class TestStanding:
             bench.look()
             assert (await bench.stands()).message == written
             await bench.kept()
-            assert (await bench.stands()).message == words.route_settling_silently(), "once more"
+            assert (await bench.stands()).message == messages.route_settling_silently(), "once more"
 
         played(story)
 
@@ -339,10 +339,10 @@ class TestBeginning:
             await bench.meshed()
             await bench.kept()
             cache = bench.caches.virtual_services
-            assert (await bench.stands()).message == words.route_settling_silently()
+            assert (await bench.stands()).message == messages.route_settling_silently()
             cache.drop(Key("shop", "web"))
             found = await bench.listing(bench.observed())
-            assert found.facts[NAME, 1].message == words.route_settling_silently()
+            assert found.facts[NAME, 1].message == messages.route_settling_silently()
             cache.drop(Key("shop", "web"))
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert [each["metadata"]["name"] for each in bench.server.objects("virtualservices")] == ["web"]
@@ -392,13 +392,13 @@ class TestLeaving:
         async def story(bench: Bench):
             bench.claim(ref="r")
             for _ in range(2):
-                assert (await bench.goes()).message == words.draining()
+                assert (await bench.goes()).message == messages.draining()
                 bench.clock += DRAIN_MS - 1
                 [ours] = await bench.kept()
                 assert await bench.goes() == Running(since=1, ready=False)
                 bench.ask("DELETE", f"{PATH}/{ours['metadata']['name']}")
                 bench.caches.gateway.routes["httproutes"].drop(Key("shop", ours["metadata"]["name"]))
-            assert (await bench.goes()).message == words.draining()
+            assert (await bench.goes()).message == messages.draining()
             bench.clock += DRAIN_MS
             assert isinstance(await bench.goes(), Ended)
 

@@ -14,9 +14,9 @@ from dayfly.execute.istio.rules import MOST_MATCHES, Mark, Thread
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.namespaces import NotGrantedError
+from dayfly.operator.routes.differences import objection
 from dayfly.operator.routes.route_builder import MOST_REMARKS
-from dayfly.operator.routes.standing import objection
-from dayfly.operator.routes.strands import Strand
+from dayfly.operator.routes.vs_edits import Strand
 from dayfly.plan.reasons import Reason
 
 

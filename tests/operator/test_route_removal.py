@@ -13,16 +13,16 @@ from dayfly.execute.gateway.render import ROUTE_LABEL, WITHDRAWN_ANNOTATION
 from dayfly.execute.istio.rules import Mark
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
+from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
 from dayfly.operator.routes.route_reconciler import CONFLICT_S
-from dayfly.operator.routes.standing import PATIENCE_MS, SETTLE_MS
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.run import State
 from kube.fake import Refusal
 
-HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=words.address_leads("shop/site"))
+HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.address_leads("shop/site"))
 
 
 class Removing(Bench):
@@ -152,14 +152,14 @@ def test_route_ends_only_after_addresses_that_lead_to_its_fork():
         bench.ask("DELETE", f"{PATH}/site")
         await bench.goes()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == words.draining()
+        assert (await bench.goes()).message == messages.draining()
         bench.clock += DRAIN_MS - 1
         bench.address(OWN)
         assert await bench.goes() == HOLDS
         bench.ask("DELETE", f"{PATH}/site")
         await bench.goes()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == words.draining(), "they have all of it again"
+        assert (await bench.goes()).message == messages.draining(), "they have all of it again"
         bench.clock += DRAIN_MS
         assert isinstance(await bench.goes(), Ended)
 

@@ -10,7 +10,7 @@ from rig.world import API, World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION, LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)

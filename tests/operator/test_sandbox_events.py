@@ -20,12 +20,12 @@ from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
-from dayfly.operator.monitoring.traces import RunTraces
-from dayfly.operator.parts import Heralds
+from dayfly.operator.extensions import Heralds
+from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_events import Receiver, SandboxEvents
-from dayfly.plan import trace
+from dayfly.plan import run_trace
 from dayfly.work.delivery import Answer
 from kube.fake.faults import Fault, Harm
 
@@ -231,7 +231,7 @@ def test_a_run_is_told_as_traces_by_who_takes_its_turns():
     assert again.start + again.attributes["dayfly.waited_ms"] < again.end
     assert [each.name for each in delete] == ["delete sandbox", "db/drop", "attempt 1"]
     assert delete[0].link == (create[0].trace, create[0].id)
-    assert delete[0].trace == trace.trace_id(create[0].attributes["dayfly.run.uid"], "delete")
+    assert delete[0].trace == run_trace.trace_id(create[0].attributes["dayfly.run.uid"], "delete")
 
 
 @pytest.mark.parametrize("maker", [True, False])
@@ -248,7 +248,7 @@ def test_a_pod_is_claimed_by_a_peer_that_was_told_otherwise_of_traces(maker):
         await world.until(lambda: world.pods("db/make") and not world.processes, "its pod, and its maker's end")
         assert not world.ledger().get("units")
         [pod] = world.pods("db/make")
-        expected = trace.traceparent(world.ledger()["uid"], "db/make", 1, creates=True)
+        expected = run_trace.traceparent(world.ledger()["uid"], "db/make", 1, creates=True)
         assert (f"TRACEPARENT={expected}" in pod["metadata"]["annotations"][ORDER_ANNOTATION]) is maker
         world.hook = lambda _number, _call: None
         world.heralds = Heralds(tracer=None if maker else tracer)

@@ -12,8 +12,8 @@ import pytest
 from rig.scenes import CHAIN, at_work, gone, ready, wish
 from rig.world import World
 
-from dayfly.operator.monitoring.journal import JsonLines
-from dayfly.operator.outputs.bindings import BARRED_MS
+from dayfly.operator.monitoring.json_log import JsonLines
+from dayfly.operator.outputs.resource_secrets import BARRED_MS
 from kube.fake import Refusal
 
 
@@ -356,6 +356,6 @@ class TestLog:
 
     def lines(self, caplog, level, story) -> list[dict]:
         """What an operator with this level writes of runs during a story."""
-        with caplog.at_level(level, "dayfly.operator.monitoring.journal"):
+        with caplog.at_level(level, "dayfly.operator.monitoring.json_log"):
             at_work(story)
-        return [json.loads(JsonLines().format(record)) for record in caplog.records if "journal" in record.name]
+        return [json.loads(JsonLines().format(record)) for record in caplog.records if record.name.endswith("json_log")]

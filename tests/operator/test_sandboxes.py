@@ -14,8 +14,8 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
-from dayfly.operator.front.in_use import InUse
-from dayfly.operator.front.sandboxes import Sandboxes
+from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded
 from dayfly.spec.run import Request as Closed
 from kube.fake import FakeCluster

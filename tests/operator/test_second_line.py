@@ -18,9 +18,9 @@ from dayfly.kube.objects import AnnotatedMeta, Key, Pod
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
-from dayfly.operator.front.in_use import InUse
-from dayfly.operator.front.sandboxes import Sandboxes
-from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
 from kube.fake import FakeCluster, Fault, Harm, run

@@ -7,8 +7,8 @@ import pytest
 from rig.world import World, live
 
 from dayfly.kube.objects import AnnotatedMeta
+from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
-from dayfly.operator.cluster.sharing import share
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord

@@ -10,7 +10,7 @@ from rig.memory import remembered
 from rig.scenes import at_work, ready, wish
 from rig.world import API, Process, World
 
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 
 # Against late events of a run that is gone, the names and UIDs of the last 4,096 runs are kept.
 ON_PURPOSE = ("operator.cluster.ledger._gone", "operator.cluster.ledger._gone[]")

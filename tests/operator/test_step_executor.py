@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from rig.world import KINDS
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.run import ForeignPodError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
@@ -18,7 +18,7 @@ from dayfly.operator.executors.step_executor import StepExecutor
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.refusals import AGAIN_S
-from dayfly.operator.session import Session, Sight
+from dayfly.operator.run_memory import Session, Sight
 from dayfly.plan.actions import Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.read import Seen, milliseconds
 from dayfly.execute.state.head import Head, Holder, Refusal, Version
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import (
@@ -33,7 +33,7 @@ from dayfly.operator.executors import step_observer
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
-from dayfly.operator.session import Session, Sight
+from dayfly.operator.run_memory import Session, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting

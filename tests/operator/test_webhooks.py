@@ -10,7 +10,7 @@ from rig.runner import order
 from rig.scenes import gone, message, plugin, ready, wish
 from rig.world import Unit, World, live
 
-from dayfly.execute.webhook.ends import ORDER, End, of_status
+from dayfly.execute.webhook.exit_codes import ORDER, End, of_status
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 HEADERS = {"Authorization": {"$secret": {"name": "own", "key": "token"}, "prefix": "Bearer "}}

@@ -13,7 +13,7 @@ from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import Mark
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.woven import WovenRules
+from dayfly.operator.cluster.virtual_service_index import WovenRules
 
 
 def ours(run: str, **more: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Storyboards: a world that a test moves by hand, and one line a turn that says what was seen, decided and why."""
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import (
     Cancel,
     Claim,
@@ -23,8 +23,8 @@ from dayfly.plan.actions import (
     Void,
 )
 from dayfly.plan.decide import decide
+from dayfly.plan.messages import span
 from dayfly.plan.sealed import Plan
-from dayfly.plan.words import span
 from dayfly.plan.world import (
     AttemptKey,
     Ended,
@@ -162,7 +162,7 @@ class Story:
         self.news = []
         if commits and decision.moves:
             creates = self.plan.steps
-            self.run = table.apply(self.run, decision.moves, lambda n: n not in creates or creates[n].creates)
+            self.run = transitions.apply(self.run, decision.moves, lambda n: n not in creates or creates[n].creates)
         if commits and performs:
             for effect in decision.effects:
                 if isinstance(effect, Release):

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dayfly.plan.closing import is_past_pre_stop
+from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.spec.run import Phase
 from plan.test_closing import HOOK, REMOVED
 from plan.worlds import ABANDON, after, born, claim, close, done, failed, record

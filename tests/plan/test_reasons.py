@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dayfly
-from dayfly.plan import reason_words
-from dayfly.plan.reason_words import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan import reason_catalog
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
 from dayfly.plan.reasons import Reason
 
 SOURCE = Path(dayfly.__file__).parent
@@ -67,6 +67,6 @@ def test_advice_can_be_filled_in():
 
 
 def test_what_is_not_ours_is_trouble():
-    assert reason_words.tone("FailedMount") is Tone.TROUBLE
-    assert reason_words.tone("") is Tone.PROGRESS
-    assert reason_words.advice("FailedMount") == ""
+    assert reason_catalog.tone("FailedMount") is Tone.TROUBLE
+    assert reason_catalog.tone("") is Tone.PROGRESS
+    assert reason_catalog.advice("FailedMount") == ""

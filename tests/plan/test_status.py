@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.actions import Finish
 from dayfly.plan.decide import decide
-from dayfly.plan.desk import Desk
+from dayfly.plan.decision import Desk
 from dayfly.plan.phases import of_resource, phase, troubled
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
@@ -365,7 +365,7 @@ class TestWords:
         ],
     )
     def test_a_span_has_its_two_largest_units(self, milliseconds, said):
-        assert words.span(milliseconds) == said
+        assert messages.span(milliseconds) == said
 
     @pytest.mark.parametrize(
         ("units", "said"),
@@ -378,7 +378,7 @@ class TestWords:
         ],
     )
     def test_names_are_listed_and_their_tail_is_counted(self, units, said):
-        assert words.names(units) == said
+        assert messages.names(units) == said
 
 
 class TestSealed:

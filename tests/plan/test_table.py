@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
-from dayfly.plan.table import RUN_MOVES, UNIT_MOVES, IllegalMoveError
+from dayfly.plan.transitions import RUN_MOVES, UNIT_MOVES, IllegalMoveError
 from dayfly.spec.run import Phase, State, decode
 from plan.worlds import ABANDON, after, born, claim, close, done, doubt, failed, plan_of, record, succeeded, void
 
@@ -162,7 +162,7 @@ def test_success_is_final_except_for_a_fork_started_anew():
 def test_an_illegal_move_changes_nothing():
     units = dict(CLAIMED.units)
     with pytest.raises(IllegalMoveError):
-        table.apply(CLAIMED, (record("db/make", succeeded()), claim("db/seed", 5)), lambda _: True)
+        transitions.apply(CLAIMED, (record("db/make", succeeded()), claim("db/seed", 5)), lambda _: True)
     assert CLAIMED.units == units
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.plan.world import (
@@ -98,5 +98,5 @@ def test_every_world_has_an_answer_and_always_the_same(world, now):
     assert all(wait.message for wait in decision.waits if wait.unit)
     if decision.moves:
         creates = PLAN.steps
-        table.apply(world.run, decision.moves, lambda name: name not in creates or creates[name].creates)
+        transitions.apply(world.run, decision.moves, lambda name: name not in creates or creates[name].creates)
     assert describe(PLAN, world, decision, now).message

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from control.test_telling import report
-from dayfly.plan import trace
+from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
@@ -51,7 +51,7 @@ def tree(spans):
 
 
 def test_a_creation_has_its_units_and_their_attempts_below_it():
-    spans = trace.creation(RUN, HISTORY, "ready", "", 999)
+    spans = run_trace.creation(RUN, HISTORY, "ready", "", 999)
     assert tree(spans) == [
         ("", "create sandbox", 100, 500, ""),
         ("create sandbox", "db/make", 110, 400, ""),
@@ -82,19 +82,19 @@ def test_a_creation_has_its_units_and_their_attempts_below_it():
 
 
 def test_told_again_it_is_the_same_and_every_span_has_an_id_of_its_own():
-    spans = trace.creation(RUN, HISTORY, "ready", "", 999)
-    assert spans == trace.creation(RUN, HISTORY, "ready", "", 5000)
+    spans = run_trace.creation(RUN, HISTORY, "ready", "", 999)
+    assert spans == run_trace.creation(RUN, HISTORY, "ready", "", 5000)
     assert len({each.id for each in spans}) == len(spans)
-    assert {each.trace for each in spans} == {trace.trace_id(UID, "create")}
-    other = trace.creation(msgspec.structs.replace(RUN, uid="another"), HISTORY, "ready", "", 999)
+    assert {each.trace for each in spans} == {run_trace.trace_id(UID, "create")}
+    other = run_trace.creation(msgspec.structs.replace(RUN, uid="another"), HISTORY, "ready", "", 999)
     assert not {each.id for each in spans} & {each.id for each in other}
     assert spans[0].trace != other[0].trace
-    parent = trace.traceparent(UID, "db/make", 2, creates=True)
+    parent = run_trace.traceparent(UID, "db/make", 2, creates=True)
     assert parent == f"00-{spans[3].trace:032x}-{spans[3].id:016x}-01"
 
 
 def test_a_host_that_keeps_the_latest_attempts_alone_tells_those():
-    assert tree(trace.creation(RUN, (), "ready", "", 999))[1:3] == [
+    assert tree(run_trace.creation(RUN, (), "ready", "", 999))[1:3] == [
         ("create sandbox", "db/make", 300, 400, ""),
         ("db/make", "attempt 2", 300, 400, ""),
     ]
@@ -102,7 +102,7 @@ def test_a_host_that_keeps_the_latest_attempts_alone_tells_those():
 
 def test_what_failed_has_failed_up_to_the_top():
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", "OOMKilled")})
-    spans = trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)
+    spans = run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)
     assert [each.error for each in spans] == ["ResourceFailed", "OOMKilled", "OOMKilled"]
     assert spans[0].attributes["error.type"] == "ResourceFailed"
 
@@ -110,7 +110,7 @@ def test_what_failed_has_failed_up_to_the_top():
 @pytest.mark.parametrize("reason", ["a b", "x" * 64, "key=s3cr3t", "s3cr3t!"])
 def test_a_reason_that_is_no_word_is_not_told(reason):
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", reason)})
-    assert trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)[2].error == "Other"
+    assert run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)[2].error == "Other"
 
 
 def test_an_end_is_a_trace_of_its_own_that_leads_to_the_beginning():
@@ -119,18 +119,18 @@ def test_an_end_is_a_trace_of_its_own_that_leads_to_the_beginning():
     run = msgspec.structs.replace(RUN, units=units, closed=closed, phase=Phase.CLEANED, ended_at=9200)
     tries = [entry(2010 + 10 * n, "db/drop", n, "Claim") for n in range(1, 40)]
     tries += [entry(2015 + 10 * n, "db/drop", n, "Record", "ExitCode") for n in range(1, 40)]
-    spans = trace.deletion(run, (*HISTORY, *tries))
+    spans = run_trace.deletion(run, (*HISTORY, *tries))
     assert tree(spans)[:2] == [
         ("", "delete sandbox", 2000, 9200, ""),
         ("delete sandbox", "db/drop", 2020, 9100, ""),
     ]
-    assert len(spans) == 2 + trace.MOST_ATTEMPTS, "what is tried for weeks is still one trace"
+    assert len(spans) == 2 + run_trace.MOST_ATTEMPTS, "what is tried for weeks is still one trace"
     assert spans[1].attributes["dayfly.attempts"] == 40
-    assert spans[0].link == (trace.trace_id(UID, "create"), trace.span_id(UID, "create"))
+    assert spans[0].link == (run_trace.trace_id(UID, "create"), run_trace.span_id(UID, "create"))
     assert spans[0].trace != spans[0].link[0]
     given_up = msgspec.structs.replace(run, phase=Phase.ABANDONED)
-    assert trace.deletion(given_up, ())[0].error == "Abandoned"
-    cut = trace.creation(run, HISTORY, "closed", "", 9999)
+    assert run_trace.deletion(given_up, ())[0].error == "Abandoned"
+    cut = run_trace.creation(run, HISTORY, "closed", "", 9999)
     assert tree(cut)[0] == ("", "create sandbox", 100, 2000, "")
     assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], "what came before it"
 
@@ -138,7 +138,7 @@ def test_an_end_is_a_trace_of_its_own_that_leads_to_the_beginning():
 def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
     fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g", claimed_at=600)
     run = msgspec.structs.replace(RUN, units=RUN.units | {"fork:Deployment/default/shop": fork})
-    spans = trace.creation(run, HISTORY, "ready", "", 999)
+    spans = run_trace.creation(run, HISTORY, "ready", "", 999)
     assert tree(spans)[0][3] == 999
     assert tree(spans)[-2:] == [
         ("create sandbox", "fork:Deployment/default/shop", 600, 999, ""),
@@ -151,16 +151,16 @@ def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
         "dayfly.attempts": 1,
         "dayfly.outcome": "running",
     }, "of no resource nothing is said"
-    assert trace.last_news(run) == 600
-    failed = trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
+    assert run_trace.last_news(run) == 600
+    failed = run_trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
     assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"
 
 
 def test_what_began_with_the_close_belongs_to_the_end_alone():
     closed = Request(at=300, reason="Deleted")
     run = msgspec.structs.replace(RUN, closed=closed, phase=Phase.CLEANED, ended_at=600)
-    assert [each.name for each in trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]
-    assert tree(trace.deletion(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
+    assert [each.name for each in run_trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]
+    assert tree(run_trace.deletion(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_what_began_with_the_close_belongs_to_the_end_alone():
     ],
 )
 def test_when_a_creation_is_settled(changes, outcome):
-    assert trace.settled(report(**changes)) == outcome
+    assert run_trace.settled(report(**changes)) == outcome

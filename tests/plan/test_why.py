@@ -2,8 +2,8 @@
 
 import pytest
 
-from dayfly.plan import reason_words
-from dayfly.plan.reason_words import Of
+from dayfly.plan import reason_catalog
+from dayfly.plan.reason_catalog import Of
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import Blocker, ended_logs, forgotten, mute, nothing_to_retry, why
 from dayfly.spec.identity import resource_id
@@ -116,7 +116,7 @@ def test_what_waits_stands_above_what_it_waits_for():
 
 
 WAITS = [
-    *(reason for of in (Of.WAIT, Of.HOLD, Of.IMAGE) for reason in reason_words.SECTIONS[of]),
+    *(reason for of in (Of.WAIT, Of.HOLD, Of.IMAGE) for reason in reason_catalog.SECTIONS[of]),
     "Forbidden",
     "",
 ]
@@ -131,7 +131,7 @@ def test_each_wait_of_a_closing_run_has_advice(reason, event, state):
     assert "apply" not in found.next
 
 
-@pytest.mark.parametrize("reason", sorted({*reason_words.SECTIONS[Of.RUN]} - {Reason.CLEANED}))
+@pytest.mark.parametrize("reason", sorted({*reason_catalog.SECTIONS[Of.RUN]} - {Reason.CLEANED}))
 def test_each_reason_of_a_closing_run_has_advice(reason):
     found = why(report(reason=reason, closed=DELETED, phase=Phase.CLOSED), "box")
     assert found is None or found.next

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Close, Doubt, Move, Record, Void
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Wish, World
@@ -66,7 +66,7 @@ def failed(since: int = 0, at: int = 0, *, message: str = "exit code 1") -> Resu
 
 def after(plan: Plan, run: Run, *moves: Move) -> Run:
     """The ledger once the moves are written."""
-    return table.apply(run, moves, lambda name: name not in plan.steps or plan.steps[name].creates)
+    return transitions.apply(run, moves, lambda name: name not in plan.steps or plan.steps[name].creates)
 
 
 def claim(name: str, attempt: int = 1, ref: str = "boot-1", at: int = 0, generation: str = "") -> Claim:

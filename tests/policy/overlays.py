@@ -3,9 +3,9 @@
 import copy
 import random
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import policy, render
 from dayfly.execute.pod.policy import Terms
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.strategic import MergeError
 from dayfly.spec.lifecycle import As, Exec, Input, Ref, Unit
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dayfly.execute.masks import forms
+from dayfly.execute.log_masks import forms
 from runner.pods import Container
 
 SECRET = 's3cr3t/Value+with%odd "signs"'

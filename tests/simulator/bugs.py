@@ -7,8 +7,8 @@ with the table's own, where the truth must.
 
 from typing import NamedTuple
 
-DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/desk.py", "plan/opening.py", "plan/closing.py"
-RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/table.py"
+DECIDE, DESK, OPENING, CLOSING = "plan/decide.py", "plan/decision.py", "plan/open_run.py", "plan/closed_run.py"
+RETRY, SEALED, TABLE = "plan/retry.py", "plan/sealed.py", "plan/transitions.py"
 TURN, LEDGER, LIFECYCLE, RUN = "execute/turn.py", "embedded/ledger.py", "spec/lifecycle.py", "spec/run.py"
 
 Edit = tuple[str, str, str]  # file, old text, new text
@@ -32,8 +32,8 @@ TABLE_SKIPS = (TABLE, "if move.attempt != before.attempt + 1:", "if move.attempt
 TABLE_FORGETS_SUCCESS = (TABLE, 'before.outcome == "succeeded" and not move.generation', "before.attempt < 0")
 OPEN_WHILE_CLOSED = (
     DECIDE,
-    "if desk.phase is Phase.OPEN:\n        opening",
-    "if world.run.phase is Phase.OPEN:\n        opening",
+    "if desk.phase is Phase.OPEN:\n        open_run",
+    "if world.run.phase is Phase.OPEN:\n        open_run",
 )
 SKIPPED_ATTEMPT = (DESK, "attempt = self.unit(step.id).attempt + 1", "attempt = self.unit(step.id).attempt + 2")
 SUCCESS_IS_NOT_ENOUGH = (
@@ -152,7 +152,7 @@ BUGS: tuple[Bug, ...] = (
         0,
     ),
     _bug("nothing is released", DECIDE, "desk.effects.append(Release(unit=name, attempt=attempt))", "pass", 14),
-    # --- desk ---
+    # --- decision ---
     _bug("places are not counted", DESK, "self.slots -= not is_kept", "self.slots -= 0", 0),
     _bug(
         "objections are not heard", DESK, "if objection is not None:", "if objection is not None and self.now < 0:", 0
@@ -204,7 +204,7 @@ BUGS: tuple[Bug, ...] = (
         "self.wake(0)",
         13,
     ),
-    # --- opening ---
+    # --- open run ---
     _bug("a failure stops nobody", OPENING, "if failed:", "if failed and desk.now < 0:", 5),
     _bug("inputs are not waited for", OPENING, "elif missing:", "elif missing and desk.now < 0:", 5, 7),
     _bug("doubt stops nobody", OPENING, "elif doubtful:", "elif doubtful and desk.now < 0:", 12, host="cluster"),
@@ -273,7 +273,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug("a recall is waited for without end", OPENING, "return desk.now < due", "return due > 0", 13, host="cluster"),
     _bug("what runs is not cancelled", OPENING, "case Running():", "case Running() if desk.now < 0:", 13),
-    # --- closing ---
+    # --- closed run ---
     _bug(
         "cleanup beside live creates", CLOSING, "if not _rest(desk, creating):", "if _rest(desk, creating) is None:", 5
     ),
@@ -405,8 +405,8 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a fork before what it comes after",
         OPENING,
-        "    if missing:\n        message = words.waits_for_forks",
-        "    if desk.now < 0:\n        message = words.waits_for_forks",
+        "    if missing:\n        message = messages.waits_for_forks",
+        "    if desk.now < 0:\n        message = messages.waits_for_forks",
         5,
     ),
     _bug(

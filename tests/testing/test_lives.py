@@ -13,8 +13,8 @@ import pytest
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
 from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
+from dayfly.testing.fault_scripts import Moment, as_script, at_work, held, killed, noted, refused, took
 from dayfly.testing.findings import Finding
-from dayfly.testing.harm import Moment, as_script, at_work, held, killed, noted, refused, took
 from runner.test_program import WORDS
 from testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 

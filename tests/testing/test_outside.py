@@ -13,7 +13,7 @@ import pytest
 
 from dayfly.spec.plugin import check_plugin_spec
 from dayfly.testing import Ends, Hand, Lacking, NotPlayed, first_outside, lives_outside
-from dayfly.testing.harm import Moment, listed, listing, paused
+from dayfly.testing.fault_scripts import Moment, listed, listing, paused
 from testing.planted import LABEL, MAKE, REMOVE, plugin
 from testing.test_lives import run, spec
 

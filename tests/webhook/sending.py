@@ -3,12 +3,12 @@
 import json
 from types import SimpleNamespace
 
-from dayfly.execute.order import built_in
-from dayfly.execute.webhook.ends import ORDER
-from dayfly.execute.webhook.exchange import resolve
+from dayfly.execute.webhook.exit_codes import ORDER
+from dayfly.execute.webhook.http_exchange import resolve
 from dayfly.execute.webhook.read import meaning
 from dayfly.execute.webhook.render import Place, as_exec
 from dayfly.execute.webhook.sender import Sender
+from dayfly.execute.work_order import built_in
 from dayfly.spec.lifecycle import As, Input, Output, Retry, Timeouts, Unit, Webhook
 from dayfly.spec.run import NEVER
 

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from dayfly.execute.order import CannotRenderError
-from dayfly.execute.webhook import guard
+from dayfly.execute.webhook import address_policy
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import webhook
 from webhook.sending import send, unit
@@ -158,7 +158,7 @@ def test_what_an_administrator_allows_is_that_host_at_that_port_alone(tmp_path):
 
 @pytest.mark.parametrize("public", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
 def test_what_is_everybodys_may_be_sent_to(public):
-    assert guard.refusal(public) == ""
+    assert address_policy.refusal(public) == ""
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_is_everybodys_may_be_sent_to(public):
     ],
 )
 def test_why_an_address_is_refused(address, said):
-    assert guard.refusal(address) == said
+    assert address_policy.refusal(address) == said
 
 
 @pytest.mark.parametrize(

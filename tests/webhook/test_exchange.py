@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.execute.webhook import exchange
-from dayfly.execute.webhook.ends import End
-from dayfly.execute.webhook.exchange import LostError, UnsentError, Way, send
+from dayfly.execute.webhook import http_exchange
+from dayfly.execute.webhook.exit_codes import End
+from dayfly.execute.webhook.http_exchange import LostError, UnsentError, Way, send
 from dayfly.execute.webhook.request import Origin, Request
 
 V6, V4 = (socket.AF_INET6, ("2001:db8::1", 443)), (socket.AF_INET, ("192.0.2.1", 443))
@@ -27,8 +27,10 @@ class Network:
     def __init__(self, monkeypatch, *parts, connecting=0, silent=(), lacks=(), takes=True):
         self.parts, self.connecting, self.silent, self.lacks, self.takes = list(parts), connecting, silent, lacks, takes
         self.now, self.waits = 100.0, []
-        monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(exchange, "socket", SimpleNamespace(socket=self.socket, SOCK_STREAM=socket.SOCK_STREAM))
+        monkeypatch.setattr(http_exchange, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(
+            http_exchange, "socket", SimpleNamespace(socket=self.socket, SOCK_STREAM=socket.SOCK_STREAM)
+        )
 
     def socket(self, family, _kind):
         if family in self.lacks:

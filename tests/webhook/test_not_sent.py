@@ -88,7 +88,7 @@ def test_failed_connection_is_reported_by_its_cause(tmp_path, monkeypatch, fault
         def connect(self, _address):
             raise fault
 
-    monkeypatch.setattr("dayfly.execute.webhook.exchange.socket.socket", Broken)
+    monkeypatch.setattr("dayfly.execute.webhook.http_exchange.socket.socket", Broken)
     address = [(socket.AF_INET, ("127.0.0.1", 9))]
     made = unit("http://api.example:9/")
     assert message in said(send(tmp_path, made, resolver=lambda *_: address, allowed=["api.example:9"]), made)

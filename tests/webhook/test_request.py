@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dayfly.execute.webhook.ends import End, is_open, of_status, status_of
-from dayfly.execute.webhook.exchange import ANSWER_LIMIT
+from dayfly.execute.webhook.exit_codes import End, is_open, of_status, status_of
+from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT
 from dayfly.execute.webhook.request import Origin, UnfitError, Values, asking, build, following, origin_of
 from webhook.sending import send, unit
 from webhook.server import Server, answer

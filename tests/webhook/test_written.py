@@ -6,8 +6,8 @@ from compile.wishes import run
 from dayfly.cli import options
 from dayfly.cli.exits import CliError
 from dayfly.compile import preview
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.webhook.render import Place, as_exec, variables
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Timeouts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from dayfly.cli.show import cut, plain
-from dayfly.plan.words import span
+from dayfly.plan.messages import span
 
 Report: TypeAlias = "dict[str, Any]"
 """A run's report as it comes from the server: `spec.report.Report` in its form on the wire."""

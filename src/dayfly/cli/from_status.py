@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, abandonment
+from dayfly.plan.messages import Clocked, spoken
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import Blocker, subject
 from dayfly.plan.why import why as chain
-from dayfly.plan.words import Clocked, spoken
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import Edge
     from dayfly.operator.agent.way import Way
     from dayfly.operator.cluster.route_kinds import Routing
+    from dayfly.operator.extensions import Agents, Heralds
     from dayfly.operator.main import Place
-    from dayfly.operator.parts import Agents, Heralds
     from dayfly.operator.pods.namespaces import Runner
     from dayfly.spec.routing.routing_keys import Forms
 
@@ -197,12 +197,12 @@ def command(
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
     try:
         from dayfly.operator.main import Place
-        from dayfly.operator.monitoring import journal
+        from dayfly.operator.monitoring import json_log
     except ImportError as error:
         message = f"the operator's part is not installed ({error.name} is missing)"
         raise CliError(Exit.FAILED, message, installed.operators_part()) from None
     program = _program(runner)
-    journal.to_stderr(log_level)
+    json_log.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
@@ -253,7 +253,7 @@ def _program(runner: Path | None) -> Runner:
 
 def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
     from dayfly.execute import tracing
-    from dayfly.operator.parts import Heralds
+    from dayfly.operator.extensions import Heralds
     from dayfly.operator.status.sandbox_events import Receiver
 
     receiver = None
@@ -342,10 +342,10 @@ async def _operate(
     from dayfly.kube.client import Client, Limits
     from dayfly.kube.server_clock import Dated, ServerClock
     from dayfly.kube.transport import HttpTransport
-    from dayfly.operator.front.front import Front
-    from dayfly.operator.groups.wing import Groups
-    from dayfly.operator.hooks.wing import Hooks
+    from dayfly.operator.hooks.extension import Hooks
     from dayfly.operator.main import operate
+    from dayfly.operator.route_groups.extension import Groups
+    from dayfly.operator.sandboxes.extension import Front
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -209,7 +209,7 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
             raise CliError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
         raise hosts.no_cluster()
     if secrets := plugin.spec.secrets():
-        from dayfly.plan.words import no_secrets
+        from dayfly.plan.messages import no_secrets
 
         raise CliError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
     cluster = hosts.cluster(context, namespace)

@@ -19,7 +19,7 @@ from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import FAILED
 from dayfly.testing import Ends, Hand, Life, NotPlayed, Played, first_outside, lives_outside
-from dayfly.testing.harm import listed
+from dayfly.testing.fault_scripts import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -27,7 +27,7 @@ from dayfly.spec.identity import resource_id
 from dayfly.spec.report import FAILED
 from dayfly.spec.scalars import names
 from dayfly.testing import Ends, Life, Played, first, lives
-from dayfly.testing.harm import took
+from dayfly.testing.fault_scripts import took
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from dayfly.spec.steps.webhook import METHODS
-from dayfly.testing.harm import begins, waits
-from dayfly.testing.webhooks import Trouble
+from dayfly.testing.fault_scripts import begins, waits
+from dayfly.testing.webhook_faults import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from dayfly.spec import documents
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.plugin import Plugin, PluginSpec, Step
-from dayfly.testing.harm import listing
+from dayfly.testing.fault_scripts import listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -176,9 +176,9 @@ def _check_free(home: Home) -> None:
 async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], None]) -> None:
     from dayfly.control import app as control
     from dayfly.control.store import Store, StoreError
-    from dayfly.embedded.beginning import HomeBusyError
     from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
+    from dayfly.embedded.startup import HomeBusyError
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -291,7 +291,7 @@ def _proxy(*, routing: bool) -> str:
     """The Envoy that leads requests to forks; empty where none does."""
     if not routing:
         return ""
-    from dayfly.embedded import envoy
+    from dayfly.embedded.routes import envoy
 
     program = envoy.find()
     if not program:

@@ -9,7 +9,7 @@ import click
 
 from dayfly.cli import hosts, options, show
 from dayfly.client import subject
-from dayfly.plan.words import span
+from dayfly.plan.messages import span
 from dayfly.spec.report import with_reason
 
 if TYPE_CHECKING:

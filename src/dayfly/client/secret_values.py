@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from dayfly.client.errors import DayflyError, Exit, InvalidError
-from dayfly.execute.masks import LEAST
+from dayfly.execute.log_masks import LEAST
 from dayfly.spec.errors import SpecError
 
 Secrets: TypeAlias = "Mapping[str, Mapping[str, str]]"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.plan import reason_words, words
+from dayfly.plan import messages, reason_catalog
 from dayfly.plan.leftovers import left_by, left_over
-from dayfly.plan.reason_words import CATALOGUE, HELD, Tone
+from dayfly.plan.reason_catalog import CATALOGUE, HELD, Tone
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
 from dayfly.plan.why import to_do, why
@@ -81,7 +81,7 @@ def concerns(
                 reason=Reason.CLUSTER_SILENT,
                 message=message,
                 since=each.since,
-                next=reason_words.advice(Reason.CLUSTER_SILENT),
+                next=reason_catalog.advice(Reason.CLUSTER_SILENT),
             )
         )
     return ordered(found, now)
@@ -131,8 +131,8 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
                 units=(unit.id,),
             )
     if report.unserved and report.phase is Phase.OPEN:
-        message = words.unserved(report.unserved)
-        to_do = reason_words.advice(Reason.UNSERVED)
+        message = messages.unserved(report.unserved)
+        to_do = reason_catalog.advice(Reason.UNSERVED)
         yield Concern(
             **about,
             kind="ignored",
@@ -193,7 +193,7 @@ def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), ui
         reason=Reason.ABANDONED,
         message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
         since=asked.at,
-        next=reason_words.advice(Reason.MAY_BE_LEFT) if left else "",
+        next=reason_catalog.advice(Reason.MAY_BE_LEFT) if left else "",
         units=left,
         uid=uid,
     )
@@ -211,7 +211,7 @@ def forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concer
         reason=Reason.ABANDONED,
         message=f"its cleanup was given up, and {who} that could tell what may be left",
         since=since,
-        next=reason_words.advice(Reason.MAY_BE_LEFT),
+        next=reason_catalog.advice(Reason.MAY_BE_LEFT),
         uid=uid,
     )
 
@@ -226,7 +226,7 @@ def _about(name: str) -> dict[str, Any]:
 
 def _keep(name: str) -> str:
     """How to let it live longer."""
-    said = reason_words.advice(Reason.EXPIRES_SOON).format(sandbox=name)
+    said = reason_catalog.advice(Reason.EXPIRES_SOON).format(sandbox=name)
     return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
 
 

@@ -12,7 +12,7 @@ from dayfly.control.errors import ApiError
 from dayfly.control.exchange import page, rfc3339, serve
 from dayfly.control.preconditions import Tagged
 from dayfly.control.tables import clusters, organisations, route_groups, sandboxes
-from dayfly.plan.reason_words import CATALOGUE, SECTIONS
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:

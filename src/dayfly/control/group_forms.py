@@ -10,7 +10,7 @@ from dayfly.control import attention, lifetimes
 from dayfly.control.endpoints import url as address
 from dayfly.control.exchange import rfc3339
 from dayfly.plan import route_groups as groups
-from dayfly.plan.reason_words import Tone
+from dayfly.plan.reason_catalog import Tone
 from dayfly.plan.status import limited
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import preview_id

@@ -15,7 +15,7 @@ from dayfly.compile.references import nearest
 from dayfly.control import records, shelves
 from dayfly.control.errors import ApiError
 from dayfly.control.store import StoreError
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.wire import HostUnavailableError
 
@@ -157,10 +157,10 @@ def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None
         missing = tuple(name for name in names if (resource, name) not in given)
         with faults:
             if names and not kept:
-                raise SpecError(words.no_secrets(names), places[resource])
+                raise SpecError(messages.no_secrets(names), places[resource])
             if missing:
                 what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
-                named = words.names(missing, most=MOST)
+                named = messages.names(missing, most=MOST)
                 problem = f"{named} {what} not given; --secrets-file FILE gives {it}, or in Python secrets="
                 raise SpecError(problem, places[resource])
     for resource, name in given:

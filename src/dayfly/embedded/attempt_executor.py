@@ -8,10 +8,10 @@ from dayfly.embedded.ledger import Ledger
 from dayfly.embedded.runs import Live, Runs, telling
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, Told, UntoldError, is_complete, reads_forks, resolve
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.paths import private_directories
 from dayfly.execute.process.render import Attempt
-from dayfly.execute.process.start import Starter
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import sensitive_inputs

@@ -10,18 +10,18 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, Sweeper
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.holding import Holding
-from dayfly.embedded.leaving import LOOK_AGAIN_S, Ends, Leaving, opened, reaped
+from dayfly.embedded.reaper import LOOK_AGAIN_S, Ends, Leaving, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
-from dayfly.embedded.sweeping import REFUSED_AGAIN_S, Sweeper
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
-from dayfly.execute.process.beginning import Beginnings
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_folders import Beginnings
+from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import UnansweredError
-from dayfly.execute.process.start import Starter
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
 from dayfly.spec.identity import nonce

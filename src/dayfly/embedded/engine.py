@@ -15,13 +15,13 @@ from dayfly.embedded.clock import Gaps, now_ms
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import Ledger, LedgerError, Values
 from dayfly.embedded.registry import Executors
-from dayfly.embedded.route_executors import KeptExecutor
+from dayfly.embedded.routes.route_executors import KeptExecutor
 from dayfly.embedded.runs import Live, Runs
-from dayfly.embedded.scene import OBJECTIONS, Scenes
+from dayfly.embedded.turn_view import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Kind
@@ -347,8 +347,8 @@ class Engine:
         (key,) = claims
         executor = self.executors.find(live.kind(key.unit))
         if isinstance(executor, AttemptExecutor):
-            with contextlib.suppress(table.IllegalMoveError):  # whoever writes it says so
-                after = table.apply(scene.world.run, moves, scene.plan.creates)
+            with contextlib.suppress(transitions.IllegalMoveError):  # whoever writes it says so
+                after = transitions.apply(scene.world.run, moves, scene.plan.creates)
                 executor.hold(Live(msgspec.structs.replace(live.stored, run=after), scene.plan), key)
 
     async def _unclaim(self, claims: set[Key]) -> None:

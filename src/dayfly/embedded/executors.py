@@ -15,14 +15,14 @@ from dayfly.embedded.runs import Live, Runs
 from dayfly.embedded.state_door import StateDoor
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, resolve
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.paths import declared_paths
 from dayfly.execute.process.render import overlay_entries, step_order
-from dayfly.execute.process.start import Starter
 from dayfly.execute.state import access
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import Place, as_exec, variables
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep

@@ -11,10 +11,10 @@ import msgspec
 
 from dayfly.execute.fork import addresses
 from dayfly.execute.inputs import Forks, UntoldError
-from dayfly.execute.order import CannotRenderError
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.render import Attempt, service_order
 from dayfly.execute.process.run import slug
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkValue, Unit, digest, fork_id

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from dayfly.embedded.leaving import Leaving, opened
+from dayfly.embedded.reaper import Leaving, opened
+from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import Held, UnansweredError
 from dayfly.execute.process.run import Folder
-from dayfly.execute.process.start import Starter
 from dayfly.spec.lifecycle import Unit
 
 K = TypeVar("K", bound=Hashable)

@@ -11,29 +11,29 @@ from typing import Any, Self
 
 import msgspec
 
-from dayfly.embedded.answering import answering, recorded
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.beginning import isolation, open_ledgers, take
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.envoy import envoy_of
 from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
 from dayfly.embedded.forks import Baselines, Ports, unapplied
 from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
 from dayfly.embedded.registry import Executors
-from dayfly.embedded.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
-from dayfly.embedded.routing import Routing
+from dayfly.embedded.routes.envoy import envoy_of
+from dayfly.embedded.routes.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
+from dayfly.embedded.routes.route_table import Routing
+from dayfly.embedded.run_queries import answering, recorded
 from dayfly.embedded.run_secrets import RunSecrets
+from dayfly.embedded.run_tracing import Traces
 from dayfly.embedded.runs import Runs
-from dayfly.embedded.scene import Scenes
+from dayfly.embedded.startup import isolation, open_ledgers, take
 from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.step_logs import StepLogs
-from dayfly.embedded.traces import Traces
+from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
+from dayfly.execute.process.attempt_storage import leave_place, open_place, sweep_places
 from dayfly.execute.process.ci_marks import without_ci_marks
-from dayfly.execute.process.place import leave_place, open_place, sweep_places
-from dayfly.execute.process.start import Containers, Processes
+from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Move
 from dayfly.plan.history import lines
 from dayfly.plan.sealed import Plan, seal
@@ -228,7 +228,7 @@ class Ledger:
         Raises:
             IllegalMoveError: a move that the table does not hold; nothing is changed.
         """
-        after = table.apply(run, moves, plan.creates)
+        after = transitions.apply(run, moves, plan.creates)
         cursor = self._db.execute(
             "UPDATE run SET seq = ?, phase = ?, ledger = ? WHERE uid = ? AND seq = ?",
             (after.seq, after.phase.value, ledger.encode(after), run.uid, run.seq),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import Baselines, Ports, teller
 from dayfly.embedded.ledger import Ledger, Stored
-from dayfly.execute.in_place import in_place
+from dayfly.execute.in_place_updates import in_place
 from dayfly.execute.inputs import Forks, reads_forks
+from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import KeptStep, Plan, Step
-from dayfly.plan.trace import traceparent
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dayfly.embedded.ledger import Ledger
-    from dayfly.execute.process.place import Place
+    from dayfly.execute.process.attempt_storage import Place
     from dayfly.spec.log_times import Entry
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, Step
@@ -125,7 +125,7 @@ class Registry(Generic[V_contra]):
             RefusedError: the first thing that it cannot run.
         """
         for document in documents:
-            if not self._secrets and (problem := words.no_secrets(document.secrets())):
+            if not self._secrets and (problem := messages.no_secrets(document.secrets())):
                 raise RefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in Event for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
@@ -141,7 +141,7 @@ class Registry(Generic[V_contra]):
         executor.admit(name, unit)
 
     def _unsupported(self, unit: Unit) -> str:
-        return words.unsupported(unit.kind, tuple(sorted(self._by_kind)))
+        return messages.unsupported(unit.kind, tuple(sorted(self._by_kind)))
 
     async def observe(self, view: V_contra, failed: Callable[[str, Exception], None] | None = None) -> None:
         """Find out what is not known yet.

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step
 from dayfly.spec.lifecycle import ForkValue, Input, Unit, unit_id

@@ -20,7 +20,7 @@ from dayfly import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dayfly.plan.trace import Span
+    from dayfly.plan.run_trace import Span
 
 
 class Sender:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Record
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed
@@ -60,7 +60,7 @@ def foreseen(run: Run, facts: Mapping[AttemptKey, Fact]) -> Run:
         for (name, attempt), fact in facts.items()
         if isinstance(fact, (Ended, Sealed)) and _is_awaited(run, name, attempt)
     ]
-    return table.apply(run, ends, lambda _: True) if ends else run
+    return transitions.apply(run, ends, lambda _: True) if ends else run
 
 
 def _is_awaited(run: Run, name: str, attempt: int) -> bool:

@@ -3,10 +3,10 @@
 import signal
 from collections.abc import Iterable
 
-from dayfly.execute.order import UNIT_OUTPUT_LIMIT
 from dayfly.execute.webhook.read import UNSENT, meaning
+from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
+from dayfly.plan.messages import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.reasons import Reason
-from dayfly.plan.words import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.errors import SpecError
 from dayfly.spec.frames import FrameError, decode

@@ -12,12 +12,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from dayfly.plan import trace
+from dayfly.plan import run_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dayfly.plan.trace import Span
+    from dayfly.plan.run_trace import Span
     from dayfly.spec.report import Report
     from dayfly.spec.run import Run
     from dayfly.spec.wire import HistoryEntry
@@ -89,24 +89,24 @@ class Tracer:
 
     def look(self, run: Run, report: Report, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
         """A living run stands so."""
-        outcome = trace.settled(report)
+        outcome = run_trace.settled(report)
         before = self._told.get(run.uid, "")
         if run.ended_at or outcome in ("", before) or not self.expects(run.uid):
             return
         self._told[run.uid] = outcome
-        moment = max(trace.last_news(run), run.closed.at if run.closed else 0)
+        moment = max(run_trace.last_news(run), run.closed.at if run.closed else 0)
         # Closed, it may have been ready for long: that was told then, if it is older than this process.
         if moment >= self._since and (outcome != "closed" or (run.born_at >= self._since and not before)):
-            self._put(trace.creation(run, history(), outcome, report.reason, self._now()))
+            self._put(run_trace.creation(run, history(), outcome, report.reason, self._now()))
 
     def ended(self, run: Run, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
         """A run is over."""
         known = self._told.pop(run.uid, "")
         lines = tuple(history())
         if not known and run.born_at >= self._since:
-            self._put(trace.creation(run, lines, "closed", "", run.ended_at))
+            self._put(run_trace.creation(run, lines, "closed", "", run.ended_at))
         if run.ended_at >= self._since:
-            self._put(trace.deletion(run, lines))
+            self._put(run_trace.deletion(run, lines))
 
     def forget(self, uid: str) -> None:
         """Somebody else has ended it."""

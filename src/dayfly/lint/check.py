@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.compile import check_hook, check_plugin, check_steps
-from dayfly.lint import names, removal, secrecy, settings, wiring
+from dayfly.lint import delete_rules, input_rules, name_rules, script_rules, secret_rules
+from dayfly.lint.plugin_view import PluginView
 from dayfly.lint.rules import REFUSED, RULES, SHELLCHECK, Finding, Rule
 from dayfly.lint.sources import has_directive
-from dayfly.lint.view import PluginView
 from dayfly.spec import documents
 from dayfly.spec.errors import Faults, SpecError
 from dayfly.spec.lifecycle_hook import LifecycleHook
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dayfly.lint.sources import Source
     from dayfly.spec.errors import Path
 
-_GROUPS = (names, removal, secrecy, wiring, settings)
+_GROUPS = (name_rules, delete_rules, secret_rules, input_rules, script_rules)
 """Imported for their rules, which enter the table by themselves."""
 
 

@@ -13,7 +13,7 @@ from dayfly.spec.errors import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dayfly.lint.view import PluginView
+    from dayfly.lint.plugin_view import PluginView
     from dayfly.spec.errors import Path
 
 

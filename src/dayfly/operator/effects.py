@@ -9,7 +9,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.refusals import is_down
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Dissolve, Effect
 from dayfly.spec.run import Phase

@@ -20,17 +20,17 @@ from dayfly.kube.server_clock import unix_ms
 from dayfly.operator.cluster.caches import WORKERS, Cluster
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import Routing
-from dayfly.operator.monitoring import journal
+from dayfly.operator.extensions import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
+from dayfly.operator.monitoring import json_log
+from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.metrics import Metrics
-from dayfly.operator.monitoring.serve import serving
-from dayfly.operator.monitoring.traces import RunTraces
-from dayfly.operator.outputs.bindings import Bindings
-from dayfly.operator.outputs.outputs import ForeignSecretError
-from dayfly.operator.parts import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
+from dayfly.operator.monitoring.run_tracing import RunTraces
+from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
+from dayfly.operator.outputs.resource_secrets import Bindings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
-from dayfly.operator.pods.places import STEPS
-from dayfly.operator.pods.senders import Senders
+from dayfly.operator.pods.step_slots import STEPS
+from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
 from dayfly.operator.states import state_server
@@ -81,7 +81,7 @@ class Operator:
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed, istio=routing.istio)
         self._elector = elector
-        self._traces = RunTraces(self.cluster, journal.moved, heralds.tracer)
+        self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
         self._events = Recorder(client, "dayfly.dev/operator", identity)
         self._sandbox_status = SandboxStatus(self.cluster, self._events)
         self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
@@ -386,7 +386,7 @@ async def operate(
     )
     watched = ", ".join(operator.cluster.watched)
     said = f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces"
-    journal.say(said, event="begun", version=__version__, identity=place.identity, watches=watched)
+    json_log.say(said, event="begun", version=__version__, identity=place.identity, watches=watched)
     answering = serving(
         place.port,
         age=lambda: operator.cluster.age,

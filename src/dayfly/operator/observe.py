@@ -1,16 +1,16 @@
 """Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
 
-from dayfly.execute import fields
+from dayfly.execute import target_fields
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.in_place import in_place
+from dayfly.execute.in_place_updates import in_place
 from dayfly.execute.inputs import remarks
 from dayfly.execute.turn import Scene, judged
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
-from dayfly.operator.pods.places import Places
+from dayfly.operator.pods.step_slots import Places
 from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
-from dayfly.operator.session import Session, Sight
+from dayfly.operator.run_memory import Session, Sight
 from dayfly.operator.targets.adapter import FrozenError
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
@@ -93,11 +93,11 @@ class Observer:
     async def _ask_target(self, sight: Sight) -> None:
         """Read what the next steps take from the target: as it is now, once for all of them."""
         run, kind = sight.run, sight.run.ledger.target.kind
-        steps = fields.readers(sight.plan, run.ledger, closing=sight.closing)
+        steps = target_fields.readers(sight.plan, run.ledger, closing=sight.closing)
         found = await self._targets.of(run).fields(run) if steps else None
         for step in steps:
-            sight.given[step.id] = fields.given(step, found)
-            if message := fields.lack(step, found, kind):
+            sight.given[step.id] = target_fields.given(step, found)
+            if message := target_fields.lack(step, found, kind):
                 sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
                 # Whoever writes the field may do so without a sign that we heed.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)

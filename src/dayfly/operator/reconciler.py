@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.masks import overwritten
+from dayfly.execute.log_masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
 from dayfly.execute.pod.read import began
@@ -29,24 +29,24 @@ from dayfly.operator.executors.webhook_executor import WebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
-from dayfly.operator.outputs.outputs import ForeignSecretError, Outputs
+from dayfly.operator.outputs.attempt_secrets import ForeignSecretError, Outputs
 from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.pods.namespaces import Namespaces, Runner
-from dayfly.operator.pods.places import STEPS, Places
 from dayfly.operator.pods.pod_builder import PodBuilder
-from dayfly.operator.pods.senders import Senders
+from dayfly.operator.pods.step_slots import STEPS, Places
+from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.refusals import is_down
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.session import Session, Sessions, Sight
+from dayfly.operator.run_memory import Session, Sessions, Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogs
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
-from dayfly.plan.closing import is_past_pre_stop
-from dayfly.plan.desk import lingers
+from dayfly.plan.closed_run import is_past_pre_stop
+from dayfly.plan.decision import lingers
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import STEP_KINDS, Event, Kind
 

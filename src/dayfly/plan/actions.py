@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.plan.words import Text, spoken
+from dayfly.plan.messages import Text, spoken
 from dayfly.spec.run import Request, Result
 
 

@@ -5,7 +5,7 @@ what is ready, a closed one stops and cleans. The projected ledger (`Desk.run`) 
 from it go into one write.
 """
 
-from dayfly.plan import closing, opening, words
+from dayfly.plan import closed_run, messages, open_run
 from dayfly.plan.actions import (
     Bind,
     Cancel,
@@ -21,7 +21,7 @@ from dayfly.plan.actions import (
     Started,
     Void,
 )
-from dayfly.plan.desk import Desk, lingers
+from dayfly.plan.decision import Desk, lingers
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
@@ -44,9 +44,9 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     _absorb(desk)
     _settle_start(desk)
     if desk.phase is Phase.OPEN:
-        opening.proceed(desk)
+        open_run.proceed(desk)
     else:
-        closing.proceed(desk)
+        closed_run.proceed(desk)
     _release(desk)
     return desk.decision()
 
@@ -77,7 +77,7 @@ def _absorb(desk: Desk) -> None:
                 desk.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():
                 desk.effects.append(
-                    Fence(unit=name, attempt=record.attempt, reason=Reason.STALLED, message=words.stalled())
+                    Fence(unit=name, attempt=record.attempt, reason=Reason.STALLED, message=messages.stalled())
                 )
             case Waiting():
                 _start_deadline(desk, name, record, fact)
@@ -92,7 +92,7 @@ def _doubt(desk: Desk, name: str, record: UnitRecord, fact: Unclear) -> None:
         result = Result(
             outcome="failed",
             reason=Reason.LOST,
-            message=words.lost(fact.message),
+            message=messages.lost(fact.message),
             started_at=record.claimed_at,
             ended_at=desk.now,
         )
@@ -115,13 +115,13 @@ def _start_deadline(desk: Desk, name: str, record: UnitRecord, fact: Waiting) ->
     due = max(record.claimed_at, fact.since) + limit
     if desk.now < due:
         desk.wake(due)
-    elif not opening.recall(desk, name, fact):
+    elif not open_run.recall(desk, name, fact):
         desk.effects.append(
             Fence(
                 unit=name,
                 attempt=record.attempt,
                 reason=Reason.START_DEADLINE,
-                message=words.start_deadline(limit, placed=fact.placed),
+                message=messages.start_deadline(limit, placed=fact.placed),
             )
         )
 
@@ -137,7 +137,7 @@ def _run_deadline(desk: Desk, name: str, record: UnitRecord, since: int) -> None
                 unit=name,
                 attempt=record.attempt,
                 reason=Reason.RUN_DEADLINE,
-                message=words.run_deadline(limits.run_ms),
+                message=messages.run_deadline(limits.run_ms),
             )
         )
     else:
@@ -150,9 +150,9 @@ def _settle_wish(desk: Desk) -> None:
     if desk.phase is Phase.OPEN:
         request = wish.stop or wish.abandon
         if request is None and 0 < wish.expires_at <= desk.now:
-            request = Request(at=desk.now, reason=Reason.EXPIRED, message=words.expired())
+            request = Request(at=desk.now, reason=Reason.EXPIRED, message=messages.expired())
         if request is None and 0 < wish.lease_until <= desk.now:
-            request = Request(at=desk.now, reason=Reason.LEASE_LAPSED, message=words.lease_lapsed())
+            request = Request(at=desk.now, reason=Reason.LEASE_LAPSED, message=messages.lease_lapsed())
         if request is not None:
             desk.move(Close(request=request))
         else:

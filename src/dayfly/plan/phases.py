@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dayfly.plan.reason_words import Tone, tone
+from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.report import UnitReport
 

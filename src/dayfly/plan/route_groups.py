@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.routing.label_match import AllOf, AnyOf, HasLabel
 from dayfly.spec.run import Phase
@@ -232,8 +232,8 @@ def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) 
     if not report.ready:
         return Standing(False, report.reason, report.message, names, clashes)
     if not names:
-        return Standing(True, Reason.NO_MATCHED_SANDBOXES, words.no_members(), (), ())
-    message = words.members(names, tuple(sorted(waiting)))
+        return Standing(True, Reason.NO_MATCHED_SANDBOXES, messages.no_members(), (), ())
+    message = messages.members(names, tuple(sorted(waiting)))
     if clashes:
         message = f"{message} {conflict_message(clashes)}"
     return Standing(True, Reason.READY, message, names, clashes)
@@ -247,9 +247,9 @@ def conflict_reason(found: tuple[Conflict, ...]) -> str:
 def conflict_message(found: tuple[Conflict, ...]) -> str:
     """One sentence on all conflicts; empty for none."""
     shown = ((each.baseline, each.sandbox, each.others) for each in found[:_SHOWN])
-    return words.conflicts(shown, max(len(found) - _SHOWN, 0))
+    return messages.conflicts(shown, max(len(found) - _SHOWN, 0))
 
 
 def expires_soon(until: str) -> tuple[str, str]:
     """Reason and message of the condition that warns; `until` is the moment as people read it."""
-    return Reason.EXPIRES_SOON, words.expires_soon(until)
+    return Reason.EXPIRES_SOON, messages.expires_soon(until)

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Wait
-from dayfly.plan.closing import is_due, owed
-from dayfly.plan.desk import Desk
+from dayfly.plan.closed_run import is_due, owed
+from dayfly.plan.decision import Desk
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, Standing, standing
 from dayfly.plan.sealed import KeptStep, Plan, Step, program
@@ -65,7 +65,7 @@ def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
     for step in broken:
         of_stop = (*plan.parts[step.resource][Event.PRE_STOP], *plan.parts[step.resource][Event.POST_STOP])
         if alike := tuple(each.id for each in of_stop if program(each.unit) == program(step.unit)):
-            found[step.id] = words.same_program(alike)
+            found[step.id] = messages.same_program(alike)
     return found
 
 
@@ -73,7 +73,7 @@ def limited(report: Report, unserved: tuple[str, ...]) -> Report:
     """The report of a run whose wish is not carried out as a whole: a Ready that said nothing of it would be false."""
     if not unserved or report.phase is not Phase.OPEN:
         return report
-    message = f"{report.message} {words.unserved(unserved)}" if report.ready else report.message
+    message = f"{report.message} {messages.unserved(unserved)}" if report.ready else report.message
     return msgspec.structs.replace(report, message=message, unserved=(*report.unserved, *unserved))
 
 
@@ -82,7 +82,9 @@ def respoken(report: Report, now: int) -> Report:
     if not any(unit.template for unit in report.units):
         return report
     units = tuple(
-        msgspec.structs.replace(unit, message=words.spoken(words.Clocked(unit.template), unit.since, unit.until, now))
+        msgspec.structs.replace(
+            unit, message=messages.spoken(messages.Clocked(unit.template), unit.since, unit.until, now)
+        )
         if unit.template
         else unit
         for unit in report.units
@@ -178,7 +180,7 @@ def _ordered(
         earlier = tuple(other.id for other in busy if other.event in before and not _answers(other, open_=open_))
         if not earlier:
             return unit
-        message = words.waits_for_earlier(earlier)
+        message = messages.waits_for_earlier(earlier)
         return msgspec.structs.replace(unit, reason=Reason.WAITING_FOR_EARLIER, message=message, waits_on=earlier)
 
     return tuple(map(ordered, units)), tuple(map(ordered, forks))
@@ -193,14 +195,14 @@ def _step(desk: Desk, step: Step, wait: Wait | None) -> UnitReport:
     world, now = desk.world, desk.now
     record = world.run.unit(step.id)
     state = _state(desk, step, record)
-    text: words.Text = record.message
+    text: messages.Text = record.message
     reason, since, until = record.reason, record.claimed_at, 0
     if wait is not None:
         since, until = wait.since or since, wait.until
     if wait is not None and state in ("waiting", "running", "retrying", "unknown"):
         text, reason = wait.message, wait.reason
     if state != "skipped":
-        text = words.remarked(text, world.remarks.get(step.id, ""))
+        text = messages.remarked(text, world.remarks.get(step.id, ""))
     return UnitReport(
         id=step.id,
         resource=step.resource,
@@ -210,8 +212,8 @@ def _step(desk: Desk, step: Step, wait: Wait | None) -> UnitReport:
         state=state,
         attempt=record.attempt,
         reason=reason,
-        message=words.spoken(text, since, until, now),
-        template=words.template(text),
+        message=messages.spoken(text, since, until, now),
+        template=messages.template(text),
         since=since,
         until=until,
         started_at=_started(world, step.id, record),
@@ -275,8 +277,8 @@ def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitRepo
         state=state,
         attempt=record.attempt,
         reason=wait.reason if wait else record.reason,
-        message=words.spoken(text, since, until, now),
-        template=words.template(text),
+        message=messages.spoken(text, since, until, now),
+        template=messages.template(text),
         since=since,
         until=until,
         started_at=_started(world, fork.id, record),

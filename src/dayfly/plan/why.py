@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from dayfly.plan import reason_words, words
+from dayfly.plan import messages, reason_catalog
 from dayfly.plan.leftovers import left_over
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
@@ -43,8 +43,8 @@ def why(
     if report.phase is Phase.CLEANED or report.reason == Reason.CLEANED:
         return _ended(report, sandbox)
     if report.ready and report.unserved:
-        message = words.unserved(report.unserved)
-        to_do = reason_words.advice(Reason.UNSERVED)
+        message = messages.unserved(report.unserved)
+        to_do = reason_catalog.advice(Reason.UNSERVED)
         return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready:
         return None
@@ -72,14 +72,14 @@ def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Blocker:
         reason=Reason.ABANDONED,
         message="its cleanup was abandoned, and its cluster has dropped the records that name what may be left",
         since=ended_at,
-        next=reason_words.advice(Reason.MAY_BE_LEFT),
+        next=reason_catalog.advice(Reason.MAY_BE_LEFT),
     )
 
 
 def _ended(report: Report, sandbox: str) -> Blocker:
     """Return how a run that was cleaned up ended."""
     closed = report.closed
-    said = f": {closed.message or closed.reason}{words.by_whom(closed.by)}" if closed else ""
+    said = f": {closed.message or closed.reason}{messages.by_whom(closed.by)}" if closed else ""
     message = "; ".join(filter(None, (f"it has ended{said}", report.message)))
     since = closed.at if closed else 0
     return Blocker(subject=subject(sandbox), reason=report.reason, message=message, since=since)
@@ -90,7 +90,7 @@ def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *,
     left = left_over(report) if report.units else left
     running = [unit for unit in report.units if report.closed and unit.state in ("running", "unknown")]
     asked = report.abandon or Request(at=0, reason=report.reason, message=report.message)
-    said = f"its cleanup was abandoned{words.by_whom(asked.by)}: {asked.message or asked.reason}"
+    said = f"its cleanup was abandoned{messages.by_whom(asked.by)}: {asked.message or asked.reason}"
     if not left:
         said += "; no create step ran" if left is not None else "; it is not known whether anything is left"
     steps: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *,
         reason=Reason.ABANDONED,
         message=said,
         since=asked.at,
-        next="" if left is not None and not left else reason_words.advice(Reason.MAY_BE_LEFT),
+        next="" if left is not None and not left else reason_catalog.advice(Reason.MAY_BE_LEFT),
         because=(*map(search.blocker, running), *remains),
     )
 
@@ -204,7 +204,7 @@ class _Search:
     def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
         look = no_log or _LOOK.format(logs=logs)
-        template = reason_words.advice(reason, closing=self.closing)
+        template = reason_catalog.advice(reason, closing=self.closing)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 

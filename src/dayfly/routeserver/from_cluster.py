@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     RouteGroupObject,
     SandboxObject,
 )
-from dayfly.operator.groups.crowd import member
+from dayfly.operator.route_groups.membership import member
 from dayfly.plan.route_groups import Group, Members, routed
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key

@@ -11,9 +11,9 @@ Pure: no server, process, file or clock. Whoever plays the lives hands in what h
 one file for each place). Knows `spec`.
 """
 
+from dayfly.testing.cluster_scenarios import Lacking, NotPlayed, first_outside, lives_outside
 from dayfly.testing.findings import Fault, Finding, judge
 from dayfly.testing.lives import Ends, Hand, Life, Played, first, lives
-from dayfly.testing.outside import Lacking, NotPlayed, first_outside, lives_outside
 from dayfly.testing.report import Told, as_json, as_junit, as_line, summary
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from dayfly.spec.plugin import Output, PluginSpec, Retry, Step
-from dayfly.testing import harm
-from dayfly.testing.harm import Moment
-from dayfly.testing.webhooks import SOON, Trouble, led, troubles
+from dayfly.testing import fault_scripts
+from dayfly.testing.fault_scripts import Moment
+from dayfly.testing.webhook_faults import SOON, Trouble, led, troubles
 
 LONG = "x" * 10_000
 ODD = "quote ' double \" dollar $HOME tick `id` semicolon ; a new\nline, and ä"
@@ -113,7 +113,7 @@ class Maker(NamedTuple):
         return Life(name, spec, more.pop("params", self.params), ends, **more)  # type: ignore[arg-type] # Life's own fields
 
     def noted(self, step: Step) -> Step:
-        return self.by(step, harm.noted)
+        return self.by(step, fault_scripts.noted)
 
     def by(self, step: Step, around: Callable[..., str], *more: object) -> Step:
         """The step with its script changed, and tried again soon; a webhook on its way, and all else as it is."""
@@ -164,20 +164,20 @@ def lives(
 def _of_create(maker: Maker, step: Step, half: float) -> Iterator[Life]:
     again = repeats(step)
     for moment in Moment:
-        changed = {step.name: maker.by(step, harm.killed, moment, half)}
+        changed = {step.name: maker.by(step, fault_scripts.killed, moment, half)}
         ends = Ends.READY if again else Ends.FAILED
         yield maker.life(f"{step.name} is killed {at(moment)}", ends, changed, step=step.name)
     yield from of_outputs(maker, step)
     for name, waiting in (
-        (f"it is deleted before {step.name}", maker.by(step, harm.held)),
-        (f"it is deleted while {step.name} is at work", maker.by(step, harm.at_work, half)),
+        (f"it is deleted before {step.name}", maker.by(step, fault_scripts.held)),
+        (f"it is deleted while {step.name} is at work", maker.by(step, fault_scripts.at_work, half)),
     ):
-        yield maker.life(name, Ends.WAITS, {step.name: waiting}, waits=harm.waits(step.name), step=step.name)
+        yield maker.life(name, Ends.WAITS, {step.name: waiting}, waits=fault_scripts.waits(step.name), step=step.name)
 
 
 def _of_delete(maker: Maker, step: Step, half: float) -> Iterator[Life]:
     for moment in Moment:
-        changed = {step.name: maker.by(step, harm.killed, moment, half)}
+        changed = {step.name: maker.by(step, fault_scripts.killed, moment, half)}
         yield maker.life(f"{step.name} is killed {at(moment)}", Ends.READY, changed, step=step.name)
     yield again(maker, step)
 
@@ -190,7 +190,7 @@ def _of_requests(maker: Maker, step: Step, *, creates: bool) -> Iterator[Life]:
         yield maker.life(
             trouble.of(step.name),
             Ends.WAITS if waits else settled,
-            waits=harm.waits(step.name) if waits else "",
+            waits=fault_scripts.waits(step.name) if waits else "",
             step=step.name,
             trouble=trouble,
         )
@@ -202,7 +202,7 @@ def as_scripts(spec: PluginSpec) -> PluginSpec:
     def changed(step: Step) -> Step:
         if step.command is None:
             return step
-        return msgspec.structs.replace(step, command=None, script=harm.as_script(step.command))
+        return msgspec.structs.replace(step, command=None, script=fault_scripts.as_script(step.command))
 
     return msgspec.structs.replace(
         spec, create=tuple(map(changed, spec.create)), delete=tuple(map(changed, spec.delete))
@@ -220,7 +220,7 @@ def of_outputs(maker: Maker, step: Step) -> Iterator[Life]:
 
 def again(maker: Maker, step: Step) -> Life:
     """A delete step does its work, is not believed, and has to do it again."""
-    twice = {step.name: maker.by(step, harm.refused)}
+    twice = {step.name: maker.by(step, fault_scripts.refused)}
     return maker.life(f"{step.name} does its work and has to do it again", Ends.READY, twice, step=step.name)
 
 

@@ -21,9 +21,9 @@ from dayfly.kube.client import Client, Limits
 from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import PLUGINS, RUNS
-from dayfly.operator.front.front import Front
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.sandboxes.extension import Front
 from proxied.node import Node, Stage
 from proxied.plans import LIVES, Names, Plan
 from proxied.proxy import Call, FaultProxy, Harm, Through

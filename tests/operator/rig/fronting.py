@@ -9,7 +9,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
-from dayfly.operator.front.sandboxes import Sandboxes
+from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
 from dayfly.operator.status.sandbox_status import Heeded, WaitingError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit

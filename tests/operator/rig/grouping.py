@@ -14,9 +14,9 @@ from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
-from dayfly.operator.groups.controller import Controller
-from dayfly.operator.groups.crowd import Crowd
-from dayfly.operator.groups.group_status import GroupStatus
+from dayfly.operator.route_groups.group_controller import Controller
+from dayfly.operator.route_groups.group_status import GroupStatus
+from dayfly.operator.route_groups.membership import Crowd
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Wish

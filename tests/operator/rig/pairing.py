@@ -24,10 +24,10 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.hooks.controller import Controller
+from dayfly.operator.hooks.hook_controller import Controller
+from dayfly.operator.hooks.hook_runs import Pairs
 from dayfly.operator.hooks.hook_status import HookStatus
-from dayfly.operator.hooks.kinds import Kinds
-from dayfly.operator.hooks.pairs import Pairs
+from dayfly.operator.hooks.watched_kinds import Kinds
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import Sweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget

@@ -11,7 +11,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.pods.places import Places, Share
+from dayfly.operator.pods.step_slots import Places, Share
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal

@@ -8,7 +8,7 @@ from dayfly.kube.client import Client
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.senders import Senders
+from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget

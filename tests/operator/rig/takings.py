@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dayfly.execute.gateway.preview import Edge
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
-from dayfly.operator.groups.wing import Groups
+from dayfly.operator.route_groups.extension import Groups
 from kube.fake import Call, Refusal
 from kube.fake.cluster import is_discovery
 from kube.fake.rights import verb

@@ -16,14 +16,14 @@ from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import Dated, ServerClock
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import Routing
-from dayfly.operator.front.front import Front
-from dayfly.operator.hooks.wing import Hooks
+from dayfly.operator.extensions import Agents, Fronts, Heralds, Kinds, Wings
+from dayfly.operator.hooks.extension import Hooks
 from dayfly.operator.main import Operator
-from dayfly.operator.parts import Agents, Fronts, Heralds, Kinds, Wings
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.namespaces import Runner
-from dayfly.operator.pods.places import STEPS
-from dayfly.operator.pods.senders import Senders
+from dayfly.operator.pods.step_slots import STEPS
+from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.sandboxes.extension import Front
 from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from kube.fake.kinds import Kind
 from rig import history

@@ -12,8 +12,8 @@ from dayfly.control.attention import Concern
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim
 from dayfly.operator.cluster.objects import HOOKS, WrittenStatus
-from dayfly.plan import reason_words
-from dayfly.plan.reason_words import Tone
+from dayfly.plan import reason_catalog
+from dayfly.plan.reason_catalog import Tone
 
 if TYPE_CHECKING:
     from dayfly.kube.client import Client
@@ -45,7 +45,7 @@ async def concerns(client: Client) -> list[Concern]:
 
 
 def _needs(status: _Status) -> bool:
-    return status.troubled > 0 or reason_words.tone(status.reason) >= Tone.WARNING
+    return status.troubled > 0 or reason_catalog.tone(status.reason) >= Tone.WARNING
 
 
 def _concern(told: _Told, status: _Status) -> Concern:
@@ -59,5 +59,5 @@ def _concern(told: _Told, status: _Status) -> Concern:
         since=0 if status.ready else milliseconds(since),
         next=f"see `kubectl describe lifecyclehook {told.metadata.name}`"
         if status.ready
-        else reason_words.advice(status.reason),
+        else reason_catalog.advice(status.reason),
     )

@@ -8,7 +8,7 @@ bound ends the patch.
 import copy
 from typing import Any
 
-from dayfly.execute.order import CannotRenderError
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.strategic import MergeError, merge, type_of
 from dayfly.plan.reasons import Reason
 from dayfly.spec import patch as patches

@@ -14,9 +14,9 @@ import msgspec
 from dayfly.execute.fork import addresses, patch, rights, shape
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.rights import Leave
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
 from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import ObjectMeta
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import EnvChange, Fork, Unit, digest

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.fork import shape
 from dayfly.execute.fork.patch import same
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.names import GROUP
 from dayfly.execute.pod.policy.rows import Problem, Row, quantity
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 
 FREE_LABEL = f"{GROUP}/forks"

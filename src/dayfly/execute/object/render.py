@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import render_path, with_article
 from dayfly.spec.identity import nonce

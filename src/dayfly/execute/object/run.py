@@ -13,7 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.discovery import definition_uid, is_definition_gone, served, served_elsewhere
 from dayfly.kube.forms import Propagation, Style
 from dayfly.kube.objects import NAMESPACES, SECRETS, Resource, anything
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.spec.errors import with_article
 
 ACCOUNT: Final = "dayfly-objects"
@@ -58,7 +58,7 @@ class Objects:
             return known
         seen = await served(self._client, api_version, kind)
         if seen is None:
-            raise NotServedError(words.kind_not_served(kind, api_version))
+            raise NotServedError(messages.kind_not_served(kind, api_version))
         if not seen.namespaced:
             raise NotServedError(
                 f"{with_article(kind)} of {api_version} lies in no namespace, and no step may make one", scope=True
@@ -93,7 +93,7 @@ class Objects:
                     return None
             for version in await served_elsewhere(self._client, api_version, kind):
                 return await self.kind(version, kind)
-            raise NotServedError(words.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
+            raise NotServedError(messages.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
 
     async def definition(self, kind: Kind) -> str:
         """Return what defines a kind now, as NAME/UID; empty if no CustomResourceDefinition does."""
@@ -103,7 +103,7 @@ class Objects:
     def _lost(self, kind: Kind) -> NotServedError:
         """How it was served is believed no more."""
         self._kinds.pop((kind.api_version, kind.kind), None)
-        return NotServedError(words.kind_not_served(kind.kind, kind.api_version))
+        return NotServedError(messages.kind_not_served(kind.kind, kind.api_version))
 
     def _acting(self, namespace: str) -> Client:
         return self._client.acting_as(account(namespace), EXTRA)

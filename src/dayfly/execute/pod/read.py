@@ -17,9 +17,9 @@ from dayfly.execute import receipt
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import MAIN
 from dayfly.kube.objects import Condition, ContainerStatus, Pod, StateTerminated
-from dayfly.plan import reason_words
+from dayfly.plan import reason_catalog
+from dayfly.plan.messages import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.reasons import Reason
-from dayfly.plan.words import evicted, never_began, no_record, out_of_memory, start_deadline
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
@@ -52,7 +52,7 @@ _LAST_SECOND_MS = 253_402_300_799_000
 # Like every `void` it rests on the state volume staying what it was, as long as the pod is bound to its node.
 _NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
 # Reasons of the kubelet for a container that it cannot start now: the step is recalled.
-_CANNOT_BEGIN = reason_words.NO_IMAGE | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_CANNOT_BEGIN = reason_catalog.NO_IMAGE | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 # The exit codes of the runner for `void`, `refused` and `not-executable`. A script that writes such a receipt itself
 # and has the kernel kill the whole container leaves another code, so it cannot pretend that it never began.
 _UNSTARTED_CODES = frozenset({125, 127})

@@ -10,17 +10,10 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.order import (
-    CannotRenderError,
-    Record,
-    built_in,
-    env_record,
-    identity_records,
-    step_records,
-)
 from dayfly.execute.pod import names
 from dayfly.execute.state import access
 from dayfly.execute.state.access import PASSWORD
+from dayfly.execute.work_order import CannotRenderError, Record, built_in, env_record, identity_records, step_records
 from dayfly.kube.strategic import MergeError, merge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.frames import encode

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dayfly.execute.order import built_in, env_record, identity_records, step_records
 from dayfly.execute.state.access import PASSWORD
+from dayfly.execute.work_order import built_in, env_record, identity_records, step_records
 from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Unit
 

@@ -9,10 +9,10 @@ import re
 import shutil
 import signal
 
+from dayfly.execute.process.attempt_storage import Place
 from dayfly.execute.process.files import locked, make, private, remove_tree, slurp
-from dayfly.execute.process.place import Place
+from dayfly.execute.process.log_times_file import Noted, entry_now
 from dayfly.execute.process.processes import opens, standing
-from dayfly.execute.process.times import Noted, entry_now
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear

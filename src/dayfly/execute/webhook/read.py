@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dayfly.execute.webhook.ends import End, is_open, status_of
+from dayfly.execute.webhook.exit_codes import End, is_open, status_of
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear

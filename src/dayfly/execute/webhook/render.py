@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.order import CannotRenderError, Program
-from dayfly.execute.webhook.ends import ORDER
+from dayfly.execute.webhook.exit_codes import ORDER
 from dayfly.execute.webhook.request import UnfitError, origin_of
+from dayfly.execute.work_order import CannotRenderError, Program
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import idempotency_key
 from dayfly.spec.lifecycle import Output, Unit

@@ -18,11 +18,11 @@ from typing import Any
 if __name__ == "__main__":  # as a plain file, without the environment's way to packages: ours lies above
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from dayfly.execute.masks import overwritten
-from dayfly.execute.webhook.ends import ORDER, End, is_open, of_status
-from dayfly.execute.webhook.exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
+from dayfly.execute.log_masks import overwritten
+from dayfly.execute.webhook.exit_codes import ORDER, End, is_open, of_status
+from dayfly.execute.webhook.http_exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
 from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following, rewritten
-from dayfly.execute.webhook.taken import UntakenError, as_bytes, one
+from dayfly.execute.webhook.response_values import UntakenError, as_bytes, one
 
 TRIES = 4
 FIRST_PAUSE_S = 0.5

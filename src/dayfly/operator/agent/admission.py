@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dayfly.execute.pod import trial
+from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.cluster.objects import SANDBOXES
@@ -36,7 +36,7 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
         for unit in (unit for event in Event for unit in document.units(event)):
             if not kube_names.is_label(namespace := namespace_of(unit)):
                 raise RefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
-        if found := trial.objections(document):
+        if found := pod_precheck.objections(document):
             raise RefusedError(found[0])
 
 

@@ -11,7 +11,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
-from dayfly.operator.outputs.outputs import matching
+from dayfly.operator.outputs.attempt_secrets import matching
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import Event, unit_id
 from dayfly.spec.log_times import Entry, paired

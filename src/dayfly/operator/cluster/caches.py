@@ -18,6 +18,7 @@ from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, P
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.server_clock import unix_ms
 from dayfly.kube.watches import Watches
+from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     HOOKS,
@@ -33,8 +34,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.cluster.route_kinds import Istio, RouteKinds
 from dayfly.operator.cluster.runs import Runs
-from dayfly.operator.cluster.sharing import share
-from dayfly.operator.cluster.woven import WovenRules
+from dayfly.operator.cluster.virtual_service_index import WovenRules
 from dayfly.spec.run import State
 from dayfly.work.pace import Urgency
 from dayfly.work.queue import WorkQueue

@@ -9,7 +9,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, is_newer
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.plan import table
+from dayfly.plan import transitions
 from dayfly.plan.actions import Move
 from dayfly.plan.sealed import Plan
 from dayfly.spec.run import Run
@@ -120,7 +120,7 @@ class Runs:
             IllegalMoveError: a move that the table does not hold; nothing is sent.
             errors.ApiError: the server cannot be asked, or says no; nothing was changed.
         """
-        after = table.apply(run.ledger, moves, plan.creates)
+        after = transitions.apply(run.ledger, moves, plan.creates)
         moved = msgspec.structs.replace(run, ledger=after)
         # Before it is sent: the watch may be faster than the answer.
         self._committed.setdefault(run.metadata.name, {})[after.seq] = after

@@ -2,7 +2,7 @@
 
 from dayfly.execute.executor import Known
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.spec.lifecycle import Kind, Unit
 

@@ -12,17 +12,17 @@ from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
 from dayfly.execute.object.run import NotServedError, Objects
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.outputs import foreseen
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.objects.object_observer import ObjectObserver, Turn
 from dayfly.operator.objects.object_view import Place, Views
-from dayfly.operator.outputs.outputs import Outputs
-from dayfly.operator.session import Sight
-from dayfly.plan import words
+from dayfly.operator.outputs.attempt_secrets import Outputs
+from dayfly.operator.run_memory import Sight
+from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import Standing, standing
@@ -105,7 +105,7 @@ class ObjectExecutor:
         if object_view.written(step).remove:
             return
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
-        preparing = Objection(reason=Reason.STARTING, message=words.preparing(key[1]), since=turn.now)
+        preparing = Objection(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
         facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
         if not _is_due(foreseen(turn.run.ledger, facts), step):
             objections[step.id] = preparing

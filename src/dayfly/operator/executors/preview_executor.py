@@ -6,7 +6,7 @@ Where one cannot be, that is said, and nothing waits for it.
 from dayfly.execute.executor import Known
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.routes.previews import Previews
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Running

@@ -6,10 +6,10 @@ import msgspec
 
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.state import access
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import ALONE_S, Cluster, belonging
@@ -17,14 +17,14 @@ from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.pods.places import Places
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
+from dayfly.operator.pods.step_slots import Places
 from dayfly.operator.refusals import AGAIN_S
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Step
@@ -217,5 +217,5 @@ def _apart(step: Step, stored: dict[str, Any], now: int) -> Objection | None:
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
     if input_pins.in_time(step, created, now):
         return None
-    message = words.clocks_apart(read.stamp(created), read.stamp(now))
+    message = messages.clocks_apart(read.stamp(created), read.stamp(now))
     return Objection(reason=Reason.CLOCKS_APART, message=message, since=now)

@@ -8,24 +8,24 @@ import msgspec
 
 from dayfly.execute import receipt
 from dayfly.execute.executor import Known
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.outputs import described, foreseen
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.turn import judged
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owned
+from dayfly.operator.outputs.attempt_secrets import Outputs, matching
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
-from dayfly.operator.outputs.outputs import Outputs, matching
 from dayfly.operator.pods import input_pins
-from dayfly.operator.pods.follow import Followers
+from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.pod_events import PodEvents
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan

@@ -2,7 +2,7 @@
 
 from dayfly.execute.executor import Known
 from dayfly.operator.executors.step_executor import StepExecutor
-from dayfly.operator.session import Sight
+from dayfly.operator.run_memory import Sight
 from dayfly.spec.lifecycle import Kind
 
 

@@ -6,14 +6,14 @@ from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import Hosts, Identity, elsewhere, fork, fork_name, leading, service
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.inputs import Told, resolve
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.outputs.bindings import bind
+from dayfly.operator.outputs.resource_secrets import bind
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
 

@@ -14,8 +14,8 @@ from dayfly.execute.fork.render import (
     form,
 )
 from dayfly.execute.fork.run import ForeignForkError, Forks
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.operator.cluster.caches import Cluster, belonging
@@ -24,7 +24,7 @@ from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Fact, Held, Objection, Running, Waiting
@@ -188,7 +188,7 @@ class ForkReconciler:
         stuck = sight.memory.stuck.get(name)
         if seen.metadata.deletion_timestamp or (stuck is None and _form(seen) == wanted):
             return
-        reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), words.replaced())
+        reason, message = (stuck.reason, stuck.message) if stuck else (str(Reason.REPLACED), messages.replaced())
         sight.facts[name, record.attempt] = Waiting(since=fact.since, reason=reason, message=message)
 
     async def _missing(self, run: RunObject, of: Baseline) -> Objection:

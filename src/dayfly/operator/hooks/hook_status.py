@@ -18,8 +18,8 @@ from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.targets.adapter import FrozenError
-from dayfly.plan import phases, words
-from dayfly.plan.reason_words import Tone, tone
+from dayfly.plan import messages, phases
+from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
@@ -121,11 +121,11 @@ class HookStatus:
         if hindrance:
             lack = target_grants.sentence(hindrance)
             reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.HINDERED
-            self.trouble(run, reason, lack or words.hindered(hindrance))
+            self.trouble(run, reason, lack or messages.hindered(hindrance))
         elif tone(report.reason) >= Tone.WARNING or phases.troubled(report.units):
             self.trouble(run, report.reason, message_of(report))
         elif report.unserved:
-            self.trouble(run, Reason.UNSERVED, words.unserved(report.unserved))
+            self.trouble(run, Reason.UNSERVED, messages.unserved(report.unserved))
         else:
             self.settle(run.spec.hook.uid, run.metadata.name)
         return 0.0

@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dayfly.execute.fields import Given
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import Standing
 from dayfly.execute.object.run import Objects
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.outputs import described
+from dayfly.execute.target_fields import Given
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.objects.object_view import Place, Views
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
@@ -212,7 +212,7 @@ def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     if not left:
         return None
     many = "finalizers" if len(left) > 1 else "finalizer"
-    message = f"waits until {read.named(found)} is gone: it still has the {many} {words.names(tuple(left))}"
+    message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.names(tuple(left))}"
     return Running(since=record.claimed_at, reason=Reason.OBJECT_ENDING, message=message)
 
 
@@ -222,7 +222,7 @@ def _unready(turn: Turn, step: Step, record: UnitRecord, where: Place) -> Ended:
     if turn.closing:
         return _over(turn, record, Reason.CANCELLED, f"{where.named} was deleted before it was ready")
     if turn.now >= record.claimed_at + limit:
-        message = f"{where.named} was not ready within {words.span(limit)} and was deleted"
+        message = f"{where.named} was not ready within {messages.span(limit)} and was deleted"
         return _over(turn, record, Reason.RUN_DEADLINE, message)
     return _over(turn, record, Reason.OBJECT_GONE, f"somebody deleted {where.named} before it was ready")
 

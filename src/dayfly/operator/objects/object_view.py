@@ -2,18 +2,18 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, resolve
 from dayfly.execute.object import render
 from dayfly.execute.object.render import Identity
 from dayfly.execute.object.run import Kind, NotServedError, Objects
 from dayfly.execute.pod import names
+from dayfly.execute.target_fields import Given
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.objects import grants
-from dayfly.operator.outputs.outputs import Outputs
+from dayfly.operator.outputs.attempt_secrets import Outputs
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
 from dayfly.plan.world import Objection

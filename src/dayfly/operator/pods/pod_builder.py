@@ -5,26 +5,26 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.fields import Given
 from dayfly.execute.inputs import Told, is_complete, resolve
-from dayfly.execute.order import CannotRenderError
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import Terms, check, described, references, restored
 from dayfly.execute.pod.render import PodAttempt, SecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.execute.state import access
+from dayfly.execute.target_fields import Given
 from dayfly.execute.webhook.render import as_exec
+from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.namespaces import Namespaces, Runner
 from dayfly.operator.pods.plugin_reads import PluginReads
-from dayfly.operator.pods.senders import NoSenderError, Senders
+from dayfly.operator.pods.webhook_pods import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.reasons import Reason
+from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import Plan, Step, sensitive_inputs
-from dayfly.plan.trace import traceparent
 from dayfly.spec.lifecycle import Kind, Unit
 
 _LATE_MS = 60_000

@@ -12,7 +12,7 @@ from dayfly.execute.pod.read import milliseconds, stamp
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import EVENTS, Event, Pod
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan, Waiting
 from dayfly.spec.run import Result
@@ -107,7 +107,7 @@ class PodEvents:
         warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
         if not warnings:
             return end
-        said = words.last_words(end.message, max(warnings, key=_when).note)
+        said = messages.last_words(end.message, max(warnings, key=_when).note)
         return msgspec.structs.replace(end, message=said)
 
     def _stands_in_line(self, silence: Silence, now: int) -> bool:
@@ -133,7 +133,7 @@ class PodEvents:
         if latest.reason != _PULLING:
             return _Said(latest.reason or reason, latest.note, pulls=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _Said(_PULLING, words.pulls(image, stamp(_when(latest)[0])), pulls=True)
+        return _Said(_PULLING, messages.pulls(image, stamp(_when(latest)[0])), pulls=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()

@@ -13,10 +13,10 @@ from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.refusals import KEPT_AGAIN_S
+from dayfly.operator.routes.differences import SETTLE_MS, known_at
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.operator.routes.standing import SETTLE_MS, known_at
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.world import AttemptKey
 from dayfly.spec.lifecycle import Baseline, fork_id
 from dayfly.spec.run import ALIVE
@@ -46,12 +46,12 @@ class Addresses:
         if leading:
             memory.led[key] = led | {each.metadata.uid: [0, 0] for each in leading}
             self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `LedKeys` wakes it sooner
-            return words.address_leads(str(Key.of(leading[0])))
+            return messages.address_leads(str(Key.of(leading[0])))
         due = max((self._known_at(there.get(uid), noted, now) for uid, noted in led.items()), default=now)
         if now >= due:
             return ""
         self._cluster.queue.add(name, after=min((due - now) / 1000 + 0.001, TOLD_S))
-        return words.address_left()
+        return messages.address_left()
 
     @staticmethod
     def _known_at(seen: RouteObject | None, noted: list[int], now: int) -> int:

@@ -16,10 +16,10 @@ from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, all_done, kept_again
-from dayfly.operator.routes.led_keys import LedKeys
+from dayfly.operator.routes.differences import REFUSALS, objection
+from dayfly.operator.routes.group_keys import LedKeys
 from dayfly.operator.routes.route_builder import fork_of
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.operator.routes.standing import REFUSALS, objection
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import Fact, Objection, Running, Waiting

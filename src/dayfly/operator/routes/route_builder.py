@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 from dayfly.execute.fork.read import Service
 from dayfly.execute.fork.render import LIKE_LABEL, fork_name
 from dayfly.execute.gateway import render
+from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject, accepting
 from dayfly.execute.gateway.render import Fork
 from dayfly.execute.gateway.rules import Leads
-from dayfly.execute.gateway.signs import signs
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.routes.strands import Concerned, Strand, concerned, leads_of, strands
-from dayfly.plan import words
+from dayfly.operator.routes.vs_edits import Concerned, Strand, concerned, leads_of, strands
+from dayfly.plan import messages
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Route
 from dayfly.spec.routing.routing_keys import Forms
@@ -90,8 +90,8 @@ class RouteBuilder:
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
         wanted: list[Wanted] = []
-        remarks = [words.services_left_out(unfollowed)] if unfollowed else []
-        remarks += [words.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
+        remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
+        remarks += [messages.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
             made = render.beside(kind, each, fork, Leads(leads, others), ways)
             wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)

@@ -19,9 +19,7 @@ from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.refusals import all_done, kept_again
 from dayfly.operator.routes.addresses import Addresses
-from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
-from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
-from dayfly.operator.routes.standing import (
+from dayfly.operator.routes.differences import (
     REFUSALS,
     SETTLE_MS,
     Faults,
@@ -33,9 +31,11 @@ from dayfly.operator.routes.standing import (
     objection,
     unrouted,
 )
-from dayfly.operator.routes.weaver import SETTLE_MS as WOVEN_MS
-from dayfly.operator.routes.weaver import Weaver
-from dayfly.plan import words
+from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
+from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
+from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
+from dayfly.operator.routes.vs_writer import Weaver
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Running, Waiting
@@ -86,7 +86,7 @@ class RouteReconciler:
     def unrouted(self, run: RunObject, plan: Plan) -> tuple[str, ...]:
         """What is said of a sandbox whose forks nothing leads to: it has no routes that could say so."""
         forks = any(step.unit.kind == Kind.FORK for step in plan.kept.values())
-        return () if self._cluster.routed or run.ledger.closed is not None or not forks else (words.no_data_plane(),)
+        return () if self._cluster.routed or run.ledger.closed is not None or not forks else (messages.no_data_plane(),)
 
     async def _kept(self, sight: RouteSight, run: RunObject, plan: Plan, step: KeptStep, memory: RouteMemory) -> None:
         """Whether all that leads to the fork is there, and Gateways have taken it."""
@@ -127,7 +127,7 @@ class RouteReconciler:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(words.route_settling())
+        return Lack(messages.route_settling())
 
     def _ours(
         self, run: RunObject, of: Baseline
@@ -168,7 +168,7 @@ class RouteReconciler:
         until = memory.gone_at.setdefault(key, now) + drain
         if now < until:
             self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-            return Running(since=record.claimed_at, ready=False, reason=Reason.STOPPING, message=words.draining())
+            return Running(since=record.claimed_at, ready=False, reason=Reason.STOPPING, message=messages.draining())
         message = "its routes are gone, and requests that came by them had time to be answered"
         result = Result(
             outcome="failed", reason=Reason.CANCELLED, message=message, started_at=record.claimed_at, ended_at=now

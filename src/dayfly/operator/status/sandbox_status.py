@@ -29,8 +29,8 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.plan import phases, words
-from dayfly.plan.reason_words import Tone, tone
+from dayfly.plan import messages, phases
+from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
@@ -52,7 +52,7 @@ def hindered(error: Exception, failures: int) -> WaitingError | None:
     """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
     if failures + 1 < refusals.patience(error):
         return None
-    return WaitingError(Reason.HINDERED, words.hindered(refusals.hindrance(error)))
+    return WaitingError(Reason.HINDERED, messages.hindered(refusals.hindrance(error)))
 
 
 @contextlib.asynccontextmanager
@@ -128,7 +128,7 @@ class SandboxStatus:
                 message = f"{refusal}; its forks stay as they are"
                 said = _Saying(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
-            message = words.hindered(hindrance)
+            message = messages.hindered(hindrance)
             said = _Saying(False, Reason.HINDERED, message, said.generation)
         spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
@@ -174,7 +174,7 @@ class SandboxStatus:
         report = about[1] if about else None
         lacking = (*unserved(seen.spec, by_name=False), *(report.unserved if report else ()))
         if lacking and ready:
-            message = f"{message} {words.unserved(lacking)}"
+            message = f"{message} {messages.unserved(lacking)}"
         units = report.units if report else ()
         urls = self._cluster.urls.get(names.run_name(seen.metadata.name, seen.metadata.uid), {}) if report else {}
         meta, now, before = seen.metadata, self._cluster.now(), seen.status or WrittenStatus()
@@ -276,7 +276,7 @@ def _served(seen: SandboxObject, lacking: tuple[str, ...], now: int) -> dict[str
         "type": SERVED,
         "status": status,
         "reason": Reason.UNSERVED if lacking else Reason.SERVED,
-        "message": words.unserved(lacking) if lacking else "",
+        "message": messages.unserved(lacking) if lacking else "",
         "observedGeneration": seen.metadata.generation,
         "lastTransitionTime": since[0] if since else stamp(now),
     }

@@ -11,8 +11,8 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.plan.messages import filled
 from dayfly.plan.status import of_unit
-from dayfly.plan.words import filled
 from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import Report, UnitReport
 

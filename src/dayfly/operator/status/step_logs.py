@@ -21,7 +21,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
-from dayfly.operator.outputs.outputs import LOG_KEY, TIMES_KEY, times_of
+from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
 from dayfly.operator.status.status_throttle import GOING_ON_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.log_times import flat

@@ -11,7 +11,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
 from dayfly.spec.report import Report
@@ -150,7 +150,7 @@ class Plain:
         if isinstance(missing, errors.NotServed):
             target, kind = run.ledger.target, self.resource
             definition = f"{kind.plural}.{kind.group}"
-            raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=False))
+            raise KindLostError(messages.kind_lost(target.kind, target.api_version, definition, proves=False))
 
     async def permits(self, _run: RunObject) -> bool | None:
         return True

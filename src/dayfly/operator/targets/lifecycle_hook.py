@@ -22,8 +22,8 @@ from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, 
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, holds
 from dayfly.operator.targets.adapter import FrozenError, KindLostError, Plain, Speaker
-from dayfly.plan import words
-from dayfly.plan.closing import is_past_pre_stop
+from dayfly.plan import messages
+from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetState
@@ -119,7 +119,7 @@ class HookedTarget(Plain):
             return None
         else:
             at = self._cluster.now()
-        return Request(at=at, reason=Reason.HOOK_REMOVED, message=words.hook_removed(hook.name))
+        return Request(at=at, reason=Reason.HOOK_REMOVED, message=messages.hook_removed(hook.name))
 
     async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""
@@ -129,7 +129,7 @@ class HookedTarget(Plain):
         uid, definition = _hook(run).definition, f"{plural}.{self.resource.group}"
         if uid and await is_definition_gone(self._client, definition, uid):
             return
-        raise KindLostError(words.kind_lost(target.kind, target.api_version, definition, proves=True))
+        raise KindLostError(messages.kind_lost(target.kind, target.api_version, definition, proves=True))
 
     async def stays(self, run: RunObject) -> bool:
         """As long as the hook is there: else the target, which lives on, would be taken for a new one."""
@@ -269,8 +269,8 @@ def _has_stopped(found: dict[str, Any], verdict: Verdict | None) -> tuple[bool, 
     """Whether nothing of it is at work any more: by its own words, else once nobody but us holds it."""
     meta = msgspec.convert(found["metadata"], AnnotatedMeta)
     if not meta.deletion_timestamp:
-        return False, words.not_deleted(found.get("kind", ""))
+        return False, messages.not_deleted(found.get("kind", ""))
     if verdict is not None:
         return _holds(found, verdict)
     others = tuple(each for each in meta.finalizers or () if each not in holds(meta))
-    return not others, words.held_by_others(others) if others else ""
+    return not others, messages.held_by_others(others) if others else ""

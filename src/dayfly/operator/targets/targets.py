@@ -29,7 +29,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.targets.adapter import Adapter, HinderedError, Seen, Unknown
 from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
-from dayfly.plan import words
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.run import Phase, Request
@@ -163,7 +163,7 @@ class Targets:
 
     async def tell_hindered(self, run: RunObject, hindrance: str) -> None:
         """Report the error that blocks a run of which no turn has succeeded."""
-        await self.of(run).freeze(run, HinderedError(words.hindered(hindrance)))
+        await self.of(run).freeze(run, HinderedError(messages.hindered(hindrance)))
 
     async def wish(self, run: RunObject) -> Wish:
         """What the target's owner wants of it now."""
@@ -190,7 +190,7 @@ class Targets:
             now, message = self._cluster.now(), asked.reason[:MOST_REASON]
             abandon = Request(at=now, reason=Reason.ABANDONED, message=message, by=by)
         elif asked is not None:
-            ignored = (words.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
+            ignored = (messages.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
         return Wish(
             stop=stop,
             abandon=abandon,

@@ -1,0 +1,43 @@
+"""What units read of their target: one value for each such input, found in the object by its JSONPath. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dayfly.execute.object.read import as_bytes
+from dayfly.plan import messages
+from dayfly.plan.sealed import Plan, Step
+from dayfly.spec.run import ALIVE, Run
+from dayfly.spec.scalars import jsonpath
+
+Given = Mapping[str, bytes]
+"""By the names of a unit's inputs, those that its target has."""
+
+
+def readers(plan: Plan, run: Run, *, closing: bool) -> list[Step]:
+    """The steps that read their target and may yet be begun: those that create, or once it closes the others."""
+    return [
+        step
+        for step in plan.steps.values()
+        if step.creates is not closing
+        and any(item.target for item in step.unit.inputs)
+        and run.unit(step.id).state not in ALIVE
+        and run.unit(step.id).outcome != "succeeded"
+    ]
+
+
+def given(step: Step, found: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """What the target, as it was found, gives to a step; nothing if it is gone."""
+    values = {item.name: _find(item.target, found) for item in step.unit.inputs if item.target}
+    return {name: as_bytes(some[0]) for name, some in values.items() if len(some) == 1 and some[0] is not None}
+
+
+def lack(step: Step, found: Mapping[str, Any] | None, kind: str) -> str:
+    """Why a step must wait that creates: the first of its inputs that the target does not have; empty if it has all."""
+    for item in step.unit.inputs if step.creates else ():
+        if item.target and len(some := [each for each in _find(item.target, found) if each is not None]) != 1:
+            return messages.waits_for_field(item.target, kind, found=len(some))
+    return ""
+
+
+def _find(query: str, found: Mapping[str, Any] | None) -> list[Any]:
+    return jsonpath.find(query, found) if found is not None else []

@@ -1,0 +1,187 @@
+"""Rules about delete steps: they run until they have succeeded, also after creates that never came to their end."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.lint import shell
+from dayfly.lint.plugin_view import IDENTITY
+from dayfly.lint.rules import Spot, rule
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.lint.plugin_view import PluginView, StepView
+    from dayfly.lint.shell import Command, Statement
+    from dayfly.spec.plugin import Input
+
+_KNOWS_WHAT_IS_ABSENT = re.compile(r"DAYFLY_ABSENT_INPUTS|DAYFLY_OUTPUTS_COMPLETE")
+_IDENTIFIES = re.compile(r"DAYFLY_RESOURCE_ID|SIGNADOT_SANDBOX_ID")
+_SAYS = ("echo", "printf", "logger")
+_MISSING_OK = {
+    "rm": re.compile(r"\s(-\w*f|--force)"),
+    "rmdir": re.compile(r"^$"),
+    "dropdb": re.compile(r"--if-exists"),
+    "dropuser": re.compile(r"--if-exists"),
+    "kubectl": re.compile(r"^(?!.*\sdelete\s)|--ignore-not-found"),
+    "helm": re.compile(r"^(?!.*\s(uninstall|delete)\s)|--ignore-not-found"),
+    "aws": re.compile(r"^(?!.*\ss3\s+rb\s)"),
+    "docker": re.compile(r"^(?!.*\s(rm|stop|kill)\s)|\s(-\w*f|--force)"),
+    "curl": re.compile(
+        r"^(?!.*(-X\s*|--request[= ]\s*)[\"']?DELETE)|^(?!.*(\s-\w*f\w*\b|\s--fail))|http_code", re.DOTALL
+    ),
+}
+_DROP = re.compile(r"\bDROP\s+(DATABASE|ROLE|USER|SCHEMA|TABLE|VIEW)\s+(?!IF\s+EXISTS)[\"'`:$\\\w]", re.IGNORECASE)
+_ASKS = re.compile(r"\\if\b|IF\s+EXISTS|pg_roles|pg_database|information_schema|pg_namespace", re.IGNORECASE)
+_GIVES_UP = re.compile(r"ON_ERROR_STOP")
+_PSQL_COMMAND = re.compile(r"\s(-\w*c\b|--command\b)")
+_PSQL_READS = re.compile(r"<<|<\s*\S|\s(-\w*f\b|--file\b)")
+
+
+@rule(
+    "DF201",
+    "delete-needs-output",
+    "A delete step needs an output of a create step. If that step fails or is killed, the output is empty, and the "
+    "cleanup is stuck or removes the wrong thing.",
+    "Work the name out again from DAYFLY_RESOURCE_ID, or fall back to it: ${BUCKET:-dayfly-$DAYFLY_RESOURCE_ID}.",
+)
+def delete_needs_output(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.delete:
+        if _KNOWS_WHAT_IS_ABSENT.search(step.script.text):
+            continue
+        for item in step.step.inputs:
+            if plugin.is_created(item):
+                yield from _in_script(step, item)
+        yield from _in_command(step)
+        yield from _in_request(step)
+
+
+def _in_script(step: StepView, item: Input) -> Iterator[Spot]:
+    name = item.env
+    if name and not any(is_guarded(step.script.text, each) for each in (name, *_copies(step, name))):
+        for statement in step.statements:
+            if _uses(statement, name) and not _finds_it_anyway(step, statement):
+                problem = f"uses ${name}, which is empty if the create step never made it, without a fallback"
+                yield Spot(step.script_keys, problem, statement.line)
+                break
+    if item.path and not re.search(rf"-[sefrz]\s+\"?{re.escape(item.path)}", step.script.text):
+        reads = re.compile(rf"\bcat\s+(?:--\s+)?[\"']?{re.escape(item.path)}|<\s*{re.escape(item.path)}")
+        for statement in step.statements:
+            into = re.match(r"(?:export\s+)?(\w+)=", statement.text)
+            if reads.search(statement.text) and not (into and is_guarded(step.script.text, into[1])):
+                problem = f"reads {item.path}, which is empty if the create step never made it, without a fallback"
+                yield Spot(step.script_keys, problem, statement.line)
+                break
+
+
+def _in_command(step: StepView) -> Iterator[Spot]:
+    words = step.step.command or ()
+    if any(_IDENTIFIES.search(word) for word in words):
+        return
+    for item in step.step.inputs:
+        for at, word in enumerate(words):
+            if item.env and f"$({item.env})" in word and step.plugin.is_created(item):
+                problem = (
+                    f"names what to remove by $({item.env}) alone, which is empty if the create step never made it"
+                )
+                yield Spot((*step.keys, "command", at), problem)
+
+
+def _in_request(step: StepView) -> Iterator[Spot]:
+    webhook = step.step.webhook
+    if webhook is None:
+        return
+    sent = json.dumps([webhook.path, webhook.query, webhook.body])
+    if "$env" in sent or webhook.find is not None:
+        return
+    for at, item in enumerate(step.step.inputs):
+        if step.plugin.is_created(item) and f'"$input": {json.dumps(item.name)}' in sent:
+            problem = f"names what to remove by the input {quote(item.name)} alone, which may never have been made"
+            yield Spot((*step.keys, "inputs", at), problem)
+
+
+def _copies(step: StepView, name: str) -> Iterator[str]:
+    """The variables that are set to a variable's value, or to something made of it."""
+    for statement in step.statements:
+        for match in re.finditer(r"\b([A-Za-z_]\w*)=(\"[^\"]*\"|\S+)", statement.text):
+            if name in shell.variables(match[2]):
+                yield match[1]
+
+
+def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
+    """Whether what a statement works on is named by the resource's id as well: `rm -rf "$FOLDER" "/srv/$ID"`."""
+    return IDENTITY in shell.substance(f"{statement.text}\n{statement.body}", step.made_of)
+
+
+def is_guarded(script: str, name: str) -> bool:
+    """Whether a script asks anywhere whether a variable is empty, or says what it is then."""
+    name = re.escape(name)
+    asked = rf"\$\{{{name}:?[-=+]|(\[\[?\s|\btest\s|\bcase\s)[^\n;|&]*\$\{{?{name}\b"
+    return re.search(asked, script) is not None
+
+
+def _uses(statement: Statement, name: str) -> bool:
+    if name in shell.variables(statement.body):
+        return True
+    return any(name in shell.expanded(command.text) for command in statement.commands if not _only_says(command))
+
+
+def _only_says(command: Command) -> bool:
+    return command.word in _SAYS and command.shows
+
+
+@rule(
+    "DF205",
+    "delete-fails-when-gone",
+    "A delete step ends with an error if the thing is gone already. It is run until it succeeds, so it never ends.",
+    "Take what is not there as removed (rm -f, DROP ... IF EXISTS, --ignore-not-found, 404), and nothing else.",
+)
+def delete_fails_when_gone(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.delete:
+        if re.search(r"^\s*set\s+\+e\b", step.script.text, re.MULTILINE):
+            continue
+        for statement in step.statements:
+            if not statement.guarded and (what := _fails(step, statement)):
+                yield Spot(step.script_keys, f"{what} fails if the thing is gone already", statement.line)
+        webhook = step.step.webhook
+        if webhook is not None and webhook.method == "DELETE":
+            accepted = webhook.expect.status if webhook.expect else ()
+            if 404 not in accepted and 410 not in accepted:
+                problem = "a DELETE that is answered with 404 fails: the thing is gone already"
+                yield Spot((*step.keys, "webhook"), problem)
+
+
+def _fails(step: StepView, statement: Statement) -> str:
+    for command in statement.commands:
+        accepts = _MISSING_OK.get(command.word)
+        if accepts is not None and not accepts.search(command.text):
+            return command.word
+    whole = f"{statement.text}\n{statement.body}"
+    if (match := _DROP.search(whole)) and not _ASKS.search(whole):
+        programs = {command.word for command in statement.commands}
+        stops = _GIVES_UP.search(step.script.text) or _PSQL_COMMAND.search(statement.text)
+        if programs & {"mysql", "mariadb"} or ("psql" in programs and stops):
+            return f"DROP {match[1].upper()}"
+    return ""
+
+
+@rule(
+    "DF206",
+    "sql-errors-pass",
+    "psql reads statements from a file or its input without ON_ERROR_STOP: it ends with 0 although they fail, so a "
+    "create that failed is ready, and a delete that failed is done.",
+    "Add --set ON_ERROR_STOP=1.",
+)
+def sql_errors_pass(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        if _GIVES_UP.search(step.script.text):
+            continue
+        for statement in step.statements:
+            for command in statement.commands:
+                reads = _PSQL_READS.search(command.text) and not _PSQL_COMMAND.search(command.text)
+                if command.word == "psql" and reads:
+                    problem = "psql goes on after an error and ends with 0: what failed counts as done"
+                    yield Spot(step.script_keys, problem, statement.line)

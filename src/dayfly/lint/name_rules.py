@@ -1,0 +1,132 @@
+"""Rules about names: what a create step makes has to be its resource's own, and to be found again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.lint.plugin_view import IDENTITY, SANDBOX
+from dayfly.lint.rules import Spot, rule
+from dayfly.lint.shell import RANDOM, substance
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.lint.plugin_view import PluginView, StepView
+    from dayfly.lint.shell import Statement
+
+_SQL = re.compile(r"\bCREATE\s+(DATABASE|ROLE|USER|SCHEMA)\b", re.IGNORECASE)
+_SPEAKS_SQL = re.compile(r"\b(psql|mysql|mariadb|cockroach|sqlcmd)\b")
+_MAKERS = {
+    "createdb": re.compile(r""),
+    "createuser": re.compile(r""),
+    "aws": re.compile(r"\s(s3\s+mb|\S+\s+create-(?!tags\b)\w+)"),
+    "helm": re.compile(r"\s(install|upgrade)\s"),
+    "kubectl": re.compile(r"\screate\s(?!.*(--dry-run|-f\b|--filename|\btoken\b))"),
+    "gcloud": re.compile(r"\screate\s"),
+    "az": re.compile(r"\screate\s"),
+    "docker": re.compile(r"\s((network|volume)\s+create\s|(run|create)\s.*--name[= ])"),
+    "podman": re.compile(r"\s((network|volume)\s+create\s|(run|create)\s.*--name[= ])"),
+    "rabbitmqctl": re.compile(r"\sadd_(user|vhost)\s"),
+    "rabbitmqadmin": re.compile(r"\sdeclare\s"),
+    "redis-cli": re.compile(r"\sACL\s+SETUSER\s", re.IGNORECASE),
+    "mkdir": re.compile(r"^(?!.*\s-\w*p)(?!.*\s[\"']?/(var/)?tmp\b).*\s[\"']?/"),
+}
+_IDENTIFIES = "DAYFLY_RESOURCE_ID"
+
+
+def makes(statement: Statement) -> bool:
+    """Whether a statement makes something that others can see and that has a name."""
+    whole = f"{statement.text}\n{statement.body}"
+    if _SPEAKS_SQL.search(statement.text) and _SQL.search(whole):
+        return True
+    return any(command.word in _MAKERS and _MAKERS[command.word].search(command.text) for command in statement.commands)
+
+
+def makers(step: StepView) -> Iterator[tuple[Statement, frozenset[str]]]:
+    """The statements of a step that make something, each with what the values in it are made of."""
+    for statement in step.statements:
+        if makes(statement):
+            yield statement, substance(f"{statement.text}\n{statement.body}", step.made_of)
+
+
+@rule(
+    "DF202",
+    "shared-name",
+    "A create step makes something under a name that is the same in every sandbox, so the second sandbox fails or "
+    "shares it, and the first one to end takes it from the other.",
+    "Put DAYFLY_RESOURCE_ID into the name: it is the same in all steps of a resource and different for each resource.",
+)
+def shared_name(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.create:
+        for statement, kinds in makers(step):
+            if not kinds:
+                yield Spot(step.script_keys, "makes something under the same name in every sandbox", statement.line)
+        yield from _shared_request(step)
+        yield from _shared_object(step)
+
+
+def _shared_request(step: StepView) -> Iterator[Spot]:
+    webhook = step.step.webhook
+    if webhook is None or webhook.method not in ("POST", "PUT") or webhook.find is not None:
+        return
+    sent = json.dumps([webhook.path, webhook.query, webhook.body])
+    if "$input" not in sent and "$env" not in sent:
+        yield Spot((*step.keys, "webhook"), "sends the same request for every sandbox")
+
+
+def _shared_object(step: StepView) -> Iterator[Spot]:
+    written = step.step.object
+    manifest = written.manifest if written else None
+    metadata = manifest.get("metadata") if manifest else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if written and isinstance(name, str) and name and "/metadata/name" not in written.set:
+        keys = (*step.keys, "object", "manifest", "metadata", "name")
+        yield Spot(keys, f"makes an object of the same name, {quote(name)}, in every sandbox")
+
+
+@rule(
+    "DF203",
+    "named-by-sandbox",
+    "A create step names what it makes by its sandbox alone, so two resources of one sandbox share it, and a new "
+    "sandbox of an old name meets what is still being removed.",
+    "Put DAYFLY_RESOURCE_ID into the name, in place of the sandbox's name or beside it.",
+)
+def named_by_sandbox(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.create:
+        for statement, kinds in makers(step):
+            if kinds == {SANDBOX}:
+                problem = "names what it makes by its sandbox alone: two resources of one sandbox share it"
+                yield Spot(step.script_keys, problem, statement.line)
+
+
+@rule(
+    "DF204",
+    "random-name-retried",
+    "A create step draws a name at random and says that it may run again: each attempt leaves one more thing behind.",
+    "Name it by DAYFLY_RESOURCE_ID, so that a second attempt finds what the first has made; else leave idempotent out.",
+)
+def random_name_retried(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.create:
+        if not (step.step.retry and step.step.retry.idempotent):
+            continue
+        for statement, kinds in makers(step):
+            if RANDOM in kinds and IDENTITY not in kinds:
+                problem = "draws a name at random, and may run again: each attempt makes another one"
+                yield Spot(step.script_keys, problem, statement.line)
+
+
+@rule(
+    "DF207",
+    "never-removed",
+    "A create step makes something, and no delete step takes it away.",
+    "Write a delete step, which runs until it has succeeded; it finds the thing by DAYFLY_RESOURCE_ID.",
+)
+def never_removed(plugin: PluginView) -> Iterator[Spot]:
+    if plugin.delete or not plugin.whole:
+        return
+    for step in plugin.create:
+        for statement, _ in makers(step):
+            yield Spot(step.script_keys, "makes something that no delete step removes", statement.line)

@@ -1,0 +1,118 @@
+"""Rules about a script's own settings and about images."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.lint.rules import Spot, rule
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.lint.plugin_view import PluginView, StepView
+    from dayfly.lint.shell import Statement
+
+_STOPS = re.compile(r"^\s*set\s+(-\w*e|.*-o\s+errexit)", re.MULTILINE)
+_HARMLESS = re.compile(
+    r"^(set|export|readonly|local|shopt|umask|trap|echo|printf|:|true|exit|fi|done|esac|then|else|do|function)\b|^[A-Za-z_]\w*=[^$`]*$"
+    r"|^[}\])]|^[A-Za-z_]\w*=\"?[^`(]*$|;;$|^[\w*|'\"-]+\)$|^\w+\(\)"
+)
+
+
+@rule(
+    "DF501",
+    "goes-on-after-error",
+    "A shell script of several commands goes on after one of them has failed, and the step succeeds if the last one "
+    "does.",
+    "Write `set -eu` below the first line.",
+)
+def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        if not step.script.is_shell or re.search(r"(^|\s)-\w*e", step.script.flags) or _STOPS.search(step.script.text):
+            continue
+        doing = [each for each in step.statements if _may_fail(each)]
+        # What the last one says is what the script says, so it alone would not matter.
+        last = step.statements[-1] if step.statements else None
+        missed = [each for each in doing if each is not last and not each.guarded]
+        if missed:
+            problem = "goes on if this command fails: the script has no set -e"
+            yield Spot(step.script_keys, problem, missed[0].line)
+
+
+def _may_fail(statement: Statement) -> bool:
+    return not _HARMLESS.search(statement.text)
+
+
+_UNLOCKED = re.compile(r"(?<![\w-])--?lock=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_ELSEWHERE = re.compile(
+    r"(?<![\w-])--?(?:state(?:-out)?=|backend-config[= ](?![\"']?(?:retry|skip_cert)_)\S+)"
+    r"|\bbackend\s+\"(?!http\")\w+\"\s*\{"
+)
+_WITHOUT = re.compile(r"(?<![\w-])--?backend=[\"']?(?:false|f|0)\b", re.IGNORECASE)
+_INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
+
+
+@rule(
+    "DF503",
+    "state-not-locked",
+    "With `state: true`, a command does not lock the state (-lock=false). Two commands of one step can then lose each "
+    "other's resources.",
+    "Remove -lock=false: Dayfly frees the lock of a step that has ended. To wait for another step: -lock-timeout=5m.",
+)
+def state_not_locked(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        yield from _in_step(plugin, step, [_UNLOCKED], "writes the state without its lock")
+
+
+@rule(
+    "DF504",
+    "state-elsewhere",
+    "With `state: true`, a command of the step chooses another backend or state file, so the delete step cannot know "
+    "what was created.",
+    'Let the module have an empty backend "http" {} block, and run `terraform init` without options for the backend.',
+)
+def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        inits = [match[0] for match in _INIT.finditer(step.script.text)]
+        kinds = [_ELSEWHERE]
+        if inits and all(_WITHOUT.search(each) for each in inits):
+            kinds.append(_WITHOUT)
+        yield from _in_step(plugin, step, kinds, "keeps the state where Dayfly does not find it")
+
+
+def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
+    """Yield the first line of a script with a state that matches, or the command."""
+    if not plugin.spec.state:
+        return
+    said = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
+    if not step.script.is_shell:
+        said = [
+            (at, line) for at, line in enumerate(step.script.text.split("\n"), 1) if not line.lstrip().startswith("#")
+        ]
+    if found := next((line for line, text in said if any(kind.search(text) for kind in kinds)), 0):
+        yield Spot(step.script_keys, problem, found)
+    elif any(kind.search(" ".join(step.step.command or ())) for kind in kinds):
+        yield Spot((*step.keys, "command"), problem)
+
+
+def _only_prints(statement: Statement) -> bool:
+    return all(command.word in ("echo", "printf") and command.shows for command in statement.commands)
+
+
+@rule(
+    "DF601",
+    "image-not-pinned",
+    "The runner's image has no tag, or `latest`: a delete may run months later in another image than its create.",
+    "Name a version: image: postgres:16, or a digest.",
+)
+def image_not_pinned(plugin: PluginView) -> Iterator[Spot]:
+    image = plugin.spec.runner.image
+    if not image or "@" in image:  # a digest, or a variable that is not given here
+        return
+    last = image.rsplit("/", 1)[-1]
+    _, colon, tag = last.partition(":")
+    if not colon or tag == "latest":
+        said = f"{quote(image)} has no tag" if not colon else f"{quote(image)} is another image tomorrow"
+        yield Spot((*plugin.keys, "runner", "image"), said)

@@ -1,0 +1,162 @@
+"""Rules about secrets: what is printed is in the log, what is not marked is in reports, arguments are seen by all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from dayfly.lint import shell
+from dayfly.lint.plugin_view import is_secret, names_a_secret
+from dayfly.lint.rules import Spot, rule
+from dayfly.spec.errors import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.lint.plugin_view import PluginView, StepView
+    from dayfly.lint.shell import Command, Statement
+
+_GROUPED = re.compile(r"^\s*[})].*>|^\s*(done|fi|esac)\b.*>|^\s*exec\s+[^;]*>")
+_TRACES = re.compile(r"^\s*set\s+(-\w*x|.*-o\s+xtrace)")
+_LOGIN_IN_URL = re.compile(r"://[^\s@/]*:\$\{?\w+\}?@")
+
+
+@rule(
+    "DF301",
+    "secret-printed",
+    "A script prints a secret. Dayfly masks what it knows to be one, but not what is printed before the output exists, "
+    "nor a part of it.",
+    "Leave it out of the message; say that it was made, not what it is.",
+)
+def secret_printed(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        yield from _printed_by_shell(step)
+        if step.script.interpreter.startswith("python"):
+            yield from _printed_by_python(step)
+
+
+def _printed_by_shell(step: StepView) -> Iterator[Spot]:
+    if any(_GROUPED.search(statement.text) for statement in step.statements):
+        return
+    for statement in step.statements:
+        for command in statement.commands:
+            if not command.shows:
+                continue
+            if command.word in ("echo", "printf"):
+                for name in sorted(shell.expanded(_lengths_left_out(command.text)) & step.secret_variables):
+                    yield Spot(step.script_keys, f"prints ${name}, which is a secret, into the log", statement.line)
+            for path in sorted(step.secret_files):
+                if _shows_file(command, statement, path):
+                    yield Spot(step.script_keys, f"prints {path}, which holds a secret, into the log", statement.line)
+
+
+def _shows_file(command: Command, statement: Statement, path: str) -> bool:
+    """Whether a command prints a file as it is, or a sentence with what is in it."""
+    file = rf"\s*[\"']?{re.escape(path)}(?![\w./-])"
+    if command.word == "cat":
+        return re.search(rf"\s{file}", command.text) is not None
+    if command.word not in ("echo", "printf"):
+        return False
+    told, within = re.subn(rf"\$\((?:cat\s|<){file}[\"']?\s*\)|`cat\s{file}[\"']?\s*`", "", statement.text)
+    return bool(within) and statement._replace(text=told).commands[-1].shows
+
+
+def _lengths_left_out(text: str) -> str:
+    return re.sub(r"\$\{#\w+\}|\$\{\w+:?\+[^}]*\}", "", text)
+
+
+def _printed_by_python(step: StepView) -> Iterator[Spot]:
+    try:
+        tree = ast.parse(step.script.text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print":
+            if any(keyword.arg == "file" for keyword in call.keywords):
+                continue
+            for name in sorted(_shown(call) & step.secret_variables | {n for n in _shown(call) if names_a_secret(n)}):
+                yield Spot(step.script_keys, f"prints {name}, which is a secret, into the log", call.lineno)
+
+
+def _shown(call: ast.Call) -> set[str]:
+    """The names, and the variables of the environment, whose values a call prints as they are."""
+    found: set[str] = set()
+    parts: list[ast.AST] = list(call.args)
+    while parts:
+        part = parts.pop()
+        if isinstance(part, ast.Name):
+            found.add(part.id)
+        elif isinstance(part, ast.JoinedStr):
+            parts += part.values
+        elif isinstance(part, ast.FormattedValue):
+            parts.append(part.value)
+        elif isinstance(part, ast.BinOp):
+            parts += [part.left, part.right]
+        elif isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant):
+            found |= {str(part.slice.value)} if _is_environment(part.value) else set()
+    return found
+
+
+def _is_environment(value: ast.expr) -> bool:
+    name = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
+    return name == "environ"
+
+
+@rule(
+    "DF302",
+    "secret-traced",
+    "A script that handles a secret runs with set -x, which prints each command with its values into the log.",
+    "Remove -x; use `set -eu`, and say with echo what the step does.",
+)
+def secret_traced(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        named = shell.variables(step.script.text) & step.secret_variables
+        if not (named or any(path in step.script.text for path in step.secret_files)):
+            continue
+        if re.search(r"(^|\s)-\w*x", step.script.flags) and step.script.is_shell:
+            yield Spot(step.script_keys, "is traced by -x in its first line, and handles a secret", 1)
+        for statement in step.statements:
+            if any(_TRACES.search(command.text) for command in statement.commands):
+                problem = "prints every command with its values into the log, and the script handles a secret"
+                yield Spot(step.script_keys, problem, statement.line)
+                break
+
+
+@rule(
+    "DF303",
+    "output-not-sensitive",
+    "An output holds a secret, by its name or by what is written to it, and is not marked as one: reports and logs "
+    "show it.",
+    "Add sensitive: true to the output.",
+)
+def output_not_sensitive(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        for at, output in enumerate(step.step.outputs):
+            if output.sensitive or output.value_from_secret is not None:
+                continue
+            keys = (*step.keys, "outputs", at, "name")
+            if is_secret(output):
+                yield Spot(keys, f"the output {quote(output.name)} has the name of a secret, without sensitive: true")
+            elif _has_a_login(step, output.value_from_path or ""):
+                problem = f"the output {quote(output.name)} is an address with a password, without sensitive: true"
+                yield Spot(keys, problem)
+
+
+def _has_a_login(step: StepView, path: str) -> bool:
+    return bool(path) and any(_LOGIN_IN_URL.search(statement.text) for statement in step.writes(path))
+
+
+@rule(
+    "DF304",
+    "secret-in-arguments",
+    "A secret is an argument of a command, which everybody on the same machine can read (`ps`).",
+    "Hand it over as a variable (`as: {env: NAME}`) or as a file, and have the program read it there.",
+)
+def secret_in_arguments(plugin: PluginView) -> Iterator[Spot]:
+    for step in plugin.steps:
+        secret = {item.env for item in step.step.inputs if item.env and plugin.is_sensitive(item)}
+        for at, word in enumerate(step.step.command or ()):
+            for name in sorted(secret):
+                if f"$({name})" in word:
+                    yield Spot((*step.keys, "command", at), f"$({name}) is a secret, and arguments can be read by all")

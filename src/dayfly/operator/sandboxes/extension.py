@@ -1,0 +1,57 @@
+"""The front for kubectl and GitOps, as the operator's process has it. Optional: without it runs are taken further all
+the same, whoever has sealed them; and the only part of the operator that knows what a plugin is.
+"""
+
+import asyncio
+
+from dayfly.kube.controller import Controller
+from dayfly.kube.objects import Key
+from dayfly.operator.cluster.caches import WORKERS, Cluster
+from dayfly.operator.cluster.objects import SandboxObject
+from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.plugin_controller import Plugins
+from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
+from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError, reporting
+
+
+class Front:
+    """Sandboxes, plugins, and the label on what is in use."""
+
+    def __init__(self, cluster: Cluster, status: SandboxStatus) -> None:
+        self._cluster = cluster
+        self._status = status
+        self._in_use = InUse(cluster)
+        self._sandboxes = Sandboxes(cluster, self._in_use, status.doubt)
+        self._plugins = Plugins(cluster)
+
+    def heeded(self, seen: SandboxObject) -> Heeded:
+        """Which of its owner's wishes the run of a Sandbox goes by."""
+        return self._sandboxes.heeded(seen)
+
+    def ended(self) -> None:
+        """A run is over: what it used may be free."""
+        self._in_use.freed()
+
+    def reset(self) -> None:
+        """Forget what only work keeps up to date: another process works from now on."""
+        self._in_use.reset()
+        self._plugins.reset()
+
+    async def run(self) -> None:
+        """Work until the cluster's queues are closed."""
+        wishes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
+        published = Controller("plugin", self._plugins.reconcile, self._cluster.published, workers=1)
+        async with asyncio.TaskGroup() as tasks:
+            sweeping = tasks.create_task(self._in_use.run())
+            await asyncio.wait([tasks.create_task(wishes.run()), tasks.create_task(published.run())])
+            sweeping.cancel()
+
+    async def _reconcile(self, key: Key) -> None:
+        async with reporting(lambda: self._cluster.wishes.failures(key), lambda why: self._say(key, why)):
+            why = await self._sandboxes.reconcile(key)
+        if why is not None:
+            await self._say(key, why)
+
+    async def _say(self, key: Key, why: WaitingError) -> None:
+        if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
+            await self._status.waiting(seen, why)
