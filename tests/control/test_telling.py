@@ -21,13 +21,13 @@ from dayfly.control.app import create_app
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.store import Store
 from dayfly.control.telling import Receiver, Telling
+from dayfly.lib import delivery
+from dayfly.lib.delivery import Answer
 from dayfly.plan import cloud_events
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import Standing
-from dayfly.work import delivery
-from dayfly.work.delivery import Answer
 
 LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
 

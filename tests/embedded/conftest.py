@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dayfly.work.queue import WorkQueue
+from dayfly.lib.queue import WorkQueue
 from embedded.machine import Machine
 from processes import processes
 

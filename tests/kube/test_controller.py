@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from dayfly.kube import Controller, ForeignError, Resync, errors
-from dayfly.work.queue import Backoff, WorkQueue
+from dayfly.lib.queue import Backoff, WorkQueue
 from kube.fake import run
 
 TROUBLE = errors.ServerTrouble("GET box", "no", status=500)

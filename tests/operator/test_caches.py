@@ -17,14 +17,14 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
+from dayfly.lib.pace import Urgency
+from dayfly.lib.queue import work
 from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging
 from dayfly.operator.cluster.objects import RunObject, RunSpec, owner
 from dayfly.operator.cluster.route_kinds import FIRST_LIST_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Run
-from dayfly.work.pace import Urgency
-from dayfly.work.queue import work
 from kube.fake import FakeCluster, run
 
 WEB, API = Key("shop", "web"), Key("bank", "api")

@@ -14,6 +14,7 @@ from rig import meshes
 from rig.grouping import MATCH, MERGE, PAY, Bench, played, report, with_bench
 
 from dayfly.kube.objects import Key
+from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import Seen, Times
@@ -22,7 +23,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Request, State, UnitRecord
-from dayfly.work.queue import WorkQueue
 from kube.fake import Fault, Harm, rest
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}

@@ -12,10 +12,10 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
 from dayfly.kube.transport import Request
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import Seen, Times
 from dayfly.spec.run import Request as Wanted
-from dayfly.work.pace import Urgency
 from kube.fake import run
 
 

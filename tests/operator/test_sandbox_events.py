@@ -19,6 +19,7 @@ from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
+from dayfly.lib.delivery import Answer
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
 from dayfly.operator.extensions import Heralds
 from dayfly.operator.monitoring.run_tracing import RunTraces
@@ -26,7 +27,6 @@ from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_events import Receiver, SandboxEvents
 from dayfly.plan import run_trace
-from dayfly.work.delivery import Answer
 from kube.fake.faults import Fault, Harm
 
 LATER, TAKEN = Answer("it answers 503", again=True), Answer()

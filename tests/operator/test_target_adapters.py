@@ -14,13 +14,13 @@ from rig.pairing import KIND, MERGE, Alone, M
 from rig.rules import Rules
 
 from dayfly.kube.objects import Key
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import Unknown
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import ASK_AGAIN_S, MOST_REASON
 from dayfly.spec.kinds import Offered, Pin
 from dayfly.spec.run import Request
-from dayfly.work.pace import Urgency
 from kube.fake import run
 
 BOX = Key("shop", "box")

@@ -22,6 +22,7 @@ from dayfly.kube.objects import (
     StateRunning,
     StateWaiting,
 )
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, Baseline, Cluster
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import Plain
@@ -31,7 +32,6 @@ from dayfly.spec import lifecycle
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Fork, Target, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
-from dayfly.work.pace import Urgency
 from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")

@@ -11,8 +11,8 @@ from dayfly.client import DayflyError
 from dayfly.client.address import Address, place
 from dayfly.client.connection import Connection, Request
 from dayfly.client.loop_io import LoopIo
+from dayfly.lib.delivery import Answer, answered
 from dayfly.plan.cloud_events import CONTENT_TYPE
-from dayfly.work.delivery import Answer, answered
 
 if TYPE_CHECKING:
     from dayfly.client.connection import Io

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dayfly.control.rows import EVERYWHERE
 from dayfly.control.tables import cloud_events, duties, sandboxes
-from dayfly.work.delivery import Waiting
+from dayfly.lib.delivery import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -22,10 +22,10 @@ from dayfly.control.event_rows import Noted
 from dayfly.control.exchange import rfc3339
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.worked import Worked
+from dayfly.lib.delivery import Delivery, Post, Waiting
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.spec.scalars import ttl
-from dayfly.work.delivery import Delivery, Post, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -21,13 +21,13 @@ from dayfly.embedded.turn_view import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
+from dayfly.lib.queue import QueueClosedError, WorkQueue
 from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import ALIVE, Phase
 from dayfly.spec.wire import RunDamagedError
-from dayfly.work.queue import QueueClosedError, WorkQueue
 
 log = logging.getLogger(__name__)
 

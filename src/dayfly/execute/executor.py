@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from dayfly.lib.each import each_done
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -18,7 +19,6 @@ from dayfly.plan.sealed import KeptStep, Plan, Step
 from dayfly.plan.world import AttemptKey, Fact, Objection
 from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, kept_id, unit_id
 from dayfly.spec.wire import RefusedError
-from dayfly.work.each import each_done
 
 V_contra = TypeVar("V_contra", contravariant=True)
 OfUnit = Prepare | Launch | Fence | Recall | Cancel | Release

@@ -1,6 +1,6 @@
 """How Kubernetes speaks: client, watch cache, controllers, Lease, Events, strategic merge.
 
-It knows no sandbox, no unit, nothing of ours, and imports nothing of `dayfly` but `work`; whoever calls it brings the
+It knows no sandbox, no unit, nothing of ours, and imports nothing of `dayfly` but `lib`; whoever calls it brings the
 kinds (`objects.Resource`) and the meaning. `transport` is the outer wall: aiohttp in a cluster, a fake API server in
 tests. All waiting is on the event loop's own clock, so a loop with virtual time tests days in milliseconds.
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         owner_reference,
     )
     from dayfly.kube.status import Speaker, condition
-    from dayfly.work.queue import Backoff
+    from dayfly.lib.queue import Backoff
 
 _HOMES = {
     "cache": ("Cache", "Change"),
@@ -71,7 +71,7 @@ _HOMES = {
     "status": ("Speaker", "condition"),
 }  # fmt: skip
 _HOME = {name: f"dayfly.kube.{module}" for module, names in _HOMES.items() for name in names}
-_HOME["Backoff"] = "dayfly.work.queue"
+_HOME["Backoff"] = "dayfly.lib.queue"
 
 __all__ = [
     "PODS",

@@ -18,7 +18,7 @@ from dayfly.kube.answers import Listing, Page
 from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, given, writing
 from dayfly.kube.objects import PODS, Resource, ServedGroup, ServedKind, ServedKinds, group_root, root
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
-from dayfly.work.pace import Pace, Urgency
+from dayfly.lib.pace import Pace, Urgency
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | msgspec.Struct

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from dayfly.kube import errors
-from dayfly.work.pace import Urgency
-from dayfly.work.queue import WorkQueue, work
+from dayfly.lib.pace import Urgency
+from dayfly.lib.queue import WorkQueue, work
 
 K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from dayfly.kube.running import run_until, while_leading
 from dayfly.kube.status import Speaker
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches
-from dayfly.work.queue import Backoff, WorkQueue
+from dayfly.lib.queue import Backoff, WorkQueue
 
 T = TypeVar("T", bound=HasMeta)
 O = TypeVar("O", bound=HasMeta)  # noqa: E741 - another kind

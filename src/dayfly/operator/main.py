@@ -17,6 +17,7 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms
 from dayfly.kube.running import first, run_until, while_leading
 from dayfly.kube.server_clock import unix_ms
+from dayfly.lib.queue import WorkQueue, work
 from dayfly.operator.cluster.caches import WORKERS, Cluster
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import Routing
@@ -46,7 +47,6 @@ from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import Report
-from dayfly.work.queue import WorkQueue, work
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ again. And how long one waits for what may pass by itself.
 from collections.abc import Awaitable, Iterable
 
 from dayfly.kube import errors
+from dayfly.lib.each import each_done
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
-from dayfly.work.each import each_done
 
 AGAIN_S = 5.0
 # What keeps something that is there already from its form is tried again so often.

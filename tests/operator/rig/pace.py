@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.caches import Cluster
-from dayfly.work.queue import WorkQueue
 from kube.fake import FakeCluster
 
 # In a second in which nothing is written. A turn that refuses, tells and looks again takes a handful.

@@ -18,6 +18,8 @@ from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, P
 from dayfly.kube.ownership import drop_finalizer
 from dayfly.kube.server_clock import unix_ms
 from dayfly.kube.watches import Watches
+from dayfly.lib.pace import Urgency
+from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
@@ -36,8 +38,6 @@ from dayfly.operator.cluster.route_kinds import Istio, RouteKinds
 from dayfly.operator.cluster.runs import Runs
 from dayfly.operator.cluster.virtual_service_index import WovenRules
 from dayfly.spec.run import State
-from dayfly.work.pace import Urgency
-from dayfly.work.queue import WorkQueue
 
 # What nothing waits for is looked at together with the next news, or after so many seconds (in a crowd a step takes as
 # long, and a look at each alone is a good part of what it costs); what should need no look at all, after more.

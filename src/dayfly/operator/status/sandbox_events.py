@@ -16,6 +16,7 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import NAMESPACES
+from dayfly.lib.delivery import Delivery, Post, Waiting
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import SandboxObject, is_served
 from dayfly.operator.status.expiry import Expiry
@@ -23,7 +24,6 @@ from dayfly.operator.status.sandbox_status import SandboxStatus
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.spec.report import Report
-from dayfly.work.delivery import Delivery, Post, Waiting
 
 # Of all namespaces: twice as many as there are sandboxes in a large cluster. Whose wait most loses the oldest.
 MOST_WAITING = 20_000

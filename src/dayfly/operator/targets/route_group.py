@@ -7,6 +7,7 @@ from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import Cluster
 from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
 from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
@@ -16,7 +17,6 @@ from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import GroupTtl
-from dayfly.work.pace import Urgency
 
 
 class RouteGroupTarget(Plain):

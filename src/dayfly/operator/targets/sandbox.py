@@ -11,6 +11,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
@@ -29,7 +30,6 @@ from dayfly.spec.report import Report
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Request, encode
 from dayfly.spec.sandbox import ttl_seconds
-from dayfly.work.pace import Urgency
 
 
 class Server(Protocol):

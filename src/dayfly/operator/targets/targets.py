@@ -11,6 +11,7 @@ from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
+from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.caches import Cluster, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -34,7 +35,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Wish
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.steps.object_kinds import group_of
-from dayfly.work.pace import Urgency
 
 # Where nobody can say whether a run may begin, it is asked again.
 ASK_AGAIN_S = 5.0

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from dayfly.work.pace import Pace, Urgency
-from dayfly.work.queue import Backoff, QueueClosedError, WorkQueue, work
+from dayfly.lib.pace import Pace, Urgency
+from dayfly.lib.queue import Backoff, QueueClosedError, WorkQueue, work
 from kube.fake import run
 
 

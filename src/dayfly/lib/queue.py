@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-from dayfly.work.pace import Pace, Urgency
+from dayfly.lib.pace import Pace, Urgency
 
 K = TypeVar("K", bound=Hashable)
 
