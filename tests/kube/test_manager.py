@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import dayfly.kube
-from dayfly.kube import Client, Elector, Key, Resource, Terms
+from dayfly.kube import Client, Elector, Key, Resource, Runnable, Terms
 from dayfly.kube.objects import PartialObjectMetadata
 from kube.fake import FakeCluster, Fault, Harm, run
 from kube.websites import MAPS, PAGES, SITES, WEBSITES, Sites, ask, cluster, manager, running, site
@@ -230,6 +230,27 @@ class TestProcess:
             managed.stop()
             await task
             assert (begun, done) == (["a", "b"], ["a", "b"])
+
+        run(main())
+
+    def test_stop_cancels_work_after_the_grace_period(self):
+        async def main():
+            ended = []
+
+            async def work():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append(asyncio.get_running_loop().time())
+
+            managed = manager(cluster())
+            managed.add(Runnable(work, *[lambda: None] * 3))
+            task = asyncio.create_task(managed.run())
+            await asyncio.sleep(1)
+            stopped = asyncio.get_running_loop().time()
+            managed.stop()
+            await task
+            assert ended == [pytest.approx(stopped + 10, abs=0.1)]
 
         run(main())
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from dayfly.lib.each import each_done
+from dayfly.lib.tasks import attempt_all
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -201,11 +201,11 @@ class Registry(Generic[V_contra]):
 
     async def keep(self, view: V_contra) -> None:
         """After a turn: bring what is kept to how it is wished for."""
-        await each_done((executor.keep(view) for executor in self._by_kind.values()), self._refusals)
+        await attempt_all((executor.keep(view) for executor in self._by_kind.values()), self._refusals)
 
     async def clear(self, view: V_contra) -> None:
         """The run is over."""
-        await each_done((executor.clear(view) for executor in self._by_kind.values()), self._refusals)
+        await attempt_all((executor.clear(view) for executor in self._by_kind.values()), self._refusals)
 
     async def close(self) -> None:
         """The host's process ends."""

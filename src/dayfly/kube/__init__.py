@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dayfly.kube.events import Recorder
     from dayfly.kube.forms import Propagation, Style
     from dayfly.kube.lease import Elector, Terms
-    from dayfly.kube.manager import Controlled, Manager, connect, run_to_signal
+    from dayfly.kube.manager import Controlled, Manager, Runnable, connect, run_to_signal
     from dayfly.kube.objects import (
         PODS,
         SECRETS,
@@ -59,7 +59,7 @@ _HOMES = {
     "events": ("Recorder",),
     "forms": ("Propagation", "Style"),
     "lease": ("Elector", "Terms"),
-    "manager": ("Controlled", "Manager", "connect", "run_to_signal"),
+    "manager": ("Controlled", "Manager", "Runnable", "connect", "run_to_signal"),
     "objects": (
         "PODS", "SECRETS", "AnnotatedMeta", "Condition", "ContainerStatus", "Key", "ObjectMeta",
         "OwnerReference", "Pod", "Resource", "Slim", "anything", "whole",
@@ -97,6 +97,7 @@ __all__ = [
     "Recorder",
     "Resource",
     "Resync",
+    "Runnable",
     "Slim",
     "Speaker",
     "Style",

@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dayfly.kube import auth, errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
-from dayfly.kube.lease import Elector
+from dayfly.kube.lease import Elector, standing
 from dayfly.kube.objects import HasMeta, Key, Resource
 from dayfly.kube.ownership import ForeignError, controller_of
-from dayfly.kube.running import run_until, while_leading
 from dayfly.kube.status import Speaker
 from dayfly.kube.transport import HttpTransport
 from dayfly.kube.watches import Watches
 from dayfly.lib.queue import Backoff, WorkQueue
+from dayfly.lib.tasks import first
 
 T = TypeVar("T", bound=HasMeta)
 O = TypeVar("O", bound=HasMeta)  # noqa: E741 - another kind
 
 RESYNC_S = 600.0
 GRACE_S = 10.0
+"""How long work that is under way may take after `Manager.stop`."""
+
+log = logging.getLogger(__name__)
+
+
+class Runnable(NamedTuple):
+    """Work that a manager runs while this process leads."""
+
+    run: Callable[[], Coroutine[Any, Any, None]]
+    """Work until closed. Called again each time this process starts to lead, and cancelled when it stops leading."""
+    close: Callable[[], None]
+    """Start no more work, so that `run` ends after what is under way."""
+    stand_by: Callable[[], None]
+    """Keep no keys: another process works. Called before the first election and after each lost lease."""
+    take_over: Callable[[], None]
+    """Accept keys again and look at all objects: another process may have worked before."""
 
 
 class Manager:
@@ -41,6 +58,7 @@ class Manager:
         *,
         namespace: str = "",
         elector: Elector | None = None,
+        watches: Watches | None = None,
         seed: int | None = None,
     ) -> None:
         """Args:
@@ -49,6 +67,7 @@ class Manager:
         identity: This very process.
         namespace: The only one that is watched; all of them if empty.
         elector: Who of several processes works. A lease only saves work: without one all may work at once.
+        watches: Reflectors of the caller's own, which run from the beginning to the end; its own if None.
         seed: Has all jitter repeat.
         """
         self.client = client
@@ -56,10 +75,9 @@ class Manager:
         self._namespace = namespace
         self._elector = elector
         self._seed = seed
-        self._watches = Watches(client, seed=seed)
+        self._watches = watches or Watches(client, seed=seed)
         self._caches: dict[tuple[str, str, str, tuple[str, ...], type], tuple[Cache[Any], Reflector[Any]]] = {}
-        self._controllers: list[Controller[Key]] = []
-        self._standing_by: list[Callable[[], None]] = []
+        self._runnables: list[Runnable] = []
         self._running = False
         self._stopping = asyncio.Event()
 
@@ -121,7 +139,6 @@ class Manager:
         every = Resync(resync, lambda: [Key.of(item) for item in cache])
         expected = (ForeignError,)
         controller = Controller(resource.kind, look, queue, workers=workers, expected=expected, resync=every)
-        self._controllers.append(controller)
 
         def changed(change: Change[T]) -> None:
             queue.add(change.key)
@@ -134,7 +151,8 @@ class Manager:
                     gone(key)
 
         cache.listen(changed)
-        self._standing_by.append(stand_by)
+        # After `resume` the controller's `Resync` adds all objects.
+        self.add(Runnable(controller.run, queue.close, stand_by, queue.resume))
         controlled = Controlled(resource, cache, queue)
         for each in owns:
             controlled.owns(each)
@@ -144,10 +162,19 @@ class Manager:
         """Who writes statuses, with Events for conditions that changed; it warns of those with these reasons."""
         return Speaker(self.client, self.events, warnings=warnings)
 
+    def add(self, runnable: Runnable) -> None:
+        """Run this too, beside the controllers of `control`."""
+        self._runnables.append(runnable)
+
     @property
     def age(self) -> float:
         """Seconds since the server last proved the most backward cache current: for a health check."""
         return self._watches.age
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process works; always true without an elector."""
+        return self._elector is None or self._elector.leading
 
     def stop(self) -> None:
         """End in order: what is under way is finished, nothing more is begun."""
@@ -158,33 +185,51 @@ class Manager:
         self._running = True
         if self._elector is not None:
             self._stand_by()
-        await run_until(
-            self._stopping,
-            lambda: while_leading(self._elector, self._stopping, self._work, self._take_over, self._stand_by),
-            background=[self._watches.watch(), self.events.run()],
-            ready=self._watches.wait_synced(),
-            close=self._close,
-            grace_s=GRACE_S,
-        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                background = [tasks.create_task(self._watches.watch()), tasks.create_task(self.events.run())]
+                await first(self._watches.wait_synced(), self._stopping.wait())
+                if not self._stopping.is_set():
+                    working = tasks.create_task(self._work_while_leading())
+                    background.append(working)
+                    await self._stopping.wait()
+                    self._close()
+                    await asyncio.wait([working], timeout=GRACE_S)
+                for task in background:
+                    task.cancel()
+        finally:
+            self._close()
 
-    def _stand_by(self) -> None:
-        """Keep no keys while another process works."""
-        for stand_by in self._standing_by:
-            stand_by()
-
-    def _take_over(self) -> None:
-        """Accept keys again; each controller's `Resync` then adds all objects."""
-        for each in self._controllers:
-            each.queue.resume()
+    async def _work_while_leading(self) -> None:
+        """Work while this process leads. The caches stay current in between."""
+        if (elector := self._elector) is None:
+            await self._work()
+            return
+        async with standing(elector):
+            while not self._stopping.is_set():
+                await first(elector.led(), self._stopping.wait())
+                if not self._stopping.is_set():
+                    log.info("%s leads", elector.identity)
+                    self._take_over()
+                    await first(self._work(), elector.led(False))
+                    self._stand_by()
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for each in self._controllers:
+            for each in self._runnables:
                 tasks.create_task(each.run())
 
+    def _stand_by(self) -> None:
+        for each in self._runnables:
+            each.stand_by()
+
+    def _take_over(self) -> None:
+        for each in self._runnables:
+            each.take_over()
+
     def _close(self) -> None:
-        for each in self._controllers:
-            each.queue.close()
+        for each in self._runnables:
+            each.close()
 
 
 class Controlled(Generic[T]):

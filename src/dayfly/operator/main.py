@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,11 +13,11 @@ from dayfly import __version__
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.client import Client
-from dayfly.kube.events import Recorder
 from dayfly.kube.lease import Elector, Terms
-from dayfly.kube.running import first, run_until, while_leading
+from dayfly.kube.manager import Manager, Runnable
 from dayfly.kube.server_clock import unix_ms
 from dayfly.lib.queue import WorkQueue, work
+from dayfly.lib.tasks import background, first
 from dayfly.operator.cluster.caches import WORKERS, Cluster
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import Routing
@@ -50,9 +50,6 @@ from dayfly.spec.report import Report
 
 log = logging.getLogger(__name__)
 
-# What a turn that is under way may still take when the process is asked to end.
-GRACE_S = 10.0
-
 
 class Operator:
     """All controllers over one cluster. Several operators may be at work at once; a Lease only saves work."""
@@ -80,10 +77,10 @@ class Operator:
         seed: int | None = None,
     ) -> None:
         self.cluster = Cluster(client, now=now, seed=seed, istio=routing.istio)
-        self._elector = elector
+        self._manager = Manager(client, "dayfly.dev/operator", identity, elector=elector, watches=self.cluster)
+        self._manager.add(Runnable(self._work, self.cluster.close, self._stand_by, self._take_over))
         self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
-        self._events = Recorder(client, "dayfly.dev/operator", identity)
-        self._sandbox_status = SandboxStatus(self.cluster, self._events)
+        self._sandbox_status = SandboxStatus(self.cluster, self._manager.events)
         self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
         self._front = front(self.cluster, self._sandbox_status) if front else None
         for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
@@ -110,7 +107,6 @@ class Operator:
             ephemeral_storage=ephemeral_storage,
         )
         self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
-        self._stopping = asyncio.Event()
         self.metrics = self._metrics()
 
     def _metrics(self) -> Metrics:
@@ -119,42 +115,30 @@ class Operator:
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
             frozen=lambda: len(self._sandbox_status.frozen) + sum(wing.frozen for wing in self._wings),
-            events_lost=lambda: self._events.lost,
+            events_lost=lambda: self._manager.events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
-            leading=lambda: self._elector is None or self._elector.leading,
+            leading=lambda: self._manager.leading,
             **(self._agent.figures() if self._agent else {}),
         )
 
     def _wing(self, make: Wings | None, *queues: WorkQueue[Any]) -> list[Wing]:
         """The wing that works these queues off; without one nobody waits for them."""
         if make is not None:
-            return [make(self.cluster, self.targets, self._events)]
+            return [make(self.cluster, self.targets, self._manager.events)]
         for queue in queues:
             queue.close()
         return []
 
     def stop(self) -> None:
         """End gracefully: turns that are under way are finished, no further ones begun."""
-        self._stopping.set()
+        self._manager.stop()
 
     async def run(self) -> None:
         """Until stopped or cancelled."""
-        if self._elector is not None:
-            self._stand_by()
         try:
-            await run_until(
-                self._stopping,
-                self._work,
-                background=[self.cluster.watch(), self._events.run()],
-                ready=self.cluster.wait_synced(),
-                close=self.cluster.close,
-                grace_s=GRACE_S,
-            )
+            await self._manager.run()
         finally:
             await self._reconciler.close()
-
-    async def _work(self) -> None:
-        await while_leading(self._elector, self._stopping, self._workers, self._take_over, self._stand_by)
 
     def _stand_by(self) -> None:
         """Forget what only work keeps up to date: another process works from now on."""
@@ -171,7 +155,7 @@ class Operator:
         self._traces.reset()
         self.cluster.take_over(self.targets.queue_all)
 
-    async def _workers(self) -> None:
+    async def _work(self) -> None:
         """Until the queues are closed."""
         with contextlib.suppress(errors.ApiError):  # who needs to know asks again
             await self.cluster.looked()
@@ -394,18 +378,8 @@ async def operate(
         metrics=operator.metrics,
     )
     keeping = state_server.serving(states, place.state_port, now) if states else contextlib.nullcontext()
-    async with answering, keeping, _running(operator) as task:
+    async with answering, keeping, background(operator.run(), "operator") as task:
         log.info("%s answers on port %d", place.identity, place.port)
         await first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task
-
-
-@contextlib.asynccontextmanager
-async def _running(operator: Operator) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(operator.run(), name="operator")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

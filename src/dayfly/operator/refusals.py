@@ -5,7 +5,7 @@ again. And how long one waits for what may pass by itself.
 from collections.abc import Awaitable, Iterable
 
 from dayfly.kube import errors
-from dayfly.lib.each import each_done
+from dayfly.lib.tasks import attempt_all
 from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
 
@@ -40,7 +40,7 @@ async def all_done(parts: Iterable[Awaitable[object]]) -> None:
     Raises:
         errors.Refused: the first refusal, once all were tried.
     """
-    await each_done(parts, (errors.Refused,))
+    await attempt_all(parts, (errors.Refused,))
 
 
 class Refusals:

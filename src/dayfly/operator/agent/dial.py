@@ -18,7 +18,7 @@ import msgspec
 
 from dayfly import __version__
 from dayfly.kube import errors
-from dayfly.kube.running import first
+from dayfly.lib.tasks import first
 from dayfly.operator.agent.cursor import Cursor, Seen
 from dayfly.operator.agent.way import Answer, Way, WayError
 from dayfly.spec import wire

@@ -17,6 +17,7 @@ from dayfly.execute.state.head import Answer
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import BUSY, MAX_LOCK, Service
 from dayfly.kube import errors
+from dayfly.lib.tasks import background
 from dayfly.operator.states import authority
 from dayfly.operator.states.bounded_server import BoundedServer, BoundedSocket
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
@@ -38,12 +39,8 @@ LOOK_S, ANEW_S = 60.0, 30 * 24 * 3600.0
 @contextlib.asynccontextmanager
 async def serving(access: StateAccess, port: int, now: Callable[[], int]) -> AsyncIterator[None]:
     """Answer on that port while the block runs, from when the cluster has what it takes."""
-    task = asyncio.create_task(_serve(access, port, now), name="states")
-    try:
+    async with background(_serve(access, port, now), "states"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None:

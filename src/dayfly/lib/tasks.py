@@ -1,0 +1,61 @@
+"""Helpers for tasks: wait for the first, cancel and wait, run in the background, and try all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def first(*awaitables: Awaitable[Any]) -> None:
+    """Wait until one of them ends, and cancel the others. An error of the one that ended is raised."""
+    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*tasks)
+    for task in done:
+        task.result()
+
+
+async def cancel(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended. Their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def background(work: Coroutine[Any, Any, T], name: str = "") -> AsyncIterator[asyncio.Task[T]]:
+    """Run `work` while the block runs, then cancel it and wait until it has ended."""
+    task = asyncio.create_task(work, name=name or None)
+    try:
+        yield task
+    finally:
+        await cancel(task)
+
+
+async def gather_all(awaitables: Iterable[Awaitable[object]]) -> None:
+    """Run all at once until all have ended, then raise the first error, if there was one."""
+    for result in await asyncio.gather(*awaitables, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def attempt_all(awaitables: Iterable[Awaitable[object]], errors: tuple[type[Exception], ...]) -> None:
+    """Run one after the other. An error in `errors` does not prevent the next.
+
+    Raises:
+        Exception: the first of `errors`, after all were tried; any other error at once.
+    """
+    failed: Exception | None = None
+    for each in awaitables:
+        try:
+            await each
+        except errors as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
