@@ -18,6 +18,7 @@ from dayfly.cli.show import talk
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
+from dayfly.lib.tasks import cancel
 from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
 from dayfly.spec.wire import LogInfo
@@ -126,9 +127,7 @@ class Logs:
 
     async def close(self) -> None:
         """Follow nothing any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
 
     async def attempts(
         self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool

@@ -41,6 +41,7 @@ from dayfly.control.tls import Renewal
 from dayfly.control.vault import Vaults
 from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
+from dayfly.lib.tasks import cancel
 from dayfly.page import files
 
 if TYPE_CHECKING:
@@ -199,9 +200,7 @@ async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups, telling:
     try:
         yield
     finally:
-        for task in keeping:
-            task.cancel()
-        await asyncio.gather(*keeping, return_exceptions=True)
+        await cancel(*keeping)
 
 
 async def inhabited_clusters(store: Store, org: str) -> set[str]:

@@ -23,6 +23,7 @@ from dayfly.control.exchange import rfc3339
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.worked import Worked
 from dayfly.lib.delivery import Delivery, Post, Waiting
+from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.spec.scalars import ttl
@@ -154,10 +155,7 @@ class Telling:
 
     async def _lay_down(self) -> None:
         """It is another server's now: what this one knows grows old."""
-        tasks = list(self._looks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._looks.values())
         await self._sending.stop()
         self._seen, self._again, self._stamp = {}, {}, None
 

@@ -22,6 +22,7 @@ from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.queue import QueueClosedError, WorkQueue
+from dayfly.lib.tasks import cancel
 from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
@@ -144,9 +145,7 @@ class Engine:
         await self.attempts.drop_all_held()
         # Not before: what was started last is looked at by one that was not there yet.
         await self.executors.close()
-        for task in self._lookers:
-            task.cancel()
-        await asyncio.gather(*self._lookers, return_exceptions=True)
+        await cancel(*self._lookers)
         self._alarms.stop()
 
     async def stop_forks(self) -> None:

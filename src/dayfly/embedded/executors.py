@@ -23,6 +23,7 @@ from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
 from dayfly.execute.webhook.render import Place, as_exec, variables
 from dayfly.execute.work_order import CannotRenderError
+from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
@@ -262,10 +263,7 @@ class ForkExecutor(AttemptExecutor):
         await super().clear(live)
 
     async def close(self) -> None:
-        probes = list(self._probes.values())
-        for task in probes:
-            task.cancel()
-        await asyncio.gather(*probes, return_exceptions=True)
+        await cancel(*self._probes.values())
 
     def _probe(self, live: Live, name: str) -> None:
         """Watch for a fork to answer."""

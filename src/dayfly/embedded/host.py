@@ -35,6 +35,7 @@ from dayfly.execute.process.attempt_storage import leave_place, open_place, swee
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
+from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
@@ -165,9 +166,7 @@ class EmbeddedHost:
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """End the server's part: forks stop, running steps go on and are adopted by the next server."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
         await self.end.close()
         await self._engine.stop()
         if stop_forks:

@@ -11,6 +11,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
+from dayfly.lib.tasks import cancel
+
 MOST_AT_ONCE = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 # After trouble with what waits itself.
@@ -88,10 +90,7 @@ class Delivery:
 
     async def stop(self) -> None:
         """Send nothing more."""
-        tasks = list(self.tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self.tasks.values())
         self.tasks.clear()
         self._more.clear()
         self._away.clear()

@@ -14,6 +14,7 @@ from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import Baselines
 from dayfly.embedded.routes.envoy import Envoy, TroubleError
 from dayfly.execute.route.envoy import Lead, Way
+from dayfly.lib.tasks import cancel
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Running
 from dayfly.spec.lifecycle import Baseline
@@ -83,9 +84,7 @@ class Routing:
 
     async def close(self, *, stop: bool) -> None:
         """Follow no more. With `stop` the proxy ends, else it goes on as it is."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
         if self._proxy is not None:
             if stop:
                 await self._proxy.close()

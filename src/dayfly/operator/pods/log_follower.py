@@ -11,6 +11,7 @@ from dayfly.execute.pod.logs import Printed, Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
+from dayfly.lib.tasks import cancel
 from dayfly.operator.pods.node_access import Nodes
 
 # Beyond that many at once, pod status serves.
@@ -89,10 +90,7 @@ class Followers:
 
     async def close(self) -> None:
         """End all."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._tasks.values())
 
     async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
         node, began = pod.spec.node_name, asyncio.get_running_loop().time()
