@@ -11,7 +11,7 @@ import pytest
 from dayfly.embedded import ledger as ledgers
 from dayfly.embedded import writer
 from dayfly.embedded.ledger import LedgerError
-from dayfly.embedded.writer import MOST_AT_ONCE, Writer
+from dayfly.embedded.writer import MAX_GROUP_SIZE, Writer
 from embedded.machine import until
 
 
@@ -137,7 +137,7 @@ async def test_one_transaction_has_a_bounded_number_of_jobs(held):
     made = Writer(ledger)
     jobs = [made.run(held.wait)]
     await until(lambda: ledger.groups == 1)
-    jobs += [made.run(lambda: 1) for _ in range(MOST_AT_ONCE + 3)]
+    jobs += [made.run(lambda: 1) for _ in range(MAX_GROUP_SIZE + 3)]
     held.set()
     await asyncio.gather(*jobs)
     assert ledger.groups == 3

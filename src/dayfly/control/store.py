@@ -13,15 +13,15 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, exc
 
 from dayfly.control import databases, tables
 from dayfly.control.bell import Bell
+from dayfly.control.group_commit import group_commit
 from dayfly.control.migrations import REVISIONS
 from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
-from dayfly.control.together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,12 +64,8 @@ class Store:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
-        self._together: Together | None = None
-        self._writers = self._workers
-        if self.is_sqlite:
-            # Whoever reads does not wait for those who wait for the disk.
-            self._writers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store writes")
-            self._together = Together(engines.writing, self._writers, lambda work: _transact(engines.writing, work))
+        # Readers of a SQLite file do not wait for its writers, which wait for the disk in a thread of their own.
+        self._commits = group_commit(engines.writing, self._transact) if self.is_sqlite else None
         self._watch = engines.watch
         self._written = 0
         self.news = Bell()
@@ -152,7 +148,8 @@ class Store:
 
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
-        self._writers.shutdown()
+        if self._commits is not None:
+            self._commits.close()
         self._workers.shutdown()
         if self._watch is not None:
             self._watch.close()
@@ -189,9 +186,12 @@ class Store:
         return Shelf(self, EVERYWHERE)
 
     async def _run(self, engine: Engine, work: Callable[[Connection], T], org: str) -> T:
-        if engine is self._writing and self._together is not None:
-            return await self._together.write(work)
+        if engine is self._writing and self._commits is not None:
+            return cast("T", await self._commits.submit(work))
         return await asyncio.get_running_loop().run_in_executor(self._workers, _transact, engine, work, org)
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        return _transact(self._writing, work)
 
 
 async def again(request: Callable[[], Awaitable[T]]) -> T:

@@ -1,0 +1,53 @@
+"""Group commit of one SQLite file: each write has its own savepoint.
+
+If the database refuses a group, say because the disk is full, each of its writes is tried in its own transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import exc
+
+from dayfly.lib.group_commit import GroupCommit, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    Write = Callable[[Connection], Any]
+
+MAX_GROUP_SIZE = 64
+
+
+def group_commit(engine: Engine, transact: Callable[[Write], Any]) -> GroupCommit[Write]:
+    """Return the group commit of the file that `engine` writes to; `transact` executes one write in a transaction."""
+
+    def alone(write: Write) -> Outcome:
+        try:
+            return Outcome(transact(write))
+        except BaseException as error:  # noqa: BLE001 - returned to the caller of this write
+            return Outcome(error=error)
+
+    def commit(writes: Sequence[Write]) -> list[Outcome]:
+        if len(writes) > 1:
+            try:
+                with engine.begin() as connection:
+                    return [_in_savepoint(connection, write) for write in writes]
+            except exc.SQLAlchemyError:
+                pass
+        return [alone(write) for write in writes]
+
+    return GroupCommit(commit, "store writes", MAX_GROUP_SIZE)
+
+
+def _in_savepoint(connection: Connection, write: Write) -> Outcome:
+    """Execute one write of a group. An error of the database ends the group."""
+    try:
+        with connection.begin_nested():
+            return Outcome(write(connection))
+    except exc.SQLAlchemyError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - returned to the caller of this write
+        return Outcome(error=error)
