@@ -34,11 +34,12 @@ def _cluster() -> Iterable[Row | Table]:
 def _server() -> Iterator[Row | Table]:
     from bench import route  # likewise
     from bench.cluster import route as in_cluster
-    from bench.fleet import suite
+    from bench.fleet import latency, suite
 
     yield from route.measure()
     yield from in_cluster.measure()
     yield from suite.measure()
+    yield from latency.measure()
 
 
 TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {

@@ -71,11 +71,12 @@ class IdleHost:
 
     wants_baselines = False
     routes = False
+    cursor = Noted
 
     def __init__(self, url: str, token: str, number: int) -> None:
         self.end = TellingEnd(self)
         self.way = Counted(url, token)
-        self.dial = Dial(self.way, Noted(), lambda: Opening(cluster_uid=f"uid-{number}"), self.end, self._meet)
+        self.dial = Dial(self.way, self.cursor(), lambda: Opening(cluster_uid=f"uid-{number}"), self.end, self._meet)
         self._session = 0
         self._versions: dict[str, int] = {}
         self._units: dict[str, tuple[tuple[str, str], ...]] = {}

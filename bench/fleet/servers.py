@@ -59,32 +59,51 @@ class Server(NamedTuple):
 @contextlib.contextmanager
 def sqlite(place: Path) -> Iterator[Server]:
     """On a file."""
-    with _running(place, f"sqlite:///{place / 'server.db'}", 0) as server:
+    database = f"sqlite:///{place / 'server.db'}"
+    with _serving(place / "said", database, _init(database), 0) as server:
         yield server
 
 
 @contextlib.contextmanager
 def postgresql(place: Path) -> Iterator[Server]:
     """On a PostgreSQL of its own, which need not wait for the disk: as the tests have it."""
-    sys.path.append(str(ROOT / "tests"))  # who starts one lives there
-    from control.databases import postgres
-
-    with postgres() as found, _running(place, found.fresh(), found.pid) as server:
+    with replicas(place, 1) as (server,):
         yield server
 
 
 @contextlib.contextmanager
-def _running(place: Path, database: str, pid: int) -> Iterator[Server]:
-    environment = {**os.environ, "DAYFLY_DATABASE": database}
-    program = [sys.executable, "-m", "dayfly", "server"]
+def replicas(place: Path, count: int) -> Iterator[list[Server]]:
+    """Run several servers on such a PostgreSQL."""
+    sys.path.append(str(ROOT / "tests"))  # who starts one lives there
+    from control.databases import postgres
+
+    with postgres() as found, contextlib.ExitStack() as stack:
+        database = found.fresh()
+        key = _init(database)
+        running = (_serving(place / f"said-{number}", database, key, found.pid) for number in range(count))
+        yield [stack.enter_context(each) for each in running]
+
+
+def _program(database: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-m", "dayfly", "server"], {**os.environ, "DAYFLY_DATABASE": database}
+
+
+def _init(database: str) -> str:
+    """Make the organisation; return the key of its admin."""
+    program, environment = _program(database)
     made = subprocess.run([*program, "init", ORG], env=environment, check=True, capture_output=True, text=True)
+    return made.stdout.strip()
+
+
+@contextlib.contextmanager
+def _serving(said: Path, database: str, key: str, pid: int) -> Iterator[Server]:
+    program, environment = _program(database)
     # Nobody is to be told to come later: it is measured how long it takes.
     command = [*program, "--listen", "127.0.0.1:0", "--rate", "0"]
-    said = place / "said"
     with said.open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        yield Server(_url(process, said), made.stdout.strip(), process.pid, pid)
+        yield Server(_url(process, said), key, process.pid, pid)
     finally:
         process.terminate()
         process.wait(PATIENCE_S)

@@ -6,8 +6,8 @@ Whether the aims are met is for `make bench-server` to say, on a machine that do
 from __future__ import annotations
 
 import pytest
-from bench.fleet import suite
-from bench.rows import Row
+from bench.fleet import latency, suite
+from bench.rows import Row, folder
 
 
 @pytest.mark.parametrize("database", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.proof)])
@@ -25,3 +25,12 @@ def test_bench_of_small_fleet_yields_all_rows(database, monkeypatch):
     assert failed == 0 < changes
     least, _ = found["bytes to an agent for each change, least and most"].split(" and ")
     assert float(least.replace(",", "")) > 0, "each agent received something"
+
+
+async def test_latency_bench_times_every_round(monkeypatch):
+    monkeypatch.setattr(latency, "IDLE_S", (0.0, 0.0))
+    with folder() as place, suite.DATABASES["SQLite"](place) as server:
+        found = await latency.measure_server(server, server, rounds=2)
+    for took in found:
+        assert len(took) == 2
+        assert min(took) > 0
