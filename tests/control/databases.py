@@ -63,6 +63,11 @@ class Postgres:
         query = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
         return self._admin.execute(query, [url.rpartition("/")[2]]).fetchone() is not None
 
+    def listening(self, url: str) -> list[int]:
+        """Return the processes that serve a connection which listens for notifications."""
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE 'LISTEN%%'"
+        return [pid for (pid,) in self._admin.execute(query, [url.rpartition("/")[2]]).fetchall()]
+
     def dump(self, url: str, to: Path) -> None:
         """A backup of a database, as a superuser makes it: while others use it."""
         self._program("pg_dump", "--format=custom", f"--file={to}", url.rpartition("/")[2])

@@ -143,6 +143,8 @@ class Engines(NamedTuple):
     workers: int
     watch: Watch | None = None
     """Where others write, too."""
+    notified: Engine | None = None
+    """Connects without transactions, where the database can notify."""
 
 
 def connect(url: URL) -> Engines:
@@ -171,7 +173,8 @@ def connect(url: URL) -> Engines:
         writing=engine.execution_options(isolation_level="SERIALIZABLE"),
         migrating=engine.execution_options(isolation_level="READ COMMITTED"),
         workers=MOST_AT_ONCE,
-        watch=Watch(engine.execution_options(isolation_level="AUTOCOMMIT")),
+        watch=Watch(plain := engine.execution_options(isolation_level="AUTOCOMMIT")),
+        notified=plain,
     )
 
 

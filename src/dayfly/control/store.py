@@ -21,6 +21,7 @@ from dayfly.control import databases, tables
 from dayfly.control.bell import Bell
 from dayfly.control.group_commit import group_commit
 from dayfly.control.migrations import REVISIONS
+from dayfly.control.notifications import Notifications
 from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Store:
         # Readers of a SQLite file do not wait for its writers, which wait for the disk in a thread of their own.
         self._commits = group_commit(engines.writing, self._transact) if self.is_sqlite else None
         self._watch = engines.watch
+        self._notifications = Notifications(engines.notified, self._workers) if engines.notified else None
         self._written = 0
         self.news = Bell()
         """Rung by each write of this process."""
@@ -146,13 +148,22 @@ class Store:
             self._marked = asked, found
         return self._written, self._marked[1]
 
+    async def receive_notifications(self, handle: Callable[[str, str], None]) -> None:
+        """Call `handle` with organisation and cluster when any server has changed a mailbox, until cancelled.
+
+        A file has one server, which needs none; this returns at once.
+        """
+        if self._notifications is not None:
+            await self._notifications.receive(handle)
+
     def close(self) -> None:
         """Finish what is under way and let the database go. Calling it again does nothing."""
         if self._commits is not None:
             self._commits.close()
         self._workers.shutdown()
-        if self._watch is not None:
-            self._watch.close()
+        for kept in (self._watch, self._notifications):
+            if kept is not None:
+                kept.close()
         self._engine.dispose()
         self._writing.dispose()
 

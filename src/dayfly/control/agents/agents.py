@@ -115,6 +115,7 @@ class Agents:
 
     async def run(self) -> None:
         """Carry messages between links and mailboxes, until cancelled."""
+        notified = asyncio.create_task(self._store.receive_notifications(self._touch))
         try:
             while True:
                 self._news.clear()
@@ -130,6 +131,8 @@ class Agents:
                     async with asyncio.timeout(self._until_all() if self._hosts else LONELY_S):
                         await self._news.wait()
         finally:
+            notified.cancel()
+            await asyncio.gather(notified, return_exceptions=True)
             self.close()
 
     def close(self) -> None:

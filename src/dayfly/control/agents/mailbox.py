@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from dayfly.control import confirmed
+from dayfly.control.notifications import notify
 from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
 from dayfly.spec import wire
 from dayfly.spec.mailbox import MOST_MESSAGES, Opening, Sent, Session, chained
@@ -171,6 +172,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         version=asks.version[:128],
         namespace=asks.namespaces.get(rows.org, "")[:63],
     )
+    notify(rows.connection, rows.org, cluster)
     met = rows.update(clusters).where(clusters.c.name == cluster)
     rows.execute(met.values(operator_version=asks.version[:64]))
     # From now on nobody may take it for unheard: what is wished for there may have begun.
@@ -200,6 +202,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
     if made:
         rows.insert(agent_outbox, made)
         _set(rows, row, sent=number, sent_digest=digest)
+        notify(rows.connection, rows.org, cluster)
     return row.session, numbers
 
 
@@ -256,6 +259,7 @@ def hear(rows: Rows, cluster: str, session: int, first: int, bodies: list[str], 
         rows.insert(agent_inbox, made)
         old = sa.or_(agent_inbox.c.at < now - KEEP_HEARD_MS, agent_inbox.c.number <= number - MOST_HEARD)
         rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row), old))
+        notify(rows.connection, rows.org, cluster)
     _set(rows, row, heard=row.heard + len(new), inbox=number, seen_at=now)
     return int(row.heard) + len(new)
 
