@@ -285,6 +285,27 @@ class TestHearing:
         assert (bench.came, bench.dial.is_connected) == ([], False)
 
     @with_bench
+    async def test_question_is_answered_before_the_cursor_is_saved(self, bench: Bench):
+        stop = wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
+        question = wire.AskLogs(session=1, number=2, uid="x")
+        found, seen = letters(Seen(1), *(wire.encode(each).decode() for each in (stop, question)))
+
+        async def hindered():
+            bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
+            return found
+
+        async def again():
+            assert bench.came == [question], "orders wait for the cursor"
+            bench.server.faults = lambda _: None
+            return found
+
+        bench.says("POST session", session(1))
+        bench.says("GET messages", hindered, again)
+        await rest(60)
+        assert bench.came == [question, question, stop]
+        assert bench.cursor.seen == seen
+
+    @with_bench
     async def test_polling_backs_off_until_the_server_responds(self, bench: Bench):
         found, _ = letters(Seen(1), "{}")
         bench.says("POST session", session(1))

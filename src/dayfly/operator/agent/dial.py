@@ -1,6 +1,7 @@
 """The conversation with a control plane: one session after the other, as long as this operator is the one that works.
 
-Messages come with numbers and digests that make a chain; each is noted as seen (`cursor`) before it is carried out.
+Messages come with numbers and digests that make a chain; each is noted as seen (`cursor`) before it is carried out. A
+question changes nothing, and somebody waits for its answer: it is answered before that.
 What we say is numbered within a session, and sent again until it was heard. All that is lost is owed by somebody:
 orders by the control plane, what we say of runs by the next inventory. So nothing here is kept but the cursor.
 """
@@ -237,6 +238,7 @@ class Dial:
             try:
                 found = (await self._ask("GET", "messages", Letters, query)).messages
                 last = _follows(seen, found)
+                orders = self._answer_questions(found)
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
@@ -250,14 +252,23 @@ class Dial:
                 continue
             failures = 0
             self._say_trouble("")
-            for message in found:
-                self._carry_out(message)
+            for order in orders:
+                self._end.send(order)
 
-    def _carry_out(self, message: Sent) -> None:
-        try:
-            self._end.send(wire.read_to_host(message.body.encode()))
-        except _MEANS_NOTHING as fault:
-            log.warning("message %d of the control plane says nothing: %s", message.number, fault)
+    def _answer_questions(self, found: tuple[Sent, ...]) -> list[wire.AnyToHost | wire.Unreadable]:
+        """Have questions answered; return everything else, in its order."""
+        others: list[wire.AnyToHost | wire.Unreadable] = []
+        for each in found:
+            try:
+                message = wire.read_to_host(each.body.encode())
+            except _MEANS_NOTHING as fault:
+                log.warning("message %d of the control plane says nothing: %s", each.number, fault)
+                continue
+            if isinstance(message, wire.Question):
+                self._end.send(message)
+            else:
+                others.append(message)
+        return others
 
     def _hear(self, message: wire.AnyToControl) -> None:
         """Something is to be said."""
