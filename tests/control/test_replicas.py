@@ -10,18 +10,20 @@ import pytest
 from control import wishes
 from control.client import KEY, ORG
 from control.lossy import call
-from dayfly.control import audit, auth
+from dayfly.control import audit, auth, store
 from dayfly.control.app import create_app
 from dayfly.control.store import OVERTAKEN, Store
 from dayfly.control.tables import audit_heads
+
+HOURS = 3600.0
 
 
 @pytest.fixture
 async def replicas(place):
     stores = [Store.open(place) for _ in range(2)]
-    yield [create_app(store, {}, keys=auth.single(KEY), version="1") for store in stores]
-    for store in stores:
-        store.close()
+    yield [create_app(each, {}, keys=auth.single(KEY), version="1") for each in stores]
+    for each in stores:
+        each.close()
 
 
 @pytest.mark.slow
@@ -54,6 +56,31 @@ async def test_requests_for_the_same_sandboxes_at_once_are_carried_out_one_after
     assert (await call(replicas[1], KEY, "GET", f"{ORG}/sandboxes"))[1] == []
 
 
+async def test_transaction_that_was_overtaken_once_repeats_at_once(postgres, monkeypatch):
+    monkeypatch.setattr(store, "LONGEST_PAUSE_S", HOURS)
+    monkeypatch.setattr(store, "PAUSE_S", HOURS)
+    where, tries = postgres.fresh(), 0
+    slow, quick = Store.open(where), Store.open(where)
+    loop = asyncio.get_running_loop()
+
+    def note(rows):
+        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+
+    def overtaken_once(rows):
+        nonlocal tries
+        tries += 1
+        rows.execute(rows.select(audit_heads)).all()
+        if tries == 1:
+            asyncio.run_coroutine_threadsafe(quick.of("acme").write(note), loop).result()
+        note(rows)
+
+    await quick.of("acme").write(note)
+    await slow.of("acme").write(overtaken_once)
+    assert tries == 2
+    for each in (slow, quick):
+        each.close()
+
+
 async def test_who_was_overtaken_again_and_again_has_its_turn(postgres):
     where, loop, others = postgres.fresh(), asyncio.get_running_loop(), []
     slow, quick = Store.open(where), Store.open(where)
@@ -76,5 +103,5 @@ async def test_who_was_overtaken_again_and_again_has_its_turn(postgres):
     await asyncio.gather(*map(asyncio.wrap_future, others))
     entries = await slow.of("acme").read(lambda rows: rows.execute(rows.select(audit_heads.c.number)).scalar())
     assert entries == len(others) + 2, "each has changed what it wanted to, once"
-    for store in (slow, quick):
-        store.close()
+    for each in (slow, quick):
+        each.close()
