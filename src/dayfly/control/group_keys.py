@@ -87,4 +87,4 @@ class GroupKeys:
                 return
             link = self._sync.link(record)
             if link is not None and link.place().routes:
-                await self._sync.tell(record)
+                await self._sync.tell_soon(record)

@@ -84,7 +84,9 @@ class GroupStandings:
         """The runs of groups and of those who are asked for each, by uid; and why which clusters are silent."""
         by_cluster: dict[tuple[str, str], set[str]] = {}
         for record in records:
-            by_cluster.setdefault((record.org, record.cluster), set()).add(record.uid)
+            theirs = by_cluster.setdefault((record.org, record.cluster), set())
+            if not self._sync.awaits_first_answer(record):
+                theirs.add(record.uid)
             for uid, member in asked[record.uid].items():
                 by_cluster.setdefault((record.org, member.scope), set()).add(uid)
         looked = await self._links.look(by_cluster)

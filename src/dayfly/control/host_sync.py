@@ -51,6 +51,8 @@ SWEEP_S = 2.0
 # what they are owed, so many times as often.
 PAUSE_PER_WORK, HASTE = 99, 11
 LONGEST_PAUSE_S = 30.0
+# A caller waits so long for a host that dials in. The order goes on, and is sent again if it comes to nothing.
+CALLER_WAIT_S = 0.05
 MOST_AT_ONCE = 128
 # Of very many, others have their turn after so many.
 AT_A_TIME = 500
@@ -71,7 +73,10 @@ class _Owed(NamedTuple):
 
 
 class HostSync:
-    """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key."""
+    """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key.
+
+    An order may be under way when the lock is free again: two orders of one run may come in either order.
+    """
 
     def __init__(self, store: Store, links: Links) -> None:
         self._store = store
@@ -89,6 +94,8 @@ class HostSync:
         self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
         # Called before that is asked, with the organisation: to leave a key out means to take its routes away.
         self.grouped: Callable[[str], Awaitable[None]] = _nobody
+        # By uid the order that is under way for a caller.
+        self._telling: dict[str, asyncio.Task[None]] = {}
         # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
         self.told = asyncio.Event()
         self._troubles: dict[str, str] = {}
@@ -110,6 +117,21 @@ class HostSync:
     def link(self, record: Kept) -> Link | None:
         """The link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
+
+    async def tell_soon(self, record: Kept, meant: Meant | None = None) -> None:
+        """As `tell`, but wait only `CALLER_WAIT_S` for a host that dials in; the order goes on without the caller."""
+        telling = self._telling[record.uid] = asyncio.create_task(self.tell(record, meant))
+        telling.add_done_callback(lambda ended: self._told(record.uid, ended))
+        link = self.link(record)
+        await asyncio.wait({telling}, timeout=CALLER_WAIT_S if link is not None and link.shared else None)
+
+    def _told(self, uid: str, ended: asyncio.Task[None]) -> None:
+        if self._telling.get(uid) is ended:
+            del self._telling[uid]
+
+    def awaits_first_answer(self, record: Kept) -> bool:
+        """Whether the first offer is under way to its host, which can say nothing about it yet."""
+        return record.uid in self._telling and not self._marks.has_taken(record)
 
     async def tell(self, record: Kept, meant: Meant | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
@@ -183,8 +205,10 @@ class HostSync:
         try:
             await self._rounds()
         finally:
-            marking.cancel()
-            await asyncio.gather(marking, return_exceptions=True)
+            tasks = [marking, *self._telling.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _rounds(self) -> None:
         while True:
@@ -282,6 +306,8 @@ class HostSync:
 
     async def _see_to(self, owed: _Owed) -> None:
         entry, link, _ = owed
+        if entry.uid in self._telling:
+            await asyncio.wait({self._telling[entry.uid]})
         async with self.lock(entry.org, entry.name):
             if link is not None:
                 # Before a host has said who it is nobody knows what it has confirmed.

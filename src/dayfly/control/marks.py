@@ -61,7 +61,7 @@ class Marks:
 
     def take(self, record: Kept, link: Link, told: Confirmation) -> None:
         """Its host has taken that."""
-        self._confirmed[record.uid] = told
+        self._confirmed[record.uid] = max(told, self._confirmed.get(record.uid, NOTHING))
         self._taken.add(record.uid)
         if not record.taken_over:
             self._unmarked.add(record.uid)

@@ -303,7 +303,7 @@ class RouteGroups:
             return _save(rows, who, "create", record)
 
         stored = await shelf.write(save)
-        await self._sync.tell(stored, shelves.Meant(compiled, place, {}))
+        await self._sync.tell_soon(stored, shelves.Meant(compiled, place, {}))
         return await self._shown(who, stored)
 
     def _first_of(self, org: str, known: list[str]) -> str:
@@ -318,7 +318,7 @@ class RouteGroups:
             at = max(_now(), record.updated_at + 1)
             changed = msgspec.structs.replace(record, spec=wish.spec, updated_at=at)
             record = await self._store.of(record.org).write(lambda rows: _save(rows, who, "change", changed))
-            await self._sync.tell(record)
+            await self._sync.tell_soon(record)
         return await self._shown(who, record)
 
     async def _end(
@@ -355,7 +355,7 @@ class RouteGroups:
 
         stored, over = await self._store.of(record.org).write(write)
         if not over:
-            await self._sync.tell(stored)
+            await self._sync.tell_soon(stored)
 
     async def _refuse_if_ending(self, record: GroupRecord) -> None:
         report = (await self.told([record]))[record.uid].report

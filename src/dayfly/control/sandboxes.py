@@ -193,7 +193,11 @@ class Sandboxes:
         for record in records_:
             by_cluster.setdefault((record.org, record.cluster), []).append(record)
         found: dict[str, Told] = {}
-        looked = await self._links.look({where: [each.uid for each in ours] for where, ours in by_cluster.items()})
+        asked = {
+            where: [each.uid for each in ours if not self._sync.awaits_first_answer(each)]
+            for where, ours in by_cluster.items()
+        }
+        looked = await self._links.look(asked)
         for where, ours in by_cluster.items():
             link, (standings, silent) = self._links.of(*where), looked[where]
             for record in ours:
@@ -273,7 +277,7 @@ class Sandboxes:
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
             record = await self._store.of(org).write(save)
-        await self._sync.tell(record, Meant(compiled, place, {}))
+        await self._sync.tell_soon(record, Meant(compiled, place, {}))
         return await self._shown(record) | {"warnings": list(compiled.warnings)}
 
     def _check_cluster(self, rows: Rows, who: Who, cluster: str) -> None:
@@ -306,7 +310,7 @@ class Sandboxes:
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
             record = await self._store.of(changed.org).write(lambda rows: self._save(rows, who, changed))
-            await self._sync.tell(record, Meant(compiled, place, keys))
+            await self._sync.tell_soon(record, Meant(compiled, place, keys))
             warnings = compiled.warnings
         if lease:
             await self._renew(who, record, lease)
@@ -342,7 +346,7 @@ class Sandboxes:
             if marked != record and (
                 stored := await self._store.of(org).write(lambda rows: self._mark(rows, who, marked))
             ):
-                await self._sync.tell(stored)
+                await self._sync.tell_soon(stored)
 
     def _save(self, rows: Rows, who: Who, record: Record) -> Record:
         _note(rows, who, "change", record)
