@@ -7,7 +7,7 @@ import contextlib
 import enum
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import MappingProxyType
@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import parse_qsl, urlencode
 
-from dayfly.control import auth
+from dayfly.control import auth, group_commit
 from dayfly.control import store as stores
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
 from dayfly.control.link import Link, Links
 from dayfly.control.store import Store
 from dayfly.control.tokens import ClusterCaller
+from dayfly.lib.group_commit import Outcome
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.agent.way import Answer, WayError
 from kube.fake import Crash
@@ -54,6 +55,25 @@ class Fate(enum.Enum):
     AGENT_AFTER = "the agent is killed after it"
 
 
+class ImmediateCommit:
+    """Commits each write in its caller's thread: a thread has no virtual time."""
+
+    def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Outcome]], *_: Any) -> None:
+        self._commit = commit
+
+    def submit(self, write: Any) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        [outcome] = self._commit([write])
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.result)
+        return future
+
+    def close(self) -> None:
+        """Do nothing: no write waits."""
+
+
 class SameThread(Executor):
     """In virtual time no thread can be waited for."""
 
@@ -69,7 +89,10 @@ class SameThread(Executor):
 
 
 def opened(path: Path) -> Store:
-    with mock.patch.object(stores, "ThreadPoolExecutor", SameThread):
+    with (
+        mock.patch.object(stores, "ThreadPoolExecutor", SameThread),
+        mock.patch.object(group_commit, "GroupCommit", ImmediateCommit),
+    ):
         return Store.open(path)
 
 
