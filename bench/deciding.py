@@ -9,8 +9,8 @@ from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Close, Record
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import AttemptKey, Fact, Running, Wish, World
-from dayfly.spec.lifecycle import Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.plan.world import AttemptKey, Fact, Running, TargetIntent, World
+from dayfly.spec.lifecycle import Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import Request, Result, Run
 
 UNITS = 64
@@ -61,13 +61,13 @@ def _unit(row: int, column: int, first: int) -> Unit:
     for number in range(2 if row else 0):
         before = f"s{row - 1}-{(column + number) % ACROSS}"
         resource = "" if row > first else f"r{first - 2}"
-        inputs.append(Input(name=f"i{number}", from_=Ref(unit=before, output="o", resource=resource)))
+        inputs.append(UnitInput(name=f"i{number}", from_=Ref(unit=before, output="o", resource=resource)))
     return Unit(
         name=f"s{row}-{column}",
         kind="exec",
         exec=Exec(script="#!/bin/sh\n"),
         inputs=tuple(inputs),
-        outputs=(Output(name="o", path="/tmp/o"),),
+        outputs=(UnitOutput(name="o", path="/tmp/o"),),
     )
 
 
@@ -91,7 +91,7 @@ def closing(plan: Plan) -> World:
     world = half_done(plan)
     request = Request(at=NOW, reason="Deleted", message="deleted")
     run = transitions.apply(world.run, [Close(request=request)], lambda _: True)
-    return World(run=run, facts=world.facts, ref="here", wish=Wish(stop=request))
+    return World(run=run, facts=world.facts, ref="here", wish=TargetIntent(stop=request))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dayfly.control.link import Link
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.execute.process.attempt_storage import open_place
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.wire import Offer
 
 if TYPE_CHECKING:
@@ -42,17 +42,17 @@ def chain(uid: str, script: str, length: int, output: str = "") -> Offer:
     Without `output`, the path of the file that the script writes, a step reads a constant and the chain is one long.
     """
     assert output or length == 1, "steps are chained by what they write"
-    outputs = (Output(name="o", path=output),) if output else ()
+    outputs = (UnitOutput(name="o", path=output),) if output else ()
     steps = [_step("s0", script, (), outputs)]
     for number in range(1, length):
-        read = Input(name="o", from_=Ref(unit=f"s{number - 1}", output="o"), as_=As(env="BEFORE"))
+        read = UnitInput(name="o", from_=Ref(unit=f"s{number - 1}", output="o"), as_=As(env="BEFORE"))
         steps.append(_step(f"s{number}", script, (read,), outputs))
     target = Target(kind="Sandbox", name=uid, uid=uid)
     documents = (Lifecycle(target=target, resource="db", pre_start=tuple(steps)), Lifecycle(target=target))
     return Offer(uid=uid, name=uid, target=target, documents=documents)
 
 
-def _step(name: str, script: str, inputs: tuple[Input, ...], outputs: tuple[Output, ...]) -> Unit:
+def _step(name: str, script: str, inputs: tuple[UnitInput, ...], outputs: tuple[UnitOutput, ...]) -> Unit:
     return Unit(name=name, kind="exec", exec=Exec(script=script), inputs=inputs, outputs=outputs)
 
 

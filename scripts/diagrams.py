@@ -17,9 +17,9 @@ from dayfly import compile as compiler  # noqa: E402 - found beside this script,
 from dayfly.plan import reason_catalog, retry, transitions  # noqa: E402 - as above
 from dayfly.plan.actions import Finish, Move  # noqa: E402 - as above
 from dayfly.plan.messages import span  # noqa: E402 - as above
-from dayfly.plan.sealed import Step, seal  # noqa: E402 - as above
+from dayfly.plan.sealed import SealedStep, seal  # noqa: E402 - as above
 from dayfly.spec import documents  # noqa: E402 - as above
-from dayfly.spec.lifecycle import Event, Target  # noqa: E402 - as above
+from dayfly.spec.lifecycle import LifecycleEvent, Target  # noqa: E402 - as above
 from dayfly.spec.parsing import text  # noqa: E402 - as above
 from dayfly.spec.run import Phase, Request, Run, State  # noqa: E402 - as above
 from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
@@ -163,27 +163,27 @@ def _arrow(start: int, end: int, lanes: int) -> str:
     return "".join(line)
 
 
-def _bare_plan() -> dict[str, Step]:
+def _bare_plan() -> dict[str, SealedStep]:
     """A step of each kind, by the words of the page."""
     sandbox = documents.load(text.parse_one(_BARE, file="bare"))
     assert isinstance(sandbox, Sandbox), "it is written above"
     plan = seal(compiler.compile(sandbox, {}, uid="u", routing_key="k").documents)
     found = {(step.unit.name, step.event): step for step in plan.steps.values()}
     return {
-        "`create`": found["once", Event.PRE_START],
-        "`create`, `idempotent: true`": found["idempotent", Event.PRE_START],
-        "hook `postStart`": found["after-start", Event.POST_START],
-        "hook `preStop`": found["before-stop", Event.PRE_STOP],
-        "`delete`": found["remove", Event.POST_STOP],
+        "`create`": found["once", LifecycleEvent.PRE_START],
+        "`create`, `idempotent: true`": found["idempotent", LifecycleEvent.PRE_START],
+        "hook `postStart`": found["after-start", LifecycleEvent.POST_START],
+        "hook `preStop`": found["before-stop", LifecycleEvent.PRE_STOP],
+        "`delete`": found["remove", LifecycleEvent.POST_STOP],
     }
 
 
-def _tries(step: Step) -> str:
+def _tries(step: SealedStep) -> str:
     most = retry.tries(step)
     return "without end" if most == float("inf") else f"{most:.0f}"
 
 
-def _between(step: Step) -> str:
+def _between(step: SealedStep) -> str:
     if retry.tries(step) == 1:
         return ""
     waits: Iterable[int] = (retry.backoff(step.unit.retry.backoff_ms, n, retry.BACKOFF_MAX_MS) for n in (1, 2, 3))

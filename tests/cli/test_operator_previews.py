@@ -7,7 +7,7 @@ import pytest
 from dayfly.cli import hosts
 from dayfly.cli.port import Standing
 from dayfly.cli.verbs import run
-from dayfly.execute.gateway.preview import Edge, read_edge
+from dayfly.execute.gateway.preview import PreviewGateway, read_edge
 from dayfly.spec.errors import SpecError
 
 REPORT = {"phase": "open", "ready": True, "reason": "AllDesiredWorkloadsReady", "message": "All is there.", "units": []}
@@ -23,7 +23,7 @@ REPORT = {"phase": "open", "ready": True, "reason": "AllDesiredWorkloadsReady", 
 )
 def test_preview_options_name_gateway_and_domain(domain, url):
     edge = read_edge("edges/edge", domain)
-    assert isinstance(edge, Edge)
+    assert isinstance(edge, PreviewGateway)
     assert (edge.namespace, edge.gateway) == ("edges", "edge")
     assert edge.url(f"a.{edge.domain}") == url
     assert read_edge("", "") is None

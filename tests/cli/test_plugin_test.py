@@ -16,7 +16,7 @@ from dayfly.cli import testing
 from dayfly.cli.child import run_group
 from dayfly.cli.exits import CliError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
-from dayfly.testing import Ends, Life, Played
+from dayfly.testing import DeleteAt, Life, Played
 from selection import SELECTION
 from testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
@@ -173,7 +173,7 @@ class Refusing:
 
     def lives(self, _params: object) -> Iterator[Life]:
         for number in range(len(self.codes)):
-            yield Life(f"life {number}", PluginSpec(), {}, Ends.READY)
+            yield Life(f"life {number}", PluginSpec(), {}, DeleteAt.READY)
 
     def begin(self, _life: Life) -> str:
         if code := self.codes.pop(0):

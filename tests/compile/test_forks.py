@@ -3,7 +3,7 @@
 import pytest
 
 from compile.wishes import PG, box, run
-from dayfly.spec.lifecycle import Baseline, EnvChange, Input, Ref
+from dayfly.spec.lifecycle import Baseline, EnvChange, Ref, UnitInput
 
 BUILTIN = (
     EnvChange(name="SIGNADOT_SANDBOX_NAME", value="box"),
@@ -55,8 +55,8 @@ def test_values_of_resources_are_inputs_asked_for_once():
         "- {name: C, valueFrom: {resource: {name: db, outputKey: provision.host}}}\n"
     )
     assert unit.inputs == (
-        Input(name="db.provision.host", from_=Ref(resource="db", unit="provision", output="host")),
-        Input(name="db-2.provision.host", from_=Ref(resource="db-2", unit="provision", output="host")),
+        UnitInput(name="db.provision.host", from_=Ref(resource="db", unit="provision", output="host")),
+        UnitInput(name="db-2.provision.host", from_=Ref(resource="db-2", unit="provision", output="host")),
     )
     assert unit.fork.env == (
         *BUILTIN,

@@ -12,7 +12,7 @@ import dayfly.compile
 from dayfly.compile import graph
 from dayfly.plan import sealed
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Event, unit_id
+from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.plugin import Input, Output, PluginSpec, Step, StepOutput
 from dayfly.spec.sandbox import (
     Customizations,
@@ -118,7 +118,7 @@ def test_what_has_an_order_compiles_seals_and_keeps_it(found, data):
     for step in plan.steps.values():
         refs = [(unit_id(ref.resource or step.resource, ref.unit), ref.output) for ref in sealed.references(step.unit)]
         assert set(refs) <= outputs
-        if step.event is Event.PRE_START and step.resource:
+        if step.event is LifecycleEvent.PRE_START and step.resource:
             said = [(unit_id(*p), output) for reader, p, output in edges if unit_id(*reader) == step.id]
             assert sorted(refs) == sorted(said)
     for kept in plan.kept.values():
@@ -137,10 +137,10 @@ def _check_preview(seen, plan):
     assert started == plan.steps.keys()
     cleaned = set()
     for stage in seen.deletion:
-        if stage.what == Event.POST_STOP:
+        if stage.what == LifecycleEvent.POST_STOP:
             for name in stage.units:
                 readers = plan.readers[plan.steps[name].resource]
-                owed = {step.id for reader in readers for step in plan.parts[reader][Event.POST_STOP]}
+                owed = {step.id for reader in readers for step in plan.parts[reader][LifecycleEvent.POST_STOP]}
                 assert owed <= cleaned
             cleaned |= set(stage.units)
 

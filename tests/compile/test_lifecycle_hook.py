@@ -5,7 +5,7 @@ import pytest
 from compile.wishes import read
 from dayfly.compile import check_hook, compile_hook, hook_doubts, preview_hook
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import As, Event, Input, Origin, Ref, Retry, Target, digest
+from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from spec.places import marked
 
@@ -68,9 +68,9 @@ def test_the_document_is_the_targets_own_and_grants_name_the_hook():
     made = compile_hook(hook(HOOK), MACHINE)
     assert made.target == MACHINE
     assert made.resource == ""
-    assert made.origin == Origin(publisher="hook", plugin="volume-backup")
+    assert made.origin == StepOrigin(publisher="hook", plugin="volume-backup")
     assert made.origin.name == "hook:volume-backup"
-    assert [[unit.name for unit in made.units(event)] for event in Event] == [
+    assert [[unit.name for unit in made.units(event)] for event in LifecycleEvent] == [
         ["register"],
         ["claim"],
         ["backup"],
@@ -80,13 +80,13 @@ def test_the_document_is_the_targets_own_and_grants_name_the_hook():
 
 def test_inputs_come_from_fields_of_the_target():
     made = compile_hook(hook(HOOK), MACHINE)
-    assert made.pre_start[0].inputs == (Input(name="uid", target="$.metadata.uid", as_=As(path="/tmp/uid")),)
+    assert made.pre_start[0].inputs == (UnitInput(name="uid", target="$.metadata.uid", as_=As(path="/tmp/uid")),)
     assert made.pre_stop[0].inputs == (
-        Input(name="volume", target="$.spec.volume", as_=As(env="VOLUME")),
-        Input(name="claim", from_=Ref(unit="claim", output="name"), as_=As(env="CLAIM")),
+        UnitInput(name="volume", target="$.spec.volume", as_=As(env="VOLUME")),
+        UnitInput(name="claim", from_=Ref(unit="claim", output="name"), as_=As(env="CLAIM")),
     )
     unregister = made.post_stop[1]
-    assert unregister.inputs == (Input(name="phase", target="$.status.phase", as_=As(env="DAYFLY_INPUT_PHASE")),)
+    assert unregister.inputs == (UnitInput(name="phase", target="$.status.phase", as_=As(env="DAYFLY_INPUT_PHASE")),)
 
 
 def test_what_undoes_and_what_does_not():
@@ -103,7 +103,9 @@ def test_what_undoes_and_what_does_not():
 
 def test_how_often_each_is_tried():
     made = compile_hook(hook(HOOK), MACHINE)
-    tries = {unit.name: (unit.retry.idempotent, unit.retry.limit) for event in Event for unit in made.units(event)}
+    tries = {
+        unit.name: (unit.retry.idempotent, unit.retry.limit) for event in LifecycleEvent for unit in made.units(event)
+    }
     assert tries == {
         "register": (False, 1),
         "claim": (False, 1),
@@ -112,7 +114,7 @@ def test_how_often_each_is_tried():
         "unregister": (True, 0),
         "remove-claim": (True, 0),
     }
-    assert made.pre_start[0].retry == Retry()
+    assert made.pre_start[0].retry == UnitRetry()
 
 
 def test_steps_are_told_whose_life_it_is():

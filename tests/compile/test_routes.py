@@ -7,7 +7,7 @@ from dayfly.compile import compile as compiled
 from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Preview, Route, kept_id
+from dayfly.spec.lifecycle import DRAIN_MS, Baseline, PreviewUnit, Route, kept_id
 from dayfly.spec.unsupported_fields import ToLocal
 
 FORKS = """\
@@ -50,7 +50,7 @@ def test_each_fork_has_a_route_that_comes_after_it():
 
 def test_previews_carry_the_key_and_outlive_no_route():
     units = {kept_id(unit): unit for unit in kept({})}
-    assert units["preview:talk"].preview == Preview(scheme="grpc", host="web.shop.svc", port=50051, key="k3v9")
+    assert units["preview:talk"].preview == PreviewUnit(scheme="grpc", host="web.shop.svc", port=50051, key="k3v9")
     assert units["preview:front"].after == ("route:shop/web", "route:pay/web")
 
 

@@ -5,7 +5,7 @@ import pytest
 import dayfly.compile
 from compile.wishes import box, refusal, run
 from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.spec.lifecycle import As, Event, Input, Ref
+from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, UnitInput
 
 DB = """\
 name: db
@@ -28,22 +28,22 @@ WIRED = box(
 )
 
 
-def inputs(compiled, resource, event=Event.PRE_START):
+def inputs(compiled, resource, event=LifecycleEvent.PRE_START):
     (document,) = (each for each in compiled.documents if each.resource == resource)
     return document.units(event)[0].inputs
 
 
 def test_what_one_step_calls_a_secret_is_one_for_all_and_has_no_value():
     compiled = run(BOX, DB)
-    key = Input(name="key", secret=True, as_=As(env="KEY"))
-    assert inputs(compiled, "db") == (key, Input(name="size", value="3", as_=As(env="SIZE")))
-    assert inputs(compiled, "db", Event.POST_STOP) == (key,)
+    key = UnitInput(name="key", secret=True, as_=As(env="KEY"))
+    assert inputs(compiled, "db") == (key, UnitInput(name="size", value="3", as_=As(env="SIZE")))
+    assert inputs(compiled, "db", LifecycleEvent.POST_STOP) == (key,)
     assert [document.secrets() for document in compiled.documents] == [("key",), ()]
 
 
 def test_one_that_another_resource_makes_is_masked_and_comes_with_no_run():
     compiled = run(WIRED, DB, OTHER)
-    made = Input(name="key", from_=Ref(resource="db", unit="make", output="url"), secret=True, as_=As(env="KEY"))
+    made = UnitInput(name="key", from_=Ref(resource="db", unit="make", output="url"), secret=True, as_=As(env="KEY"))
     assert inputs(compiled, "o")[0] == made
     assert [document.secrets() for document in compiled.documents] == [("key",), (), ()]
     plan = seal(compiled.documents)

@@ -5,12 +5,22 @@ import pytest
 
 import dayfly.compile
 from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
-from dayfly.spec.lifecycle import As, Baseline, Event, ForkValue, Input, Output, Ref, Retry, Timeouts
+from dayfly.spec.lifecycle import (
+    As,
+    Baseline,
+    ForkValue,
+    LifecycleEvent,
+    Ref,
+    UnitInput,
+    UnitOutput,
+    UnitRetry,
+    UnitTimeouts,
+)
 from dayfly.spec.scalars.semver import canonical
 from dayfly.spec.unsupported_fields import ToLocal
 
 
-def units(compiled, resource, event=Event.PRE_START):
+def units(compiled, resource, event=LifecycleEvent.PRE_START):
     [document] = [document for document in compiled.documents if document.resource == resource]
     return {unit.name: unit for unit in document.units(event)}
 
@@ -21,18 +31,18 @@ DB = box("resources:\n- {name: Db, plugin: pg, params: {size: small}}\n")
 def test_inputs_come_from_params_from_steps_or_from_nowhere():
     found = units(run(DB, PG), "Db")
     assert found["provision"].inputs == (
-        Input(name="size", value="small", as_=As(env="SIZE")),
-        Input(name="db-owner", as_=As(path="/tmp/owner")),
+        UnitInput(name="size", value="small", as_=As(env="SIZE")),
+        UnitInput(name="db-owner", as_=As(path="/tmp/owner")),
     )
     assert found["seed"].inputs == (
-        Input(name="host", from_=Ref(unit="provision", output="host"), as_=As(env="PGHOST", path="/tmp/in/host")),
-        Input(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
+        UnitInput(name="host", from_=Ref(unit="provision", output="host"), as_=As(env="PGHOST", path="/tmp/in/host")),
+        UnitInput(name="password", from_=Ref(unit="provision", output="password"), as_=As(env="PASSWORD")),
     )
 
 
 def test_an_input_without_a_place_is_named_after_itself():
     owner = PG.replace(", as: {path: /tmp/owner}", "")
-    assert units(run(DB, owner), "Db")["provision"].inputs[1] == Input(name="db-owner", as_=As(env="DB_OWNER"))
+    assert units(run(DB, owner), "Db")["provision"].inputs[1] == UnitInput(name="db-owner", as_=As(env="DB_OWNER"))
 
 
 def test_an_empty_param_is_a_value():
@@ -48,7 +58,7 @@ def test_a_param_that_is_not_given_has_its_default_in_every_step_that_takes_it()
     for params, value in (("{}", "3"), ("{size: ''}", ""), ("{size: '5'}", "5")):
         compiled = run(box(f"resources:\n- {{name: db, plugin: pg, params: {params}}}\n"), both)
         assert units(compiled, "db")["provision"].inputs[0].value == value
-        assert units(compiled, "db", Event.POST_STOP)["drop"].inputs[0].value == value
+        assert units(compiled, "db", LifecycleEvent.POST_STOP)["drop"].inputs[0].value == value
     own = run(
         box(
             "resources:\n- {name: db, plugin: pg, params: {size: {valueFrom: {resource: "
@@ -62,8 +72,8 @@ def test_a_param_that_is_not_given_has_its_default_in_every_step_that_takes_it()
 
 def test_outputs_keep_their_path_and_their_secrecy():
     assert units(run(DB, PG), "Db")["provision"].outputs == (
-        Output(name="host", path="/tmp/host"),
-        Output(name="password", path="/tmp/password", sensitive=True),
+        UnitOutput(name="host", path="/tmp/host"),
+        UnitOutput(name="password", path="/tmp/password", sensitive=True),
     )
 
 
@@ -93,7 +103,7 @@ def test_each_script_of_a_plugin_with_a_state_has_it():
     wished = box("resources:\n- {name: q, plugin: queue}\n")
     for asked, told in ((QUEUE, False), (QUEUE.replace("spec:\n", "spec:\n  state: true\n"), True)):
         compiled = run(wished, asked)
-        made, unmade = units(compiled, "q")["make"], units(compiled, "q", Event.POST_STOP)["unmake"]
+        made, unmade = units(compiled, "q")["make"], units(compiled, "q", LifecycleEvent.POST_STOP)["unmake"]
         assert (made.exec.state, unmade.exec.state) == (told, told)
 
 
@@ -145,27 +155,31 @@ def test_an_output_by_its_name_alone_is_that_of_the_one_step_that_makes_it():
 
 def test_hooks_have_the_sandboxs_runner():
     hook = box("runner: {image: alpine, namespace: ci}\nhooks:\n  postStop:\n  - {name: h, script: '#!/bin/sh'}\n")
-    work = units(run(hook), "", Event.POST_STOP)["h"].exec
+    work = units(run(hook), "", LifecycleEvent.POST_STOP)["h"].exec
     assert (work.image, work.namespace) == ("alpine", "ci")
 
 
 RETRIES = [
-    ("create", "", Retry(idempotent=False, limit=1, backoff_ms=5_000)),
-    ("create", "retry: {idempotent: true}", Retry(idempotent=True, limit=3, backoff_ms=5_000)),
-    ("create", "retry: {idempotent: true, limit: 7, backoff: 1m}", Retry(idempotent=True, limit=7, backoff_ms=60_000)),
-    ("create", "retry: {backoff: 2s}", Retry(idempotent=False, limit=1, backoff_ms=2_000)),
-    ("delete", "", Retry(idempotent=True, limit=0, backoff_ms=5_000)),
-    ("delete", "retry: {idempotent: true, backoff: 1h}", Retry(idempotent=True, limit=0, backoff_ms=3_600_000)),
-    ("preStart", "retry: {idempotent: true}", Retry(idempotent=True, limit=3, backoff_ms=5_000)),
-    ("postStart", "", Retry(idempotent=False, limit=1, backoff_ms=5_000)),
-    ("preStop", "", Retry(idempotent=True, limit=5, backoff_ms=5_000)),
-    ("postStop", "", Retry(idempotent=True, limit=0, backoff_ms=5_000)),
+    ("create", "", UnitRetry(idempotent=False, limit=1, backoff_ms=5_000)),
+    ("create", "retry: {idempotent: true}", UnitRetry(idempotent=True, limit=3, backoff_ms=5_000)),
+    (
+        "create",
+        "retry: {idempotent: true, limit: 7, backoff: 1m}",
+        UnitRetry(idempotent=True, limit=7, backoff_ms=60_000),
+    ),
+    ("create", "retry: {backoff: 2s}", UnitRetry(idempotent=False, limit=1, backoff_ms=2_000)),
+    ("delete", "", UnitRetry(idempotent=True, limit=0, backoff_ms=5_000)),
+    ("delete", "retry: {idempotent: true, backoff: 1h}", UnitRetry(idempotent=True, limit=0, backoff_ms=3_600_000)),
+    ("preStart", "retry: {idempotent: true}", UnitRetry(idempotent=True, limit=3, backoff_ms=5_000)),
+    ("postStart", "", UnitRetry(idempotent=False, limit=1, backoff_ms=5_000)),
+    ("preStop", "", UnitRetry(idempotent=True, limit=5, backoff_ms=5_000)),
+    ("postStop", "", UnitRetry(idempotent=True, limit=0, backoff_ms=5_000)),
 ]
 
 
 @pytest.mark.parametrize(("where", "given", "expected"), RETRIES)
 def test_retries(where, given, expected):
-    event = {"create": Event.PRE_START, "delete": Event.POST_STOP}.get(where) or Event(where)
+    event = {"create": LifecycleEvent.PRE_START, "delete": LifecycleEvent.POST_STOP}.get(where) or LifecycleEvent(where)
     assert _one(where, given, event).retry == expected
 
 
@@ -180,19 +194,19 @@ def _one(where, given, event):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("", Timeouts(schedule_ms=600_000, pull_ms=600_000, run_ms=3_600_000, grace_ms=10_000)),
-        ("timeouts: {schedule: 1s, pull: 2m, run: 3h, grace: 4s}", Timeouts(schedule_ms=1_000, pull_ms=120_000, run_ms=10_800_000, grace_ms=4_000)),
-        ("timeouts: {run: 5m}", Timeouts(run_ms=300_000)),
+        ("", UnitTimeouts(schedule_ms=600_000, pull_ms=600_000, run_ms=3_600_000, grace_ms=10_000)),
+        ("timeouts: {schedule: 1s, pull: 2m, run: 3h, grace: 4s}", UnitTimeouts(schedule_ms=1_000, pull_ms=120_000, run_ms=10_800_000, grace_ms=4_000)),
+        ("timeouts: {run: 5m}", UnitTimeouts(run_ms=300_000)),
     ],
 )  # fmt: skip
 def test_timeouts(given, expected):
-    assert _one("create", given, Event.PRE_START).timeouts == expected
+    assert _one("create", given, LifecycleEvent.PRE_START).timeouts == expected
 
 
 def test_documents_stand_in_the_sandboxs_order_and_its_own_is_last():
     compiled = run(box("resources:\n- {name: q, plugin: queue}\n- {name: db, plugin: pg}\n"), PG, QUEUE)
     assert [document.resource for document in compiled.documents] == ["q", "db", ""]
-    assert not any(compiled.documents[-1].units(event) for event in Event)
+    assert not any(compiled.documents[-1].units(event) for event in LifecycleEvent)
     target = compiled.documents[0].target
     assert (target.api_version, target.kind, target.name, target.uid) == ("dayfly.dev/v1alpha1", "Sandbox", "box", "u1")
     assert all(document.target == target for document in compiled.documents)
@@ -216,8 +230,8 @@ def test_hooks_go_to_their_events_and_read_resources_and_each_other():
         PG,
     )
     own = compiled.documents[-1]
-    assert [[unit.name for unit in own.units(event)] for event in Event] == [["a"], ["b"], ["c"], ["d"]]
-    assert own.pre_start[0].inputs == (Input(name="i", value="v", as_=As(env="I")),)
+    assert [[unit.name for unit in own.units(event)] for event in LifecycleEvent] == [["a"], ["b"], ["c"], ["d"]]
+    assert own.pre_start[0].inputs == (UnitInput(name="i", value="v", as_=As(env="I")),)
     assert own.post_start[0].inputs[0].from_ == Ref(unit="a", output="o")
     assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
 
@@ -233,7 +247,7 @@ def test_hooks_read_what_forks_tell():
         )
     )
     of = Baseline(kind="Rollout", namespace="s", name="w")
-    told = Input(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=As(env="I"))
+    told = UnitInput(name="i", fork=ForkValue(fork_of=of, expression="{{.Name}}"), as_=As(env="I"))
     assert compiled.documents[-1].post_start[0].inputs == (told,)
     [line] = dayfly.compile.preview(compiled).events[0].waves[0][0].inputs
     assert line.source == "fork s/w: {{.Name}}"
@@ -249,7 +263,7 @@ CHAIN = box(
 
 def test_a_param_that_another_resource_makes():
     assert units(run(CHAIN, PG, QUEUE), "q")["make"].inputs == (
-        Input(name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=As(env="SEED")),
+        UnitInput(name="seed", from_=Ref(resource="db", unit="provision", output="host"), as_=As(env="SEED")),
     )
 
 

@@ -16,7 +16,7 @@ from conformance.tales import Tale
 from conformance.telling import EVENTS, line, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
-from dayfly.execute.webhook.exit_codes import End, of_status
+from dayfly.execute.webhook.exit_codes import ExitCode, of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
@@ -27,9 +27,9 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.targets.adapter import Plain, Seen, Times
+from dayfly.operator.targets.adapter import CachedTarget, Plain, Times
 from dayfly.spec.kinds import Pin, RunSpec
-from dayfly.spec.lifecycle import CREATING, Event, Target, digest, unit_id
+from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Run
 from kube.fake import Call, Fault, Harm
@@ -77,7 +77,7 @@ class Leased(Plain):
     def __init__(self) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
 
-    def times(self, _run: RunObject, seen: Seen) -> Times:
+    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(lease_until=int((seen.meta.annotations or {}).get(LEASE, "0")))
 
 
@@ -195,7 +195,7 @@ class _Stage:
 
 def _end(status: int) -> int:
     """How the sender ends that is so answered."""
-    return End.ANSWER_LOST if status == 0 else 0 if status < 300 else of_status(status)
+    return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else of_status(status)
 
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
@@ -206,7 +206,7 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
         units = {
             unit_id(document.resource, unit.name): (unit, event)
             for document in tale.documents
-            for event in Event
+            for event in LifecycleEvent
             for unit in document.units(event)
         }
         scripts = {}
@@ -217,13 +217,14 @@ def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:
             codes = tuple(map(_end, how.statuses)) if how else ()
             broken = ""
             if how and how.broken and units[name][0].webhook:
-                codes = (End.ADDRESS_REFUSED,)
+                codes = (ExitCode.ADDRESS_REFUSED,)
             elif how and how.broken:
                 broken = "The script's interpreter /no/such does not exist here: No such file or directory."
             runs = 7_200 if endless else 2
             scripts[name] = Script(fails=fails, outputs=outputs, runs=runs, in_log=large, codes=codes, broken=broken)
         known = {
-            name: Unit(creates=event in CREATING, drains=event is Event.PRE_STOP) for name, (_, event) in units.items()
+            name: Unit(creates=event in CREATING, drains=event is LifecycleEvent.PRE_STOP)
+            for name, (_, event) in units.items()
         }
         world = World(known, scripts)
         world.front = None

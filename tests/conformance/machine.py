@@ -13,7 +13,7 @@ from conformance.telling import EVENTS, said, settled, tells
 from conformance.toys import Toys
 from dayfly.embedded import host
 from dayfly.embedded.engine import Engine
-from dayfly.spec.lifecycle import Event, Lifecycle, Unit, unit_id
+from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, Unit, unit_id
 from dayfly.spec.run import Request
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
@@ -21,10 +21,10 @@ from embedded.machine import Machine, until
 from webhook.server import Server, answer
 
 FIELDS = {
-    Event.PRE_START: "pre_start",
-    Event.POST_START: "post_start",
-    Event.PRE_STOP: "pre_stop",
-    Event.POST_STOP: "post_stop",
+    LifecycleEvent.PRE_START: "pre_start",
+    LifecycleEvent.POST_START: "post_start",
+    LifecycleEvent.PRE_STOP: "pre_stop",
+    LifecycleEvent.POST_STOP: "post_stop",
 }
 
 
@@ -50,7 +50,7 @@ def _scripted(document: Lifecycle, scripts: dict[str, Behaviour], servers: ExitS
             else _with_script(document.resource, unit, scripts)
             for unit in document.units(event)
         )
-        for event in Event
+        for event in LifecycleEvent
     }
     return msgspec.structs.replace(document, **events)
 
@@ -75,7 +75,7 @@ async def _begun(machine: Machine, name: str) -> None:
 
 def _servers(documents: tuple[Lifecycle, ...]) -> set[str]:
     """Return the servers that webhooks are sent to."""
-    units = (unit for document in documents for event in Event for unit in document.units(event))
+    units = (unit for document in documents for event in LifecycleEvent for unit in document.units(event))
     return {urlsplit(unit.webhook.request["url"]).netloc for unit in units if unit.webhook is not None}
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.outputs import RUN_OUTPUT_LIMIT
-from dayfly.spec.lifecycle import As, Baseline, Fork, ForkValue, Input, Lifecycle, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Baseline, ForkUnit, ForkValue, Lifecycle, Unit, UnitInput, UnitTimeouts
 from embedded import documents as doc
 from webhook.sending import unit
 
@@ -61,7 +61,7 @@ def step(
     *,
     reads: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
-    told: tuple[Input, ...] = (),
+    told: tuple[UnitInput, ...] = (),
     **limits: object,
 ) -> Unit:
     """A script that reads `unit.output` into the variable OUTPUT, and what it is told by forks."""
@@ -87,7 +87,12 @@ def behaves(unit: Unit, how: Behaviour, begun: str) -> str:
 
 
 def call(
-    name: str, *, reads: tuple[str, ...] = (), outputs: tuple[str, ...] = (), told: tuple[Input, ...] = (), **more: Any
+    name: str,
+    *,
+    reads: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    told: tuple[UnitInput, ...] = (),
+    **more: Any,
 ) -> Unit:
     """A webhook that reads `unit.output` into its path, and into its body what it is told by forks.
 
@@ -113,10 +118,10 @@ def toy(name: str, *reads: str) -> Unit:
 
 SHOP = "shop"
 APP = Baseline(kind="Deployment", namespace=SHOP, name="app")
-FORK = Unit(name="app", kind="fork", timeouts=Timeouts(grace_ms=1_000), fork=Fork(baseline=APP))
+FORK = Unit(name="app", kind="fork", timeouts=UnitTimeouts(grace_ms=1_000), fork=ForkUnit(baseline=APP))
 READY, DELETE, GONE = Act("until", "", "AllDesiredWorkloadsReady"), Act("delete"), Act("gone")
 TOLD = tuple(
-    Input(name=word.lower(), fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"), as_=As(env=word.upper()))
+    UnitInput(name=word.lower(), fork=ForkValue(fork_of=APP, expression=f"{{{{.{word}}}}}"), as_=As(env=word.upper()))
     for word in ("Name", "Ready")
 )
 MAKE = step("make", outputs=("url",))

@@ -11,7 +11,7 @@ from conformance import machine as embedded
 from conformance.tales import TALES, toy
 from conformance.telling import GOLDEN, text
 from conformance.toys import Toys
-from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 
@@ -67,7 +67,7 @@ async def test_the_embedded_host_tells_it_so(machine, title):
 
 async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
     """Whoever registers a kind says with it what is admitted."""
-    unit = msgspec.structs.replace(toy("make"), timeouts=Timeouts(run_ms=1))
+    unit = msgspec.structs.replace(toy("make"), timeouts=UnitTimeouts(run_ms=1))
     documents = (doc.resource("db", (unit,), ()),)
     with pytest.raises(
         RefusedError, match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy"

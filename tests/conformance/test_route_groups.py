@@ -22,7 +22,7 @@ from dayfly.operator.monitoring import json_log
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
-from dayfly.spec.lifecycle import CREATING, Event
+from dayfly.spec.lifecycle import CREATING, LifecycleEvent
 from dayfly.spec.run import Request
 from dayfly.spec.wire import Offer
 from embedded.machine import Machine, until
@@ -94,7 +94,8 @@ def on_cluster(fails):
 
     def born():
         known = {
-            name: Unit(creates=Event(event) in CREATING, drains=event == "preStop") for event, name in STEPS.items()
+            name: Unit(creates=LifecycleEvent(event) in CREATING, drains=event == "preStop")
+            for event, name in STEPS.items()
         }
         world = World(known, {name: Script(fails=(fails or {}).get(name, 0)) for name in known})
         world.groups = Groups

@@ -18,7 +18,7 @@ from control.fake_host import FakeHost
 from control.lossy import call
 from dayfly.control import auth
 from dayfly.control.app import create_app
-from dayfly.control.chain import Entry, Head, fault, link
+from dayfly.control.chain import AuditEntry, ChainHead, fault, link
 from dayfly.control.store import Store
 from dayfly.control.tables import audit as audit_table
 
@@ -28,9 +28,9 @@ def chain(client):
     found = []
     while True:
         page = client.get(f"audit?after={found[-1].number if found else 0}&limit=3")
-        found += msgspec.convert(page["entries"], list[Entry])
+        found += msgspec.convert(page["entries"], list[AuditEntry])
         if len(page["entries"]) < 3:
-            return found, msgspec.convert(page["head"], Head)
+            return found, msgspec.convert(page["head"], ChainHead)
 
 
 @pytest.mark.slow
@@ -124,9 +124,9 @@ async def test_changes_of_several_servers_stand_in_one_chain(place):
         asked = [call(apps[number % 2], KEY, "PUT", f"{ORG}/clusters/c{number}") for number in range(16)]
         assert {status for status, _ in await asyncio.gather(*asked)} == {200}
         found = (await call(apps[0], KEY, "GET", f"{ORG}/audit"))[1]
-        entries = msgspec.convert(found["entries"], list[Entry])
+        entries = msgspec.convert(found["entries"], list[AuditEntry])
         assert len(entries) == 16
-        assert fault("local", entries, msgspec.convert(found["head"], Head)) == ""
+        assert fault("local", entries, msgspec.convert(found["head"], ChainHead)) == ""
     finally:
         for store in stores:
             store.close()
@@ -149,13 +149,15 @@ FIELDS = ("number", "at", "key", "name", "program", "action", "object", "spec", 
 @settings(max_examples=60)
 @given(st.integers(1, 6), st.data())
 def test_whatever_is_changed_in_a_chain_is_noticed(length, data):
-    entries, head = [], Head()
+    entries, head = [], ChainHead()
     for number in range(length):
-        new = Entry(number=0, at=number, key="k", name="n", program="p", action="put", object=f"o{number}", spec="s")
+        new = AuditEntry(
+            number=0, at=number, key="k", name="n", program="p", action="put", object=f"o{number}", spec="s"
+        )
         entries.append(link("org", head, new))
-        head = Head(entries[-1].number, entries[-1].digest)
+        head = ChainHead(entries[-1].number, entries[-1].digest)
     assert fault("org", entries, head) == ""
-    assert fault("org", entries[length // 2 :], head, Head(*_last(entries[: length // 2]))) == ""
+    assert fault("org", entries[length // 2 :], head, ChainHead(*_last(entries[: length // 2]))) == ""
     assert fault("other", entries, head)
     at = data.draw(st.integers(0, length - 1))
     field = data.draw(st.sampled_from(FIELDS))

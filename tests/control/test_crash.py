@@ -210,8 +210,8 @@ def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_pat
         entries = []
         while len(page := client.get(f"audit?after={len(entries)}")["entries"]):
             entries += page
-        head = msgspec.convert(client.get("audit")["head"], chain.Head)
-        assert chain.fault("local", msgspec.convert(entries, list[chain.Entry]), head) == ""
+        head = msgspec.convert(client.get("audit")["head"], chain.ChainHead)
+        assert chain.fault("local", msgspec.convert(entries, list[chain.AuditEntry]), head) == ""
         made = [
             entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
         ]

@@ -55,7 +55,7 @@ def check_audit(asking):
     entries = []
     while page := asking.must("GET", f"audit?after={len(entries)}")["entries"]:
         entries += page
-    head = msgspec.convert(asking.must("GET", "audit")["head"], chain.Head)
-    assert chain.fault(ORG, msgspec.convert(entries, list[chain.Entry]), head) == ""
+    head = msgspec.convert(asking.must("GET", "audit")["head"], chain.ChainHead)
+    assert chain.fault(ORG, msgspec.convert(entries, list[chain.AuditEntry]), head) == ""
     made = [each["object"] for each in entries if each["action"] == "create"]
     assert len(made) == len(set(made))

@@ -14,7 +14,7 @@ from dayfly.control.link import HostFailedError, Link, Links
 from dayfly.control.picture import MOST_BEYOND, NOTHING_YET, Picture
 from dayfly.plan.reasons import Reason
 from dayfly.spec import wire
-from dayfly.spec.lifecycle import Baseline, Exec, Fork, Lifecycle, Target, Unit
+from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Request
 from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
@@ -23,7 +23,9 @@ from dayfly.spec.workload import Workload
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
 DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(STEP,))
-FORK = Unit(name="app", kind="fork", fork=Fork(baseline=Baseline(kind="Deployment", namespace="default", name="app")))
+FORK = Unit(
+    name="app", kind="fork", fork=ForkUnit(baseline=Baseline(kind="Deployment", namespace="default", name="app"))
+)
 ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
 
 

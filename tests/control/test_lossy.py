@@ -22,7 +22,7 @@ from dayfly.control.app import create_app
 from dayfly.control.picture import Picture
 from dayfly.control.store import Store
 from dayfly.control.tables import ended_sandboxes
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from embedded.conftest import machine, runner  # noqa: F401 - fixtures
 from selection import SELECTION
 
@@ -39,7 +39,7 @@ class Story:
     def __init__(self, on: Any, store: Store, seed: int) -> None:
         self.machine = on
         self.store = store
-        self.ledger = Ledger(on.home / "ledger.db")
+        self.ledger = SqliteLedger(on.home / "ledger.db")
         self.random = random.Random(seed)
         self.way = LossyLink(on.host.end, self.random)
         self.wished: dict[str, bool] = {}

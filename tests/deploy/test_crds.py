@@ -328,7 +328,7 @@ def test_operator_reads_what_the_schema_says():
         (objects.WrittenStatus, kinds.SandboxStatus, set()),
         (objects.WrittenStatus, kinds.ResourceStatus, {"endpoints"}),  # only a sandbox has any
         (objects.WrittenUnit, kinds.UnitStatus, set()),
-        (objects.WrittenCondition, kinds.Condition, set()),
+        (objects.WrittenCondition, kinds.StatusCondition, set()),
     ):
         known, written = set(ours.__struct_encode_fields__), set(theirs.__struct_encode_fields__)
         assert known - written == absent

@@ -6,8 +6,8 @@ from testcluster import gateway
 
 from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.render import ROUTE_LABEL, Fork, beside
-from dayfly.execute.gateway.rules import Leads
+from dayfly.execute.gateway.render import ROUTE_LABEL, RouteTarget, beside
+from dayfly.execute.gateway.rules import RuleTargets
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing.routing_keys import Forms
@@ -18,7 +18,7 @@ pytestmark = WRITTEN
 
 TEAM, OTHERS = "routes-team", "routes-others"
 API = "/apis/gateway.networking.k8s.io/v1"
-LEADS = Leads({"web": "f-box-web"})
+LEADS = RuleTargets({"web": "f-box-web"})
 KEYS = signs(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"))
 WEB = {"name": "web", "port": 80}
 EVERYTHING = {"backendRefs": [WEB]}
@@ -87,7 +87,7 @@ def served(installed):
 def fork(installed):
     """One whose owner is there: else the garbage collector takes away what it owns, sooner or later."""
     uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
-    return Fork("f-box-web", "box-run", {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": uid})
+    return RouteTarget("f-box-web", "box-run", {"apiVersion": "v1", "kind": "Namespace", "name": TEAM, "uid": uid})
 
 
 def stored(api, kind, name, rules):

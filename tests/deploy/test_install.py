@@ -13,10 +13,10 @@ from dayfly import __version__
 from dayfly.execute.object.run import ACCOUNT, EXTRA
 from dayfly.kube.client import Client
 from dayfly.kube.objects import anything
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.main import Operator
-from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import Plain, rights
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
@@ -123,7 +123,7 @@ def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
     """A kind that is added is missed here first."""
     [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
     client = Client(FakeTransport(FakeCluster(), "operator"))
-    operator = Operator(client, runner=Runner("runner"), groups=Groups)
+    operator = Operator(client, runner=RunnerConfigMap("runner"), groups=Groups)
     needed = [rights(adapter) for adapter in operator.targets]
     assert len(needed) == 2
     assert [rule for rule in needed if rule not in role["rules"]] == []
@@ -135,7 +135,7 @@ def test_a_kind_that_hooks_go_with_is_granted_by_one_labelled_role():
     assert role["rules"] == []
     [selector] = role["aggregationRule"]["clusterRoleSelectors"]
     assert selector == {"matchLabels": {target_grants.LABEL: "true"}}
-    kind = HookedTarget(Cluster(None), MACHINES, Plain(MACHINES), heard=print, lost=print)  # type: ignore[arg-type] - nobody is asked
+    kind = HookedTarget(ClusterWatches(None), MACHINES, Plain(MACHINES), heard=print, lost=print)  # type: ignore[arg-type] - nobody is asked
     assert target_grants.VERBS.split(",") == rights(kind)["verbs"]
     assert target_grants.line("machines.cluster.example.org") == (
         "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "

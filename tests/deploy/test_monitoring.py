@@ -14,7 +14,7 @@ import yaml
 from dayfly.kube.client import Client
 from dayfly.operator.agent.agent import Agent
 from dayfly.operator.main import Operator
-from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.namespaces import RunnerConfigMap
 from kube.fake import FakeCluster, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def figures() -> set[str]:
     async def reported() -> str:
         operator = Operator(
             Client(FakeCluster().transport()),
-            runner=Runner("x"),
+            runner=RunnerConfigMap("x"),
             agent=lambda cluster, admit: Agent(cluster, None, {}, "dayfly-system", admit),
         )
         return operator.metrics.text().decode()

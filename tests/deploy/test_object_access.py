@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from dayfly.execute.object import read
-from dayfly.execute.object.render import Identity, release, render
-from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, Objects, account
+from dayfly.execute.object.render import ObjectIdentity, release, render
+from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.transport import HttpTransport, Request
@@ -61,12 +61,12 @@ def token(installed):
 
 
 @pytest.fixture
-def play(installed, token) -> Callable[[Callable[[Objects, Client], Awaitable[None]]], None]:
+def play(installed, token) -> Callable[[Callable[[ObjectClient, Client], Awaitable[None]]], None]:
     def played(story):
         async def main():
             client = Client(HttpTransport(Token(installed, token)))
             try:
-                await story(Objects(client), client)
+                await story(ObjectClient(client), client)
             finally:
                 await client.close()
 
@@ -77,7 +77,7 @@ def play(installed, token) -> Callable[[Callable[[Objects, Client], Awaitable[No
 
 def sent(installed, manifest, unit):
     uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
-    identity = Identity("run-uid", unit, 1, TEAM, OWNER | {"uid": uid})
+    identity = ObjectIdentity("run-uid", unit, 1, TEAM, OWNER | {"uid": uid})
     return render(KubeObject(manifest=manifest), {}, (), identity)
 
 
@@ -92,7 +92,7 @@ async def refused(doing: Awaitable[object]) -> errors.Forbidden:
 async def said_by_the_fake(name):
     """The same request, refused by the server that other tests of objects have."""
     fake = FakeCluster(extra=[Kind("batch", "v1", "jobs", "Job")], time=lambda: 0.0)
-    objects = Objects(Client(fake.transport()))
+    objects = ObjectClient(Client(fake.transport()))
     fake.answer(Request("POST", "/api/v1/namespaces", {}, json.dumps({"metadata": {"name": TEAM}}).encode()))
     return (await refused(objects.find(await objects.kind("batch/v1", "Job"), name, TEAM))).message
 
@@ -129,7 +129,7 @@ async def granted(ask: Callable[[], Awaitable[T]]) -> T:
 def test_a_life_by_the_line_that_the_refusal_says(installed, play):
     """A Job: refused, granted by that line, made at rest, let go, deleted; with the account's rights alone."""
 
-    async def story(objects: Objects, client: Client) -> None:
+    async def story(objects: ObjectClient, client: Client) -> None:
         kind = await objects.kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/job")
         name = manifest["metadata"]["name"]
@@ -167,7 +167,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
 
 
 def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_else(installed, play):
-    async def story(objects: Objects, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: Client) -> None:
         kind = await objects.kind("v1", "ConfigMap")
         manifest = sent(installed, MAP, "db/map")
         name = manifest["metadata"]["name"]
@@ -196,7 +196,7 @@ def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_els
 
 
 def test_no_label_of_ours_comes_in_by_that_way(installed, play):
-    async def story(objects: Objects, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: Client) -> None:
         kind = await objects.kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/labelled")
         manifest["spec"]["template"]["metadata"] = {"labels": {"dayfly.dev/run": "r"}}
@@ -207,7 +207,7 @@ def test_no_label_of_ours_comes_in_by_that_way(installed, play):
 
 
 def test_what_is_not_served_in_namespaces_is_told(play):
-    async def story(objects: Objects, _client: Client) -> None:
+    async def story(objects: ObjectClient, _client: Client) -> None:
         for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
             with pytest.raises(NotServedError) as caught:
                 await objects.kind(version, kind)

@@ -3,7 +3,7 @@
 import msgspec
 
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
+from dayfly.spec.lifecycle import PRE_STOP_TRIES, LifecycleEvent
 from dayfly.spec.steps import value_from
 from docs.conftest import ROOT, Person
 
@@ -17,7 +17,7 @@ def test_what_the_page_shows_is_what_one_gets(person: Person):
 
 def test_every_event_and_source_is_told():
     page = PAGE.read_text()
-    assert all(f"| `{event}` |" in page for event in Event)
+    assert all(f"| `{event}` |" in page for event in LifecycleEvent)
     assert all(f"| `valueFrom.{field.encode_name}:" in page for field in msgspec.structs.fields(value_from.HookSource))
     assert all(f"| `{{{{.{word}}}}}` |" in page for word in value_from.TOLD)
     assert f"given up after {PRE_STOP_TRIES} tries" in page

@@ -38,7 +38,7 @@ def fields(struct: type[msgspec.Struct]) -> set[str]:
 def test_every_field_is_told():
     assert told_in("field of `spec`") == fields(lifecycle_hook.LifecycleHookSpec)
     assert told_in("field of `selector`") == fields(lifecycle_hook.Selector)
-    assert told_in("field of `started`, `stopped`") == fields(kube_object.Verdict)
+    assert told_in("field of `started`, `stopped`") == fields(kube_object.ReadyRule)
     assert told_in("field of `hold`") == fields(lifecycle_hook.Hold)
     steps = told_in("field of a step")
     assert fields(lifecycle_hook.HookStep) - fields(plugin.Step) <= steps

@@ -28,7 +28,7 @@ def test_every_field_is_told():
     told |= set(re.findall(r"(\w+)[,}]", " ".join(re.findall(r"^\| `valueFromSecret: \{(.*?\})", page, re.MULTILINE))))
     wanted = {field.encode_name for field in msgspec.structs.fields(kube_object.KubeObject)}
     wanted |= {f"set.{field.encode_name}" for field in msgspec.structs.fields(kube_object.Placed)}
-    wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.Verdict)}
+    wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.ReadyRule)}
     wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.FromSecret)}
     assert wanted - told == set()
     assert all(f"`{form}`" in page for form in kube_object.FORMS)

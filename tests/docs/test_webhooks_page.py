@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from dayfly.execute.webhook.exit_codes import End
+from dayfly.execute.webhook.exit_codes import ExitCode
 from dayfly.execute.webhook.read import meaning
 from dayfly.spec.steps import webhook
 from docs.conftest import ROOT, Person
@@ -26,7 +26,7 @@ def test_every_field_is_told():
         "poll": webhook.Poll,
         "find": webhook.Find,
         "tls": webhook.Tls,
-        "timeouts": webhook.Limits,
+        "timeouts": webhook.WebhookTimeouts,
     }
     fields = [field.encode_name for field in msgspec.structs.fields(webhook.Webhook)]
     wanted = {name for name in fields if name not in below}
@@ -38,5 +38,5 @@ def test_every_field_is_told():
 def test_every_reason_is_told():
     page = PAGE.read_text()
     some = unit("https://api.example/")
-    given = {meaning(code, some)[0] for code in End} | {meaning(60, some)[0]}
+    given = {meaning(code, some)[0] for code in ExitCode} | {meaning(60, some)[0]}
     assert {reason for reason in given if f"`{reason}`" not in page} == {"Cancelled"}

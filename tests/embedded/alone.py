@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from dayfly.embedded import attempt_sweeper, attempts
-from dayfly.embedded.attempts import Attempts, Key
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.embedded.attempts import Attempts, UnitAttempt
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Exec, Unit
 from dayfly.spec.run import State, UnitRecord
 
 UNIT = Unit(name="a", kind="exec", exec=Exec(script="#!/bin/sh\n"))
-KEY = Key("run", "db/a", 1)
+KEY = UnitAttempt("run", "db/a", 1)
 
 
 class Starter:
@@ -54,7 +54,7 @@ class Bench:
     """Attempts over an empty place, and whose news was told."""
 
     def __init__(self, tmp_path) -> None:
-        self.place = Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
+        self.place = AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
         (tmp_path / "work").mkdir(mode=0o700)
         self.starter = Starter()
         self.attempts = Attempts(self.place, self.starter)

@@ -5,15 +5,15 @@ from dayfly.spec.lifecycle import (
     Baseline,
     EnvChange,
     Exec,
-    Fork,
-    Input,
+    ForkUnit,
     Lifecycle,
-    Output,
     Ref,
-    Retry,
     Target,
-    Timeouts,
     Unit,
+    UnitInput,
+    UnitOutput,
+    UnitRetry,
+    UnitTimeouts,
 )
 from dayfly.spec.wire import Offer
 
@@ -21,7 +21,7 @@ TARGET = Target(kind="Sandbox", name="box", uid="u")
 
 
 def step(name, script="", *, inputs=(), outputs=(), image="", template=None, env=None, **limits):
-    """An exec unit. `outputs` are `name=path` pairs; `limits` are fields of `Retry` and `Timeouts`.
+    """An exec unit. `outputs` are `name=path` pairs; `limits` are fields of `UnitRetry` and `UnitTimeouts`.
 
     Inputs are `name=unit.output` (or `name=resource:unit.output`), given as the variable NAME.
     """
@@ -29,10 +29,12 @@ def step(name, script="", *, inputs=(), outputs=(), image="", template=None, env
     return Unit(
         name=name,
         kind="exec",
-        inputs=tuple(item if isinstance(item, Input) else given(item) for item in inputs),
-        outputs=tuple(item if isinstance(item, Output) else Output(name=item[0], path=item[1]) for item in outputs),
-        retry=Retry(**{"backoff_ms": 50, **retry}),
-        timeouts=Timeouts(**limits),
+        inputs=tuple(item if isinstance(item, UnitInput) else given(item) for item in inputs),
+        outputs=tuple(
+            item if isinstance(item, UnitOutput) else UnitOutput(name=item[0], path=item[1]) for item in outputs
+        ),
+        retry=UnitRetry(**{"backoff_ms": 50, **retry}),
+        timeouts=UnitTimeouts(**limits),
         exec=Exec(script=f"#!/bin/sh\n{script}\n", image=image, pod_template=template, env=env or {}),
     )
 
@@ -41,11 +43,11 @@ def given(text):
     name, source = text.split("=")
     resource, _, rest = source.rpartition(":")
     unit, output = rest.split(".")
-    return Input(name=name, from_=Ref(unit=unit, output=output, resource=resource), as_=As(env=name.upper()))
+    return UnitInput(name=name, from_=Ref(unit=unit, output=output, resource=resource), as_=As(env=name.upper()))
 
 
 def constant(name, value, **as_):
-    return Input(name=name, value=value, as_=As(**(as_ or {"env": name.upper()})))
+    return UnitInput(name=name, value=value, as_=As(**(as_ or {"env": name.upper()})))
 
 
 def resource(name, create=(), delete=()):
@@ -62,8 +64,8 @@ def fork(baseline="app", *, inputs=(), env=(), images=(), patch=None, **limits):
         name=baseline,
         kind="fork",
         inputs=tuple(given(item) for item in inputs),
-        timeouts=Timeouts(**limits),
-        fork=Fork(baseline=of, env=tuple(env), images=tuple(images), patch=patch),
+        timeouts=UnitTimeouts(**limits),
+        fork=ForkUnit(baseline=of, env=tuple(env), images=tuple(images), patch=patch),
     )
 
 

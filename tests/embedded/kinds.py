@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from dayfly.embedded.attempts import Key
-from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
-from dayfly.embedded.forks import Baselines
+from dayfly.embedded.attempts import UnitAttempt
+from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
+from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import Stored
 from dayfly.embedded.runs import Live
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.frames import decode
 from dayfly.spec.run import Run
 from embedded import documents as doc
 
-KEY = Key("u", "r/a", 1)
+KEY = UnitAttempt("u", "r/a", 1)
 
 
 class Attempts:
     """Notes what becomes of attempts; facts are the test's."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: AttemptStorage) -> None:
         self.place = place
         self.done: list[tuple] = []
-        self.busy: set[Key] = set()
-        self.begun: list[Key] = []
-        self.values: dict[Key, dict[str, bytes]] = {}
+        self.busy: set[UnitAttempt] = set()
+        self.begun: list[UnitAttempt] = []
+        self.values: dict[UnitAttempt, dict[str, bytes]] = {}
         self.now: dict[tuple[str, int], object] = {}
 
     def __getattr__(self, name):
@@ -56,23 +56,25 @@ class Bench:
 
     def __init__(self, tmp_path) -> None:
         (tmp_path / "work").mkdir(mode=0o700)
-        place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+        place = AttemptStorage(
+            str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps")
+        )
         self.attempts = Attempts(place)
         self.asked: list[str] = []
         self.starter = SimpleNamespace(apart=True, slow=False, isolation="root", fork_isolation="user")
         self.runs = SimpleNamespace(
             look=lambda uid: self.live if uid == "u" else None, refresh=None, teller=lambda _live, _answers: None
         )
-        self.baselines = Baselines()
+        self.baselines = BaselineProcesses()
         self.ports = SimpleNamespace(known=self._port, renew=self._port, of=self._port, forget=self.asked.append)
         self.port = 7
         self.secrets: dict[tuple[str, str], bytes] = {}
         self.reader = SimpleNamespace(value=self._value, secrets=self._secrets)
         common = self.reader, self.attempts, self.starter
         variables = {"SECRET": "s", "DNS_KEY": "s"}
-        self.steps = StepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
-        self.hooks = WebhookExecutor(*common, runs=self.runs, environment=variables, allowed=frozenset())
-        self.forks = ForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)
+        self.steps = ProcessStepExecutor(*common, runs=self.runs, environment=variables, has_images=False)
+        self.hooks = ProcessWebhookExecutor(*common, runs=self.runs, environment=variables, allowed=frozenset())
+        self.forks = ProcessForkExecutor(*common, runs=self.runs, baselines=self.baselines, ports=self.ports)
         self.live = self.of(doc.resource("r", [doc.step("a")]))
 
     def _value(self, uid, *output):
@@ -91,7 +93,7 @@ class Bench:
         plan = seal(documents, tuple(wished))
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
-        self.live = Live(Stored(run=run, name="n", documents=documents, forks=tuple(wished), wish=Wish()), plan)
+        self.live = Live(Stored(run=run, name="n", documents=documents, forks=tuple(wished), wish=TargetIntent()), plan)
         return self.live
 
     def records(self, order: bytes) -> dict[str, bytes]:

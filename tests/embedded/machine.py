@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.spec.run import Request
 from dayfly.spec.workload import Workload
 
@@ -90,7 +90,7 @@ class Machine:
 
     def stored(self, uid="u"):
         """The run's row in the ledger."""
-        with contextlib.closing(Ledger(self.home / "ledger.db")) as ledger:
+        with contextlib.closing(SqliteLedger(self.home / "ledger.db")) as ledger:
             return ledger.load(uid)
 
     def report(self, uid="u"):

@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.embedded.routes import envoy
 from dayfly.embedded.routes.envoy_process import holder
-from dayfly.spec.lifecycle import Baseline, Preview, Route, Unit
+from dayfly.spec.lifecycle import Baseline, PreviewUnit, Route, Unit
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import Machine
@@ -46,7 +46,7 @@ def route(*keys, of="app", drain_ms=DRAIN_MS):
 
 
 def preview(key, name="front", of="app", after=(ROUTE,)):
-    found = Preview(scheme="http", host=f"{of}.default.svc", port=80, key=key)
+    found = PreviewUnit(scheme="http", host=f"{of}.default.svc", port=80, key=key)
     return Unit(name=name, kind="preview", preview=found, after=after)
 
 

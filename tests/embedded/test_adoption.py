@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.embedded.executors import StepExecutor
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.executors import ProcessStepExecutor
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.startup import HomeBusyError
 from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import open_place
@@ -74,7 +74,7 @@ async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
     async def nothing(*_):
         pass
 
-    monkeypatch.setattr(StepExecutor, "launch", nothing)
+    monkeypatch.setattr(ProcessStepExecutor, "launch", nothing)
     machine.host.start()
     await machine.host.offer(doc.offer(slow()))
     await until(lambda: ("Claim", "r/a", 1, "") in machine.history(), "the claim")
@@ -245,7 +245,7 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
     await machine.host.acknowledge(("u",))
     await machine.down()
     tries = []
-    forget = Ledger.forget
+    forget = SqliteLedger.forget
 
     def refused_once(self, before):
         tries.append(before)
@@ -253,7 +253,7 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
             raise LedgerError("the ledger cannot be written: the disk is full")
         return forget(self, before)
 
-    monkeypatch.setattr(Ledger, "forget", refused_once)
+    monkeypatch.setattr(SqliteLedger, "forget", refused_once)
     monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()

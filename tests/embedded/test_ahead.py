@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
 from embedded.machine import until
@@ -48,7 +48,7 @@ def resident_of(runner, shown, tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    place = Place(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
+    place = AttemptStorage(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
     found = [Folder(place, "run", "a", number) for number in range(40)]
     for each in found:
         each.write_order(b"not an order")

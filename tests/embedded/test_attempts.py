@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dayfly.embedded import attempt_sweeper
-from dayfly.embedded.attempts import Key
+from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.reaper import reaped
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
@@ -108,7 +108,7 @@ class TestAdopting:
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(KEY, UNIT, told.record)
         await told.attempts.no_forks()
-        other = Key("run", "fork:a/b", 1)
+        other = UnitAttempt("run", "fork:a/b", 1)
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(other, UNIT, msgspec.structs.replace(told.record, **KEPT))
         assert told.attempts.running_forks() == [other]
@@ -166,7 +166,7 @@ class TestCancelling:
         adopt(told)
         told.attempts.cancel(KEY)
         told.attempts.cancel(KEY)
-        told.attempts.cancel(Key("run", "b", 1))
+        told.attempts.cancel(UnitAttempt("run", "b", 1))
         assert told.folder.calls.count("kill_holders") == 1
 
     async def test_cancel_is_repeated_if_lock_holders_were_not_found(self, told):

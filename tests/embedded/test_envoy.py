@@ -16,7 +16,7 @@ import pytest_asyncio
 from dayfly.embedded.routes import envoy
 from dayfly.embedded.routes.envoy import Envoy
 from dayfly.embedded.routes.envoy_process import holder, is_closed
-from dayfly.execute.route.envoy import Lead, Way
+from dayfly.execute.route.envoy import EnvoyEntry, Lead
 from embedded.machine import until
 from embedded.routed import PROGRAM
 from ports import free_port
@@ -37,7 +37,7 @@ async def before(proxy, base, fork):
     """Ways before two servers: by the key of each request, and one that gives it."""
     ports = free_port(), free_port()
     leads = (Lead((KEY,), fork),)
-    ways = [Way("baseline/a/b", ports[0], base, leads), Way("preview/u/x", ports[1], base, leads, KEY)]
+    ways = [EnvoyEntry("baseline/a/b", ports[0], base, leads), EnvoyEntry("preview/u/x", ports[1], base, leads, KEY)]
     assert await proxy.apply(ways) == {}
     return ports
 
@@ -73,7 +73,7 @@ async def test_grpc_in_both_directions_and_a_route_that_goes_meanwhile(proxy):
     calls = [await call(ports[0]), await call(ports[0], (MEMBER,)), await call(ports[1])]
     assert [said for _, _, said in calls] == [b"base one", b"fork one", b"fork one"]
     # A stream that has begun stays where it is, as long as its server does.
-    assert await proxy.apply([Way("baseline/a/b", ports[0], to_base)], [to_fork]) == {}
+    assert await proxy.apply([EnvoyEntry("baseline/a/b", ports[0], to_base)], [to_fork]) == {}
     channel, stream, _ = calls[1]
     await stream.write(b"two")
     assert await stream.read() == b"fork two"
@@ -119,7 +119,7 @@ async def test_websockets(proxy):
 
 async def test_one_of_another_form_is_replaced_and_there_is_never_a_second(proxy, tmp_path):
     port = free_port()
-    way = [Way("baseline/a/b", port, 1)]
+    way = [EnvoyEntry("baseline/a/b", port, 1)]
     assert await proxy.apply(way) == {}
     first = proxy.pid
     proxy.leave()
@@ -134,7 +134,7 @@ async def test_one_of_another_form_is_replaced_and_there_is_never_a_second(proxy
 
 
 async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
-    assert await proxy.apply([Way("baseline/a/b", free_port(), 1)]) == {}
+    assert await proxy.apply([EnvoyEntry("baseline/a/b", free_port(), 1)]) == {}
     proxy.leave()
     other, ended = Envoy(PROGRAM, tmp_path), asyncio.Event()
     other.on_end = ended.set
@@ -158,8 +158,8 @@ async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, sc
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     broken = Envoy(str(program), tmp_path)
-    with pytest.raises(envoy.TroubleError, match=rf"{said}$"):
-        await broken.apply([Way("baseline/a/b", free_port(), 1)])
+    with pytest.raises(envoy.EnvoyError, match=rf"{said}$"):
+        await broken.apply([EnvoyEntry("baseline/a/b", free_port(), 1)])
     await broken.close()
 
 
@@ -171,7 +171,11 @@ async def test_nothing_is_started_without_ways(proxy):
 async def test_port_of_two_ways_goes_to_the_first(proxy):
     """A baseline can be declared with a port that was chosen for an endpoint before."""
     port, other = free_port(), free_port()
-    ways = [Way("baseline/a/b", port, 1), Way("preview/u/x", port, 2), Way("preview/u/y", other, 3)]
+    ways = [
+        EnvoyEntry("baseline/a/b", port, 1),
+        EnvoyEntry("preview/u/x", port, 2),
+        EnvoyEntry("preview/u/y", other, 3),
+    ]
     for _ in range(2):
         said = await proxy.apply(ways)
         assert said == {
@@ -183,7 +187,7 @@ async def test_port_of_two_ways_goes_to_the_first(proxy):
 
 async def test_apply_after_a_full_disk_closes_what_is_not_wished_for(proxy, monkeypatch):
     """The first of two tables was written before the disk refused the second."""
-    kept, new = Way("baseline/a/b", free_port(), 1), Way("preview/u/x", free_port(), 2)
+    kept, new = EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)
     assert await proxy.apply([kept]) == {}
     write, pid = envoy.put, proxy.pid
 
@@ -202,7 +206,7 @@ async def test_apply_after_a_full_disk_closes_what_is_not_wished_for(proxy, monk
 
 @pytest.mark.parametrize("wished", [True, False])
 async def test_ways_of_a_former_server_are_closed_if_unwished(proxy, tmp_path, wished):
-    old = [Way("baseline/a/b", free_port(), 1), Way("preview/u/x", free_port(), 2)]
+    old = [EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)]
     assert await proxy.apply(old) == {}
     proxy.leave()
     after = Envoy(PROGRAM, tmp_path)

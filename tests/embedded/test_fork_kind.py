@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.embedded import attempt_executor, forks
-from dayfly.embedded.attempts import Key
+from dayfly.embedded.attempts import UnitAttempt
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Fence
 from dayfly.plan.reasons import Reason
@@ -34,7 +34,7 @@ class TestForks:
         unit = unit or doc.fork()
         bench.of(wished=[unit])
         bench.baselines.take(Workload(name="app", command=("/bin/app",), port=port, env={}))
-        return bench.forks.order(bench.live, Key("u", FORK, 1), unit)
+        return bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), unit)
 
     @pytest.mark.parametrize(("port", "told"), [(8080, "7"), (0, None)])
     def test_it_is_told_its_port_if_its_baseline_has_one(self, bench, port, told):
@@ -44,7 +44,7 @@ class TestForks:
         assert records["isolation"] == b"user"
         assert "cwd" not in records
         assert bench.attempts.begun == [], "it begins where its baseline does"
-        assert not bench.attempts.at(Key("u", FORK, 1)).log_size()
+        assert not bench.attempts.at(UnitAttempt("u", FORK, 1)).log_size()
 
     def test_it_has_its_baselines_environment_with_the_changes_in_their_order(self, bench):
         changes = [
@@ -58,7 +58,7 @@ class TestForks:
         workload = Workload(name="app", command=("/bin/app", "-v"), workdir="/srv", env={"A": "0", "B": "0", "C": "0"})
         bench.of(wished=[unit])
         bench.baselines.take(workload)
-        order = bench.forks.order(bench.live, Key("u", FORK, 1), unit)
+        order = bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), unit)
         variables = bench.variables(order)
         assert {name: variables.get(name) for name in "ABC"} == {"A": None, "B": "2", "C": "0"}
         assert (bench.records(order)["cwd"], bench.records(order)["grace-ms"]) == (b"/srv", b"77")
@@ -66,7 +66,7 @@ class TestForks:
     def test_without_its_baseline_it_cannot_be_started_and_is_objected_to(self, bench):
         bench.of(doc.resource("r", [doc.step("a")]), wished=[doc.fork()])
         with pytest.raises(CannotRenderError, match="its baseline app is not declared"):
-            bench.forks.order(bench.live, Key("u", FORK, 1), doc.fork())
+            bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), doc.fork())
         objection = bench.forks.known(bench.live).objections[FORK]
         assert objection.reason == Reason.BASELINE_MISSING
         assert objection.message == "its baseline default/app is not declared; apply a file of kind Deployment"
@@ -96,14 +96,14 @@ class TestForks:
         bench.of(doc.resource("r", [doc.step("make", outputs=[("url", "/u")])]), wished=[reads], r__make=made)
         assert [each.reason for each in bench.forks.objections(bench.live).values()] == [Reason.INPUT_NOT_TEXT]
         with pytest.raises(CannotRenderError):
-            bench.forks.order(bench.live, Key("u", FORK, 1), reads)
+            bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), reads)
 
     @pytest.mark.parametrize(("before", "told"), [(0, []), (7, []), (8, ["u"])])
     def test_forks_that_know_another_port_are_started_again(self, bench, before, told):
         refreshed = []
         bench.baselines.take(Workload(name="app", command=("/bin/app",), port=80))
         bench.runs.refresh, bench.ports.known = refreshed.append, lambda *_: before
-        bench.forks.order(bench.of(wished=[doc.fork()]), Key("u", FORK, 1), doc.fork())
+        bench.forks.order(bench.of(wished=[doc.fork()]), UnitAttempt("u", FORK, 1), doc.fork())
         assert refreshed == told
         assert bench.attempts.done == [("news", uid) for uid in told]
 
@@ -116,7 +116,7 @@ class TestForks:
 class TestProbing:
     """A fork is ready once it answers at its port; without one, once it runs."""
 
-    KEY = Key("u", FORK, 1)
+    KEY = UnitAttempt("u", FORK, 1)
 
     def running(self, bench, monkeypatch, answers: bool = True) -> list[int]:
         """A fork that runs; returns the ports that are asked."""

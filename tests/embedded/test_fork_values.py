@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded.forks import Baselines, teller
+from dayfly.embedded.forks import BaselineProcesses, teller
 from dayfly.execute.inputs import UntoldError
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, UnitInput
 from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
@@ -18,7 +18,7 @@ OF = Baseline(kind="Deployment", namespace="default", name="app")
 
 
 def told(name, expression):
-    return Input(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(env=name.upper()))
+    return UnitInput(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(env=name.upper()))
 
 
 READS = (
@@ -41,7 +41,7 @@ class TestTelling:
 
     def told(self, *, state=State.CLAIMED, kept=True, port=80):
         """The teller of a run whose fork was given a port once; its baseline is as it is now."""
-        baselines = Baselines()
+        baselines = BaselineProcesses()
         baselines.take(Workload(name="app", command=("app",), port=port))
         plan = SimpleNamespace(kept={NAME: SimpleNamespace(unit=doc.fork())} if kept else {})
         run = Run(uid="u", target=doc.TARGET, plan="", units={NAME: UnitRecord(attempt=1, state=state)})

@@ -251,7 +251,7 @@ class TestWhichAreHeld:
         return found
 
     def hold(self, bench, *, attempt=1) -> list[str]:
-        bench.steps.hold(bench.live, engine.Key("u", "r/a", attempt))
+        bench.steps.hold(bench.live, engine.UnitAttempt("u", "r/a", attempt))
         return [what for what, *_ in bench.attempts.done]
 
     def test_a_first_attempt(self, bench):
@@ -279,7 +279,7 @@ class TestWhichAreHeld:
         make, drop = doc.step("make", outputs=[("url", "/tmp/url")]), doc.step("a", inputs=["url=make.url"])
         bench.of(doc.resource("r", [make], [drop]), r__make=made)
         assert self.hold(bench) == []
-        assert bench.attempts.at(engine.Key("u", "r/a", 1)).log_size() is None
+        assert bench.attempts.at(engine.UnitAttempt("u", "r/a", 1)).log_size() is None
 
     def test_not_one_that_keeps_a_state(self, bench):
         """Who has claimed may open it, and nobody before."""
@@ -290,5 +290,5 @@ class TestWhichAreHeld:
         assert self.hold(bench) == []
 
     def test_not_other_kinds(self, bench):
-        bench.hooks.hold(bench.live, engine.Key("u", "r/a", 1))
+        bench.hooks.hold(bench.live, engine.UnitAttempt("u", "r/a", 1))
         assert bench.attempts.done == []

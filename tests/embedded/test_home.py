@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dayfly.embedded import host, startup
-from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
 from dayfly.spec.run import Run
 from embedded import documents as doc
 
@@ -88,10 +88,10 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
     def full(_ledger, _least):
         raise LedgerError("the disk is full")
 
-    ledger = Ledger(tmp_path / "ledger.db")
+    ledger = SqliteLedger(tmp_path / "ledger.db")
     assert startup.begin_life(ledger, 77) == 77
     assert startup.begin_life(ledger, 5) == 78
-    monkeypatch.setattr(Ledger, "begin_life", full)
+    monkeypatch.setattr(SqliteLedger, "begin_life", full)
     assert startup.begin_life(ledger, 99) == 99
     ledger.close()
 
@@ -99,14 +99,14 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
 def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
     opened = startup.open_ledgers(tmp_path, None, 10, 100)
     assert not opened.owes_leases
-    wish = host.Wish(lease_until=50)
+    wish = host.TargetIntent(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
     opened.ledger.birth(Stored(run=run, name="box", documents=(), forks=(), wish=wish))
 
     def full(_ledger, _until):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Ledger, "extend_leases", full)
+    monkeypatch.setattr(SqliteLedger, "extend_leases", full)
     again = startup.open_ledgers(tmp_path, None, 10, 100)
     assert again.owes_leases
     for each in (opened, again):
@@ -118,7 +118,7 @@ async def test_a_lease_lasts_a_while_after_the_server_has_begun(machine):
     await machine.host.offer(doc.offer(RAN, lease_until=host.now_ms() + 3_600_000))
     await machine.ready()
     await machine.down()
-    ledger = Ledger(machine.home / "ledger.db")
+    ledger = SqliteLedger(machine.home / "ledger.db")
     with ledger.transaction("test"):
         ledger.set_wish("u", msgspec.structs.replace(ledger.load("u").wish, lease_until=1))
     ledger.close()

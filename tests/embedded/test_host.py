@@ -12,10 +12,10 @@ import pytest
 
 from dayfly.embedded import engine, host
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.executors import StepExecutor
+from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.forks import fork_order, unapplied
-from dayfly.embedded.routes.route_executors import RouteExecutor
-from dayfly.execute.process.render import Attempt
+from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
+from dayfly.execute.process.render import OrderContext
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import Request
@@ -187,7 +187,7 @@ async def test_a_fork_begins_once_its_baseline_is_declared(machine):
 
 def test_an_input_that_is_absent_is_an_empty_variable():
     fork = doc.fork(inputs=["url=db:make.url"], env=[doc.set_env("URL", input="url"), doc.set_env("MODE", "forked")])
-    attempt = Attempt(
+    attempt = OrderContext(
         run="u", resource="", unit="fork:default/app", number=1, inputs={"url": None}, complete=False, isolation="none"
     )
     order = fork_order(fork, Workload(name="app", command=("app",)), attempt, 0, {})
@@ -256,7 +256,7 @@ async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog,
     await machine.ready("bad")
 
 
-@pytest.mark.parametrize(("executor", "taking"), [(StepExecutor, "adopt"), (RouteExecutor, "take_over")])
+@pytest.mark.parametrize(("executor", "taking"), [(ProcessStepExecutor, "adopt"), (EnvoyRouteExecutor, "take_over")])
 async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypatch, caplog, executor, taking):
     """The disk is full, or too many files are open for a moment."""
     step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'

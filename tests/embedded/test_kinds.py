@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from dayfly.embedded import attempt_executor
-from dayfly.embedded.attempts import Key
-from dayfly.embedded.executors import StepExecutor
+from dayfly.embedded.attempts import UnitAttempt
+from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan
-from dayfly.spec.lifecycle import As, Baseline, ForkValue, Input, Unit, Webhook
+from dayfly.spec.lifecycle import As, Baseline, ForkValue, Unit, UnitInput, WebhookUnit
 from dayfly.spec.run import OutputRecord, State, UnitRecord
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
@@ -105,7 +105,7 @@ class TestOrders:
             bench.steps.order(live, KEY, self.READS)
 
     def test_it_has_the_secrets_of_its_resource_and_of_no_other(self, bench):
-        unit = doc.step("a", inputs=[Input(name="key", secret=True, as_=As(env="KEY"))])
+        unit = doc.step("a", inputs=[UnitInput(name="key", secret=True, as_=As(env="KEY"))])
         live = bench.of(doc.resource("r", [unit]))
         bench.secrets = {("r", "key"): b"ours", ("s", "key"): b"theirs"}
         assert bench.variables(bench.steps.order(live, KEY, unit))["KEY"] == "ours"
@@ -116,7 +116,7 @@ class TestOrders:
     @pytest.mark.parametrize("traced", [True, False])
     def test_its_programs_hang_their_spans_below_it_where_runs_are_told(self, bench, traced):
         told = {"traced": True} if traced else {}
-        steps = StepExecutor(
+        steps = ProcessStepExecutor(
             bench.reader,
             bench.attempts,
             bench.starter,
@@ -130,7 +130,7 @@ class TestOrders:
 
     def test_a_webhook_is_sent_by_a_process_of_ours_whatever_scripts_run_in(self, bench):
         request = {"method": "POST", "url": "https://dns.example/"}
-        unit = Unit(name="a", kind="webhook", webhook=Webhook(request=request))
+        unit = Unit(name="a", kind="webhook", webhook=WebhookUnit(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
         assert records["isolation"] == b"user"
         assert "private" not in records, "it is no script, and writes nothing"
@@ -141,7 +141,7 @@ class TestStates:
 
     def steps(self, bench, door, environment=None, *, has_images=False):
         given = {"runs": bench.runs, "environment": environment or {}, "has_images": has_images, "states": door}
-        return StepExecutor(bench.reader, bench.attempts, bench.starter, **given)
+        return ProcessStepExecutor(bench.reader, bench.attempts, bench.starter, **given)
 
     def unit(self, *, state):
         unit = doc.step("a")
@@ -181,7 +181,9 @@ class TestStates:
 
 class TestSteps:
     def test_in_containers_each_step_names_its_image(self, bench):
-        inside = StepExecutor(None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True)
+        inside = ProcessStepExecutor(
+            None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
+        )
         inside.admit("r/a", doc.step("a", image="busybox:1"))
         with pytest.raises(RefusedError, match=r"r/a: steps run in containers here, and it names no image"):
             inside.admit("r/a", doc.step("a"))
@@ -215,8 +217,10 @@ class TestSteps:
 
         bench.runs.teller = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
-        reads = Input(name="who", fork=asks, as_=As(env="WHO"))
-        says = Unit(name="say", kind="webhook", inputs=(reads,), webhook=Webhook(request={"url": "https://a.example/"}))
+        reads = UnitInput(name="who", fork=asks, as_=As(env="WHO"))
+        says = Unit(
+            name="say", kind="webhook", inputs=(reads,), webhook=WebhookUnit(request={"url": "https://a.example/"})
+        )
         hooks = doc.hooks(
             post_start=[doc.step("warm", inputs=[reads]), says], pre_stop=[doc.step("drain", inputs=[reads])]
         )
@@ -227,7 +231,7 @@ class TestSteps:
 
     SHARED = doc.step("a", outputs=[("x", "/srv/x"), ("y", "/srv/y")])
 
-    def objections(self, bench, *busy: Key):
+    def objections(self, bench, *busy: UnitAttempt):
         other = doc.step("b", outputs=[("y", "/srv/y")])
         bench.of(doc.resource("r", [self.SHARED, other, doc.step("c", outputs=[("z", "/srv/z")])]))
         bench.attempts.busy |= set(busy)
@@ -244,11 +248,11 @@ class TestSteps:
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
         look = bench.runs.look
         bench.runs.look = lambda uid: other if uid == "v" else look(uid)
-        assert set(self.objections(bench, Key("v", "r/a", 1))) == {"r/a", "r/b"}
+        assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
     def test_one_of_a_run_that_is_gone_shares_nothing(self, bench):
         bench.starter.apart = False
-        assert self.objections(bench, Key("gone", "r/a", 1)) == {}
+        assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 
     def test_where_each_has_its_own_they_share_nothing(self, bench):
         assert self.objections(bench, KEY) == {}
@@ -257,7 +261,7 @@ class TestSteps:
 def test_a_header_takes_its_secret_from_the_environment(bench):
     def hook(name):
         header = {"$secret": {"name": name, "key": "key"}}
-        return Unit(name="a", kind="webhook", webhook=Webhook(request={"headers": {"Authorization": header}}))
+        return Unit(name="a", kind="webhook", webhook=WebhookUnit(request={"headers": {"Authorization": header}}))
 
     bench.hooks.admit("r/a", hook("dns"))
     with pytest.raises(RefusedError, match="set OTHER_KEY in the environment"):
@@ -266,7 +270,7 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
 
 def test_those_alone_are_asked_about_forks_that_read_of_one(bench):
     of = Baseline(kind="Deployment", namespace="default", name="app")
-    asks = Input(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=As(env="AT"))
+    asks = UnitInput(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=As(env="AT"))
     reads = msgspec.structs.replace(doc.step("a"), inputs=(asks,))
     live = bench.of(doc.resource("r", [reads, doc.step("b")], [msgspec.structs.replace(reads, name="gone")]))
     assert [step.id for step in live.reading_forks] == ["r/a"]

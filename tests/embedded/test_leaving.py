@@ -30,7 +30,7 @@ def test_a_child_that_has_ended_is_waited_for():
 
 
 async def test_an_end_is_heard_of_until_it_is_forgotten():
-    ends, heard = reaper.Ends(), []
+    ends, heard = reaper.ProcessExits(), []
     lives, ended = await sleeper(), await sleeper()
     pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
     for name, pidfd in pidfds.items():
@@ -52,7 +52,7 @@ async def test_an_end_is_heard_of_until_it_is_forgotten():
 
 async def test_who_hears_of_an_end_may_forget_another_one():
     """Both have ended when the first is heard of, and the second is somebody else's business by then."""
-    ends, heard = reaper.Ends(), []
+    ends, heard = reaper.ProcessExits(), []
     both = [ended() for _ in range(2)]
     pidfds = [os.pidfd_open(child) for child in both]
     for pidfd in pidfds:

@@ -8,11 +8,11 @@ import sqlite3
 import msgspec
 import pytest
 
-from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
 from dayfly.spec.wire import HostUnavailableError, RunDamagedError
 from embedded import documents as doc
@@ -25,7 +25,7 @@ MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0
 
 def stored(uid="u", **wish) -> Stored:
     run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
-    return Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish(**wish), generation=1)
+    return Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def opened(monkeypatch):
 
 @pytest.fixture
 def ledger(opened, tmp_path):
-    found = Ledger(tmp_path / "ledger.db")
+    found = SqliteLedger(tmp_path / "ledger.db")
     yield found
     found.close()
 
@@ -81,11 +81,11 @@ class TestFile:
         path = tmp_path / "ledger.db"
         path.write_bytes(b"no database" * 100)
         with pytest.raises(LedgerError, match=r"ledger\.db: "):
-            Ledger(path)
+            SqliteLedger(path)
 
     def test_in_memory_there_is_none(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        Ledger(":memory:").close()
+        SqliteLedger(":memory:").close()
         assert list(tmp_path.iterdir()) == []
 
     def test_wipe_removes_deleted_rows_unless_a_reader_is_open(self, ledger, db, tmp_path):
@@ -119,7 +119,7 @@ class TestFile:
 class TestTransaction:
     def test_hook_is_called_before_and_after_a_transaction(self, tmp_path):
         told: list[str] = []
-        ledger = Ledger(tmp_path / "ledger.db", hook=told.append)
+        ledger = SqliteLedger(tmp_path / "ledger.db", hook=told.append)
         with ledger.transaction("commit"):
             assert told == ["before commit"]
         assert told == ["before commit", "after commit"]
@@ -219,7 +219,7 @@ class TestCommit:
 
 class TestWishes:
     def test_wish_of_an_unknown_run_writes_nothing(self, ledger):
-        assert not ledger.set_wish("u", Wish())
+        assert not ledger.set_wish("u", TargetIntent())
         assert not ledger.set_forks("u", (), 5)
         ledger.note("u", 5, "r/a", 1, "Retry", "m")
         assert ledger.history("u") == []
@@ -235,11 +235,11 @@ class TestWishes:
 
     def test_wish_generation_and_notes(self, ledger):
         ledger.birth(stored())
-        assert ledger.set_wish("u", Wish(expires_at=5))
+        assert ledger.set_wish("u", TargetIntent(expires_at=5))
         ledger.set_generation("u", 4)
         ledger.note("u", 6, "r/a", 2, "Retry", "m")
         found = ledger.load("u")
-        assert (found.wish, found.generation) == (Wish(expires_at=5), 4)
+        assert (found.wish, found.generation) == (TargetIntent(expires_at=5), 4)
         last = ledger.history("u")[-1]
         assert (last.at, last.unit, last.attempt, last.move, last.message) == (6, "r/a", 2, "Retry", "m")
 

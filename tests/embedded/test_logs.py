@@ -7,12 +7,12 @@ import shutil
 import pytest
 
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.ledger import Ledger, LedgerError
-from dayfly.embedded.step_logs import StepLogs
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
+from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process import run as process
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder, runs_logged
-from dayfly.spec.log_times import Lines, within
+from dayfly.spec.log_times import LineCutter, within
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -98,7 +98,7 @@ async def test_a_log_that_cannot_be_removed_keeps_no_step_from_starting(few, mac
 def told(machine, unit, attempt=1):
     """The lines of a log with their times, as a control plane gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
-    lines = Lines()
+    lines = LineCutter()
     return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]
 
 
@@ -155,7 +155,7 @@ async def test_logs_of_a_run_that_a_killed_server_had_forgotten_go_with_the_next
     await machine.finish(uid(1))
     await machine.host.acknowledge((uid(1),))
     await machine.down()
-    with contextlib.closing(Ledger(machine.home / "ledger.db")) as ledger, ledger.transaction("test"):
+    with contextlib.closing(SqliteLedger(machine.home / "ledger.db")) as ledger, ledger.transaction("test"):
         assert ledger.forget(now_ms() + 1) == [uid(1)]
     folder = machine.home / "logs" / uid(1)
     assert folder.exists()
@@ -167,7 +167,7 @@ async def test_logs_of_a_run_that_a_killed_server_had_forgotten_go_with_the_next
 class Known:
     """A ledger that knows these runs. Whoever asks it has looked at the logs before: one more is born meanwhile."""
 
-    def __init__(self, place: Place, *uids: str) -> None:
+    def __init__(self, place: AttemptStorage, *uids: str) -> None:
         self.place, self.uids = place, uids
 
     def known(self) -> set[str]:
@@ -182,7 +182,7 @@ def raised(error: Exception):
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "work").mkdir(mode=0o700)
-    made = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    made = AttemptStorage(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
     for name in (uid(1), uid(2), uid(3), "saved", "of-" + uid(4)):
         Folder(made, name, "r/a", 1).say("it begins")
         os.utime(tmp_path / "logs" / name, (100, 100))
@@ -190,7 +190,7 @@ def place(tmp_path):
     return made
 
 
-def left(place: Place) -> set[str]:
+def left(place: AttemptStorage) -> set[str]:
     return {entry.name for entry in os.scandir(place.logs)}
 
 
@@ -198,20 +198,20 @@ def left(place: Place) -> set[str]:
 def test_of_logs_of_runs_that_nobody_knows_the_old_ones_go(place, before, gone):
     """What is young may be of a run that a ledger which was put back does not know; other names people have given."""
     there = left(place)
-    StepLogs(place, Known(place, uid(1))).forget([uid(2)], before)
+    StepLogFiles(place, Known(place, uid(1))).forget([uid(2)], before)
     assert left(place) == there - {uid(2)} - gone | {uid(9)}
 
 
 def test_of_a_run_that_is_born_meanwhile_no_log_goes(place):
     reader = Known(place, uid(1))
     reader.known = lambda: (Known.known(reader), {uid(1)})[1]  # as it was before the birth
-    StepLogs(place, reader).forget([], now_ms() + 60_000)
+    StepLogFiles(place, reader).forget([], now_ms() + 60_000)
     assert left(place) == {uid(1), uid(9), "saved", "of-" + uid(4), ".begun"}
 
 
 def test_while_the_ledger_cannot_be_read_only_what_was_forgotten_goes(place, caplog):
     there = left(place)
-    StepLogs(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
+    StepLogFiles(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
     assert left(place) == there - {uid(2)} | {uid(9)}
     assert "kept until the next look: it cannot be read" in caplog.text
 

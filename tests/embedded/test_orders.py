@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.spec.run import Request
 from dayfly.spec.wire import Verdict
 from embedded import documents as doc
@@ -75,9 +75,9 @@ async def test_a_ledger_of_the_first_form_is_carried_on(machine):
 
 def test_a_ledger_of_a_later_form_is_left_alone(tmp_path):
     path = tmp_path / "ledger.db"
-    Ledger(path).close()
+    SqliteLedger(path).close()
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 99")
     database.close()
     with pytest.raises(LedgerError, match="of version 99"):
-        Ledger(path)
+        SqliteLedger(path)

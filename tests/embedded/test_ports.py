@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dayfly.embedded import forks
-from dayfly.embedded.forks import Baselines, Ports
+from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.routes.envoy_process import unbindable
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.plan.sealed import seal
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
@@ -22,7 +22,7 @@ FORK, PEER = "fork:default/app", "fork:default/api"
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "work").mkdir(mode=0o700)
-    return Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
+    return AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
 
 
 def test_it_stays_the_same(place):
@@ -138,7 +138,7 @@ def test_a_fork_has_another_generation_with_another_address_of_one_that_it_names
 class TestBaselines:
     @pytest.fixture
     def baselines(self):
-        found = Baselines()
+        found = BaselineProcesses()
         found.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=90))
         found.take(Workload(name="mute", command=("/bin/mute",)))
         return found

@@ -8,22 +8,22 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded.attempts import Key
+from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.ledger import Stored
-from dayfly.embedded.routes.route_executors import PreviewExecutor, RouteExecutor
-from dayfly.embedded.routes.route_table import MISSING, Wished
+from dayfly.embedded.routes.route_executors import EnvoyPreviewExecutor, EnvoyRouteExecutor
+from dayfly.embedded.routes.route_table import MISSING, DesiredRoute
 from dayfly.embedded.runs import Live
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Running, Wish
+from dayfly.plan.world import Running, TargetIntent
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.routed import ROUTE, preview, route, workload
 
 PREVIEW = "preview:front"
-KEY, FRONT = Key("u", ROUTE, 1), Key("u", PREVIEW, 1)
-LED = Wished(5, workload("app"), ("k",), port=7, drain_ms=100)
+KEY, FRONT = UnitAttempt("u", ROUTE, 1), UnitAttempt("u", PREVIEW, 1)
+LED = DesiredRoute(5, workload("app"), ("k",), port=7, drain_ms=100)
 ALIVE = UnitRecord(attempt=1, state=State.CLAIMED, kind="route", generation="g")
 SHOWN, FORKED = (msgspec.structs.replace(ALIVE, kind=kind) for kind in ("preview", "fork"))
 
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.done: list[tuple] = []
-        self.known: set[Key] = set()
+        self.known: set[UnitAttempt] = set()
         self.routing = SimpleNamespace(
             works=True,
             knows=lambda key: key in self.known,
@@ -43,7 +43,7 @@ class Bench:
             **{word: self._noted(word) for word in ("drop", "forget", "forget_all", "expect")},
         )
         ports = SimpleNamespace(known=lambda _run, _fork: 7, of=lambda _run, name: 8 if name == PREVIEW else 9)
-        self.routes, self.previews = RouteExecutor(self.routing, ports), PreviewExecutor(self.routing, ports)
+        self.routes, self.previews = EnvoyRouteExecutor(self.routing, ports), EnvoyPreviewExecutor(self.routing, ports)
 
     def _noted(self, word):
         return lambda *given: self.done.append((word, *given))
@@ -53,7 +53,7 @@ class Bench:
         records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
         phase, request = (Phase.CLOSED, Request(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
         run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
-        return Live(Stored(run=run, name="n", documents=(), forks=wished, wish=Wish()), plan)
+        return Live(Stored(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
 
 
 @pytest.fixture

@@ -8,31 +8,31 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded.attempts import Key
-from dayfly.embedded.forks import Baselines
+from dayfly.embedded.attempts import UnitAttempt
+from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.routes import route_table
-from dayfly.embedded.routes.envoy import TroubleError
-from dayfly.embedded.routes.route_executors import RouteExecutor, nowhere, unrouted
-from dayfly.embedded.routes.route_table import MISSING, Routing, Wished
-from dayfly.execute.route.envoy import Lead, Way
+from dayfly.embedded.routes.envoy import EnvoyError
+from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor, nowhere, unrouted
+from dayfly.embedded.routes.route_table import MISSING, DesiredRoute, RouteTable
+from dayfly.execute.route.envoy import EnvoyEntry, Lead
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
-from dayfly.spec.lifecycle import Baseline, Fork, Kind, Preview, Route, Target, Unit
+from dayfly.spec.lifecycle import Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
 from dayfly.spec.workload import Workload
 from embedded.machine import until
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
-KEY = Key("u", "route:shop/web", 1)
+KEY = UnitAttempt("u", "route:shop/web", 1)
 NOBODY = Target(kind="Sandbox", name="", uid="")
-PREVIEW = Key("u", "preview:site", 1)
+PREVIEW = UnitAttempt("u", "preview:site", 1)
 
 
 class Proxy:
     """Takes up what it is asked for, once it may; `refuses` has what it cannot, and why."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[Way], set[int]]] = []
+        self.asked: list[tuple[list[EnvoyEntry], set[int]]] = []
         self.refuses: dict[str, str] = {}
         self.fault: Exception | None = None
         self.done: list[str] = []
@@ -63,14 +63,14 @@ async def idle():
 
 class Bench:
     def __init__(self, *, proxy: bool = True) -> None:
-        self.baselines = Baselines()
+        self.baselines = BaselineProcesses()
         self.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080, routed_port=9090))
         self.proxy = Proxy() if proxy else None
-        self.routing = Routing(self.proxy, self.baselines)
+        self.routing = RouteTable(self.proxy, self.baselines)
         self.news: list[str] = []
         self.routing.news = self.news.append
 
-    def fact(self, key: Key = KEY):
+    def fact(self, key: UnitAttempt = KEY):
         return self.routing.facts(key.run, key.unit.partition(":")[0]).get((key.unit, key.attempt))
 
 
@@ -82,28 +82,28 @@ async def bench(monkeypatch):
     await found.routing.close(stop=True)
 
 
-def wished(**more) -> Wished:
-    return Wished(born=5, baseline=WEB, keys=("k",), **{"port": 7001, **more})
+def wished(**more) -> DesiredRoute:
+    return DesiredRoute(born=5, baseline=WEB, keys=("k",), **{"port": 7001, **more})
 
 
 class TestWays:
     async def test_requests_with_a_key_go_to_its_fork_and_all_others_to_the_baseline(self, bench):
         bench.routing.put(KEY, wished())
-        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
+        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
 
     async def test_nothing_leads_to_a_fork_that_answers_nowhere_yet(self, bench):
         bench.routing.put(KEY, wished(port=0))
-        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, ())]
+        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
     async def test_those_to_one_baseline_stand_in_the_order_of_their_birth(self, bench):
         for run, born in (("c", 9), ("b", 2), ("a", 4)):
-            bench.routing.put(KEY._replace(run=run), Wished(born=born, baseline=WEB, keys=(run,), port=born))
+            bench.routing.put(KEY._replace(run=run), DesiredRoute(born=born, baseline=WEB, keys=(run,), port=born))
         [way] = bench.routing.ways()
         assert [lead.keys for lead in way.leads] == [("b",), ("a",), ("c",)]
 
     async def test_a_preview_leads_with_its_key_to_a_baseline_that_has_a_port(self, bench):
         bench.routing.put(PREVIEW, wished(port=0, listens=6001))
-        assert bench.routing.ways()[1:] == [Way("preview/u/site", 6001, 8080, (), "k")]
+        assert bench.routing.ways()[1:] == [EnvoyEntry("preview/u/site", 6001, 8080, (), "k")]
         bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
         assert bench.routing.ways() == []
 
@@ -111,7 +111,7 @@ class TestWays:
         bench.routing.put(KEY, wished())
         bench.routing.put(PREVIEW, wished(listens=6001), going=True)
         bench.routing.drop(KEY)
-        assert bench.routing.ways() == [Way("baseline/shop/web", 9090, 8080, ())]
+        assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
 
 class TestPutting:
@@ -149,7 +149,7 @@ class TestFollowing:
         assert bench.news == [key.run], "nobody else tells that it is there now"
 
     @pytest.mark.parametrize(
-        ("fault", "said"), [(TroubleError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
+        ("fault", "said"), [(EnvoyError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
     )
     async def test_while_nothing_goes_that_is_said_of_what_is_new_alone(self, bench, fault, said):
         old = KEY._replace(run="old")
@@ -198,7 +198,7 @@ class TestGoing:
         assert "taking it away" in bench.fact().message
         await until(lambda: "it is gone" in bench.fact().message)
         assert (bench.fact().reason, bench.fact().ready) == (Reason.STOPPING, False)
-        assert bench.proxy.asked[-1] == ([Way("baseline/shop/web", 9090, 8080, ())], {7001})
+        assert bench.proxy.asked[-1] == ([EnvoyEntry("baseline/shop/web", 9090, 8080, ())], {7001})
 
     async def test_it_has_ended_when_it_has_drained(self, bench):
         bench.routing.put(KEY, wished(drain_ms=1))
@@ -271,7 +271,7 @@ class TestWithoutProxy:
         fact = bench.fact()
         assert isinstance(fact, Running)
         assert (bench.routing.works, fact.ready, fact.message) == (False, False, MISSING)
-        assert Routing(Proxy(), bench.baselines).works
+        assert RouteTable(Proxy(), bench.baselines).works
 
     @pytest.mark.parametrize(("proxy", "port", "may"), [(True, 8080, True), (True, 0, False), (False, 8080, False)])
     async def test_nothing_leads_to_forks_without_a_port_or_a_proxy(self, proxy, port, may):
@@ -317,7 +317,7 @@ class TestInVain:
     )
     def test_a_preview_of_what_is_not_declared_or_has_no_port(self, baselines, host, said):
         baselines.take(Workload(namespace="shop", name="mute", command=("x",)))
-        unit = Unit(name="site", kind=Kind.PREVIEW, preview=Preview(scheme="http", host=host, port=80, key="k"))
+        unit = Unit(name="site", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host=host, port=80, key="k"))
         assert nowhere(unit, baselines) == said
 
     @pytest.mark.parametrize(("name", "port", "told"), [("web", 7, False), ("api", 7, True), ("api", 0, False)])
@@ -327,14 +327,14 @@ class TestInVain:
         assert nowhere(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
 
     def test_neither_is_nowhere(self, baselines):
-        assert nowhere(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == ""
+        assert nowhere(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
 
     def test_the_route_of_a_fork_where_nothing_routes(self, baselines):
-        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == (
+        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == (
             f"the route from shop/web ({MISSING})"
         )
         baselines.take(Workload(namespace="shop", name="web", command=("x",), port=8080))
-        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=Fork(baseline=WEB)), baselines) == ""
+        assert unrouted(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
         assert unrouted(Unit(name="a", kind=Kind.EXEC), baselines) == ""
 
 
@@ -372,7 +372,7 @@ async def test_a_route_that_is_wished_for_has_its_port_known_until_it_is_claimed
         await idle()
         return bench.proxy.asked[-1][1]
 
-    executor = RouteExecutor(bench.routing, SimpleNamespace(of=lambda _run, _fork: 4711))
+    executor = EnvoyRouteExecutor(bench.routing, SimpleNamespace(of=lambda _run, _fork: 4711))
     bench.routing.start()
     assert await known(live(State.NONE)) == {4711}
     assert await known(live(State.CLAIMED)) == set()

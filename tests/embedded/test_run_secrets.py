@@ -4,16 +4,16 @@ import sqlite3
 
 import pytest
 
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
-from dayfly.spec.lifecycle import As, Input
+from dayfly.spec.lifecycle import As, UnitInput
 from dayfly.spec.run import Request
 from dayfly.spec.wire import RefusedError, Verdict
 from embedded.documents import offer, resource, step
 from embedded.machine import until
 from embedded.test_values import CANARY, holding
 
-SECRET = Input(name="key", secret=True, as_=As(env="KEY"))
+SECRET = UnitInput(name="key", secret=True, as_=As(env="KEY"))
 GIVEN = {("db", "key"): CANARY}
 MAKE = step("make", 'echo "with $KEY"; printf %s "$KEY" | base64; echo "${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
 DROP = step("drop", 'echo "without $KEY"; echo "drop ${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
@@ -37,7 +37,7 @@ async def test_steps_read_them_and_nothing_has_them_after_the_end(machine):
 
 
 async def test_without_them_there_is_no_birth(machine):
-    other = step("other", inputs=(Input(name="more", secret=True), SECRET))
+    other = step("other", inputs=(UnitInput(name="more", secret=True), SECRET))
     documents = (DB, resource("queue", [other]))
     for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
         await machine.host.secrets.keep("u", given)
@@ -93,11 +93,11 @@ async def test_a_server_that_was_stopped_goes_on_with_them(machine):
 
 def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
     path = tmp_path / "ledger.db"
-    Ledger(path).close()
+    SqliteLedger(path).close()
     with sqlite3.connect(path) as database:
         database.executescript("DROP TABLE secret; PRAGMA user_version = 2;")
     database.close()
-    ledger = Ledger(path)
+    ledger = SqliteLedger(path)
     ledger.keep_secrets("u", GIVEN)
     assert ledger.secrets("u") == GIVEN
     ledger.close()

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded.forks import Baselines
+from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import Stored
-from dayfly.embedded.runs import Runs, telling
-from dayfly.plan.world import NeverRan, Running, Wish
+from dayfly.embedded.runs import RunCache, telling
+from dayfly.plan.world import NeverRan, Running, TargetIntent
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Request, Run, UnitRecord
 from dayfly.spec.wire import RunDamagedError
@@ -28,9 +28,9 @@ class Bench:
         self.reads: list[str] = []
         self.fault: OSError | None = None
         self.followed: list[tuple[str, frozenset[str]]] = []
-        self.baselines = Baselines()
+        self.baselines = BaselineProcesses()
         self.damaged = ""
-        self.runs = Runs(SimpleNamespace(load=self._load), self.baselines, SimpleNamespace(follow=self._follow))
+        self.runs = RunCache(SimpleNamespace(load=self._load), self.baselines, SimpleNamespace(follow=self._follow))
 
     def _load(self, uid):
         self.reads.append(uid)
@@ -49,7 +49,7 @@ class Bench:
         request = Request(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
-        self.rows[uid] = Stored(run=run, name="box", documents=documents, forks=tuple(forks), wish=Wish())
+        self.rows[uid] = Stored(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())
 
 
 @pytest.fixture

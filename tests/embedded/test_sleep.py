@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -42,14 +42,14 @@ async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypa
     """Also if leases could not be read as the machine woke."""
     await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
     await machine.ready()
-    lapsing, faults = Ledger.lapsing, [fault] if fault else []
+    lapsing, faults = SqliteLedger.lapsing, [fault] if fault else []
 
     def fails_once(ledger, until):
         if faults:
             raise faults.pop()
         return lapsing(ledger, until)
 
-    monkeypatch.setattr(Ledger, "lapsing", fails_once)
+    monkeypatch.setattr(SqliteLedger, "lapsing", fails_once)
     sleep(HOUR)
     await machine.gone()
     assert not faults
@@ -99,13 +99,13 @@ async def test_leases_are_extended_once_and_only_if_one_would_lapse(
 ):
     await machine.host.offer(doc.offer(box(), lease_until=now() + 20_000 if lease else 0))
     await machine.ready()
-    extend, asked = Ledger.extend_leases, []
+    extend, asked = SqliteLedger.extend_leases, []
 
     def noted(ledger, lasts):
         asked.append(lasts)
         extend(ledger, lasts)
 
-    monkeypatch.setattr(Ledger, "extend_leases", noted)
+    monkeypatch.setattr(SqliteLedger, "extend_leases", noted)
     sleep(jump)
     await until(lambda: len(asked) == written)
     await machine.delete("u")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import Resident, UnansweredError
 from dayfly.execute.process.run import Folder
@@ -23,7 +23,7 @@ ASKED = "head -c 1 >/dev/null"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "work").mkdir()
-    folder = Folder(Place(str(tmp_path / "work"), str(tmp_path), "boot", "boot", str(tmp_path)), "run", "a", 1)
+    folder = Folder(AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot", str(tmp_path)), "run", "a", 1)
     Path(folder.path).mkdir()
     return folder
 
@@ -120,7 +120,7 @@ async def test_launchers_are_children_of_ours_and_outlive_the_resident_runner(ru
 
 
 async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path):
-    place = Place(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
+    place = AttemptStorage(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
     folders = [Folder(place, "run", "a", number) for number in range(200)]
     for each in folders:
         each.write_order(b"not an order")

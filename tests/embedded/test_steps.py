@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from dayfly.spec.lifecycle import As, EnvChange, Input, Object, Output, Ref
+from dayfly.spec.lifecycle import As, EnvChange, Object, Ref, UnitInput, UnitOutput
 from dayfly.spec.run import Request
 from dayfly.spec.wire import RefusedError, Verdict
 from embedded import documents as doc
@@ -151,7 +151,7 @@ async def test_retried_output_counts_once_against_the_limit(machine):
 
 async def test_sensitive_value_is_absent_from_history_and_report(machine, caplog):
     caplog.set_level("DEBUG")
-    outputs = [Output(name="key", path="/tmp/key", sensitive=True)]
+    outputs = [UnitOutput(name="key", path="/tmp/key", sensitive=True)]
     steps = [
         doc.step("a", "printf TOPSECRET > /tmp/key", outputs=outputs),
         doc.step("b", "exit 3", inputs=["key=a.key"]),
@@ -173,9 +173,9 @@ async def test_sensitive_value_is_masked_in_all_logs(machine, caplog):
     canary = "canary/4711+x"
     say = 'echo "$KEY"; printf "%s" "$KEY" | base64; cat /tmp/key-file 2>/dev/null; env'
     makes = f'echo "first {canary}"; printf "{canary}" > /tmp/key; sleep 0.05; echo "then {canary}"'
-    reads = Input(name="key", from_=Ref(unit="make", output="key"), as_=As(env="KEY", path="/tmp/key-file"))
+    reads = UnitInput(name="key", from_=Ref(unit="make", output="key"), as_=As(env="KEY", path="/tmp/key-file"))
     create = [
-        doc.step("make", makes, outputs=[Output(name="key", path="/tmp/key", sensitive=True)]),
+        doc.step("make", makes, outputs=[UnitOutput(name="key", path="/tmp/key", sensitive=True)]),
         doc.step("read", say, inputs=[reads]),
     ]
     delete = [doc.step("drop", f"{say}; [ $DAYFLY_ATTEMPT = 2 ]", inputs=[reads])]

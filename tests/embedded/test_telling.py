@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.embedded.forks import Baselines
-from dayfly.embedded.ledger import Entry
+from dayfly.embedded.forks import BaselineProcesses
+from dayfly.embedded.ledger import HistoryEntry
 from dayfly.embedded.run_queries import answering, recorded
-from dayfly.embedded.step_logs import StepLogs
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.embedded.step_logs import StepLogFiles
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Held, Running
@@ -25,20 +25,22 @@ class Bench:
     """A run whose ledger and folders are the test's."""
 
     def __init__(self, tmp_path: Path) -> None:
-        self.place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
-        self.entries: list[Entry] = []
+        self.place = AttemptStorage(
+            str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps")
+        )
+        self.entries: list[HistoryEntry] = []
         self.running: set[tuple[str, int]] = set()
         self.stored: SimpleNamespace | None = None
         self.told: dict[tuple[str, str], bytes] = {}
         self.reader = SimpleNamespace(
             history=lambda _uid: self.entries, load=lambda _uid: self.stored, values=lambda _uid: self.told
         )
-        self.step_logs = StepLogs(self.place, self.reader)
+        self.step_logs = StepLogFiles(self.place, self.reader)
 
     def wrote(self, *moves: tuple[str, str, int]) -> None:
         """Lines of the run's history: move, unit, attempt."""
         self.entries += [
-            Entry(seq=1, at=1, unit=unit, attempt=attempt, move=move, reason="", message="")
+            HistoryEntry(seq=1, at=1, unit=unit, attempt=attempt, move=move, reason="", message="")
             for move, unit, attempt in moves
         ]
 
@@ -108,7 +110,7 @@ class TestEndpoints:
         record = UnitRecord(attempt=2, state=state, generation="g", kind="fork")
         run = Run(uid="u", target=doc.TARGET, plan="", units={FORK: record})
         scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
-        found = answering(scene, Baselines(), lambda _name: port)
+        found = answering(scene, BaselineProcesses(), lambda _name: port)
         return [(each.unit, each.host, each.port) for each in found]
 
     def test_a_fork_that_runs_answers_at_its_port(self):

@@ -7,7 +7,7 @@ import threading
 import pytest_asyncio
 
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import UnansweredError
@@ -175,7 +175,7 @@ async def test_report_tells_of_full_disk_until_a_write_succeeds(machine, monkeyp
     """The next write is that another run is forgotten. The report of a ready run does not tell of the disk."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")])))
     await machine.reason("ResourceFailed")
-    dissolve, refused = Ledger.dissolve, []
+    dissolve, refused = SqliteLedger.dissolve, []
 
     def full_once(ledger, run, name):
         refused.append(run.uid)
@@ -183,7 +183,7 @@ async def test_report_tells_of_full_disk_until_a_write_succeeds(machine, monkeyp
             raise LedgerError("the disk is full")
         dissolve(ledger, run, name)
 
-    monkeypatch.setattr(Ledger, "dissolve", full_once)
+    monkeypatch.setattr(SqliteLedger, "dissolve", full_once)
     for uid in ("other", "ready"):
         await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a")]), uid=uid))
         await machine.ready(uid)

@@ -1,7 +1,7 @@
 """What becomes of outputs' values when their run has ended: they were for its steps, and nobody needs them any more."""
 
-from dayfly.embedded.ledger import Ledger
-from dayfly.spec.lifecycle import Output
+from dayfly.embedded.ledger import SqliteLedger
+from dayfly.spec.lifecycle import UnitOutput
 from embedded.documents import offer, resource, step
 from embedded.machine import until
 
@@ -19,7 +19,7 @@ async def test_no_file_has_them_after_the_end(machine):
     make = step(
         "make",
         "printf 'canary-4711-%s' of-the-mine >/tmp/word",
-        outputs=(Output(name="word", path="/tmp/word", sensitive=True),),
+        outputs=(UnitOutput(name="word", path="/tmp/word", sensitive=True),),
     )
     drop = step("drop", 'echo "dropped" >>"$JOURNAL"', inputs=("word=make.word",))
     await machine.host.offer(offer(resource("db", [make], [drop])))
@@ -34,10 +34,10 @@ async def test_no_file_has_them_after_the_end(machine):
 async def test_nor_after_a_server_that_was_killed(machine, monkeypatch):
     """It could not wipe what it had written; the next one does."""
     make = step(
-        "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(Output(name="word", path="/tmp/word"),)
+        "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(UnitOutput(name="word", path="/tmp/word"),)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "wipe", lambda ledger: setattr(ledger, "remains", False))
+        patch.setattr(SqliteLedger, "wipe", lambda ledger: setattr(ledger, "remains", False))
         await machine.host.offer(offer(resource("db", [make])))
         await machine.ready()
         await machine.finish()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.spec.lifecycle import Retry
+from dayfly.spec.lifecycle import UnitRetry
 from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
@@ -59,7 +59,7 @@ async def test_what_is_lost_is_sent_again_under_the_same_key_and_a_no_ends_that(
     with Server(reply) as server:
         await up(machine, server)
         make = msgspec.structs.replace(
-            hook("make", server.url, idempotent=True), retry=Retry(idempotent=True, limit=9, backoff_ms=50)
+            hook("make", server.url, idempotent=True), retry=UnitRetry(idempotent=True, limit=9, backoff_ms=50)
         )
         await machine.host.offer(doc.offer(doc.resource("db", (make,))))
         await machine.ready()

@@ -109,7 +109,7 @@ async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
 
 async def test_job_that_runs_out_of_memory_changes_nothing(tmp_path):
     """SQLite says so in the middle of a change, too, and then half of it would be written."""
-    ledger = ledgers.Ledger(tmp_path / "ledger.db")
+    ledger = ledgers.SqliteLedger(tmp_path / "ledger.db")
     made = Writer(ledger)
 
     def half():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dayfly.execute.fork.render import Identity, fork
+from dayfly.execute.fork.render import ForkIdentity, fork
 from dayfly.execute.fork.rights import Leave
-from dayfly.execute.pod.render import SecretKey
-from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
+from dayfly.execute.pod.render import PodSecretKey
+from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
 from execute.baselines import EVERY
 
-IDENTITY = Identity("f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"})
+IDENTITY = ForkIdentity(
+    "f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
+)
 HOME, AWAY, FREE = Leave(home=True), Leave(home=False), Leave(home=True, free=True)
 OUTPUT = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
 READS = EnvChange(name="URL", input="db.make.url")
@@ -20,10 +22,10 @@ READS = EnvChange(name="URL", input="db.make.url")
 def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME, env=(READS,), images=()) -> Any:
     """The manifest; the baseline stays as it was."""
     before = copy.deepcopy(EVERY[of])
-    wished = Fork(
+    wished = ForkUnit(
         baseline=Baseline(kind="Deployment", namespace="shop", name=of), env=tuple(env), images=images, patch=patch
     )
-    inputs = {"db.make.url": SecretKey("box-db", "make.url")}
+    inputs = {"db.make.url": PodSecretKey("box-db", "make.url")}
     unit = Unit(name=of, kind="fork", fork=wished)
     try:
         return fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, leave=leave)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from dayfly.execute.route.envoy import PROBE, Lead, Way, answer, bootstrap, clusters, file_of, listeners, table
+from dayfly.execute.route.envoy import PROBE, EnvoyEntry, Lead, answer, bootstrap, clusters, file_of, listeners, table
 from dayfly.spec.routing import routing_keys
 from dayfly.spec.routing.routing_keys import Forms
 
 PLAIN = Forms()
 LEADS = (Lead(("k1", "k2"), 7001), Lead(("k3",), 7002))
-WAY = Way("baseline/shop/web", 9090, 8080, LEADS)
+WAY = EnvoyEntry("baseline/shop/web", 9090, 8080, LEADS)
 ANYTHING = {"prefix": "/"}
 
 
@@ -78,7 +78,7 @@ class TestTable:
 
 class TestListeners:
     def test_each_way_has_its_own_with_a_table_of_its_own(self):
-        other = Way("preview/u/x", 9091, 8081)
+        other = EnvoyEntry("preview/u/x", 9091, 8081)
         found = listeners([WAY, other], "/tables")
         for way, listener in zip((WAY, other), found, strict=True):
             assert listener["name"] == way.name
@@ -114,7 +114,7 @@ class TestListeners:
 
 class TestClusters:
     def test_there_is_one_of_each_port_that_is_led_to_or_still_answers(self):
-        found = clusters([WAY, Way("preview/u/x", 9091, 8080)], [6001, 7001])
+        found = clusters([WAY, EnvoyEntry("preview/u/x", 9091, 8080)], [6001, 7001])
         assert [each["name"] for each in found] == [f"127.0.0.1:{port}" for port in (6001, 7001, 7002, 8080)]
         for each in found:
             [[endpoint]] = [lb["lb_endpoints"] for lb in each["load_assignment"]["endpoints"]]

@@ -19,7 +19,7 @@ def seen(*, replicas=1, generation=2, observed=2, counts=(1, 1, 1), deleted=Fals
         meta["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     status = {"observedGeneration": observed, "replicas": every, "updatedReplicas": updated}
     status |= {"availableReplicas": available, "conditions": list(conditions)}
-    return msgspec.convert({"metadata": meta, "spec": {"replicas": replicas}, "status": status}, read.Workload)
+    return msgspec.convert({"metadata": meta, "spec": {"replicas": replicas}, "status": status}, read.ForkDeployment)
 
 
 def pod(**status):

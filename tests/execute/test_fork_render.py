@@ -5,12 +5,12 @@ import copy
 import msgspec
 import pytest
 
-from dayfly.execute.fork.read import Service
-from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, Identity, first_port, fork, leading, service
+from dayfly.execute.fork.read import ForkService
+from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, ForkIdentity, first_port, fork, leading, service
 from dayfly.execute.fork.rights import Leave
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.spec.lifecycle import Baseline, EnvChange, Fork, Unit
+from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
 
 BASELINE = {
     "apiVersion": "apps/v1",
@@ -52,7 +52,7 @@ BASELINE = {
     },
     "status": {"replicas": 7},
 }
-IDENTITY = Identity(
+IDENTITY = ForkIdentity(
     "f-box-web", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
 FREE = Leave(home=True, free=True)
@@ -61,7 +61,7 @@ OWN = {FORK_LABEL: "f-box-web", "dayfly.dev/run": "box-run", "app.kubernetes.io/
 
 def unit(*env: EnvChange, images=(), patch=None) -> Unit:
     of = Baseline(kind="Deployment", namespace="shop", name="web")
-    return Unit(name="web", kind="fork", fork=Fork(baseline=of, env=env, images=images, patch=patch))
+    return Unit(name="web", kind="fork", fork=ForkUnit(baseline=of, env=env, images=images, patch=patch))
 
 
 def made(*env: EnvChange, inputs=None, hosts=None, leave=Leave(home=True), **changes):  # noqa: B008 - it never changes
@@ -157,7 +157,7 @@ class TestChanges:
     def test_outputs_are_references_and_absent_ones_empty(self):
         """No value is ever written into a Deployment."""
         changes = [EnvChange(name="A", input="db.make.url"), EnvChange(name="B", input="db.make.none")]
-        inputs = {"db.make.url": SecretKey("box-db", "make.url"), "db.make.none": None}
+        inputs = {"db.make.url": PodSecretKey("box-db", "make.url"), "db.make.none": None}
         env = main_of(made(*changes, inputs=inputs))["env"]
         reference = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
         assert env[:2] == [{"name": "A", "valueFrom": reference}, {"name": "B", "value": ""}]
@@ -232,7 +232,7 @@ class TestServices:
         said = [{"name": f"p{port}", "port": port, "targetPort": "http", "nodePort": 30000} for port in ports]
         spec = {"selector": selector, "ports": said, **spec}
         return msgspec.convert(
-            {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec}, Service
+            {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec}, ForkService
         )
 
     def test_the_one_that_leads_to_the_baseline(self):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORM_ANNOTATION, REPLICAS_ANNOTATION
 from dayfly.execute.fork.run import DEPLOYMENTS, ForeignForkError, Forks
 from dayfly.kube.client import Client
@@ -129,7 +129,7 @@ def test_its_service_is_the_same_each_time_and_nobody_elses():
     assert run(main()) is None
 
 
-@pytest.mark.parametrize(("act", "kind"), [("remove", Workload), ("remove_service", Service)])
+@pytest.mark.parametrize(("act", "kind"), [("remove", ForkDeployment), ("remove_service", ForkService)])
 def test_what_is_on_its_way_out_needs_nothing(act, kind):
     """Nothing is asked of the server, and nobody has to look again."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dayfly.execute.gateway.preview import Edge, host_name, label, lacking, manifest
+from dayfly.execute.gateway.preview import PreviewGateway, host_name, label, lacking, manifest
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.spec.routing import routing_keys
 
-EDGE = Edge("infra", "edge", "preview.example.org")
+EDGE = PreviewGateway("infra", "edge", "preview.example.org")
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
 
 

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec
+from dayfly.execute.fork.read import ForkService, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
 from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.execute.gateway.render import (
     MOST_MATCHES,
-    Fork,
+    RouteTarget,
     beside,
     concerned,
     from_elsewhere,
@@ -20,7 +20,7 @@ from dayfly.execute.gateway.render import (
     service_name,
     withdrawn,
 )
-from dayfly.execute.gateway.rules import Leads
+from dayfly.execute.gateway.rules import RuleTargets
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
@@ -28,8 +28,8 @@ from dayfly.spec.routing.routing_keys import Forms
 from execute.gateways import Request, Route, choose
 
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "u"}
-FORK = Fork("f-box-web", "box-run", OWNER)
-LEADS = Leads({"web": "f-box-web"})
+FORK = RouteTarget("f-box-web", "box-run", OWNER)
+LEADS = RuleTargets({"web": "f-box-web"})
 RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
 EDGE = {"kind": "Gateway", "name": "edge"}
 PLAIN = Forms()
@@ -114,7 +114,7 @@ class TestObjects:
 
     def test_which_services_lead_to_a_baseline(self):
         def service(name, selector, **labels):
-            return Service(metadata=ObjectMeta(name=name, labels=labels), spec=ServiceSpec(selector=selector))
+            return ForkService(metadata=ObjectMeta(name=name, labels=labels), spec=ServiceSpec(selector=selector))
 
         every = [
             service("wide", {"app": "web"}),
@@ -158,7 +158,7 @@ class TestElsewhere:
     def test_a_fork_has_a_service_like_each_of_its_baselines(self, address, headless):
         ports = [ServicePort(port=80, name="http")]
         spec = ServiceSpec(selector={"app": "web"}, ports=ports, cluster_ip=address)
-        made = service(Service(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
+        made = service(ForkService(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
         assert made["metadata"]["name"] == service_name(FORK, "web") != service_name(FORK, "api")
         assert made["metadata"]["name"].startswith("f-web")
         assert made["metadata"]["namespace"] == "shop"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.gateway.rules import MATCHES, RULES, SIGNS, TOTAL, Copied, Leads, Sign, copied
+from dayfly.execute.gateway.rules import MATCHES, RULES, SIGNS, TOTAL, Copied, RuleTargets, Sign, copied
 from execute.gateways import Request, Route, choose, fitting
 
 KEY = "k1"
@@ -24,7 +24,7 @@ FORK, OTHER_FORK = {"name": "f-web", "port": 80}, {"name": "f-api", "port": 80}
 
 
 def copy(rules, signs=SIGNS_OF_KEY, forks=(("web", "f-web"),), others=(), most: int = MANY) -> Copied:
-    return copied(rules, signs, Leads(dict(forks), others), "shop", most)
+    return copied(rules, signs, RuleTargets(dict(forks), others), "shop", most)
 
 
 def routes(base, *made: Copied) -> list[Route]:

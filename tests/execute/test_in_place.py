@@ -2,11 +2,11 @@
 
 from dayfly.execute.in_place_updates import in_place
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import Baseline, Fork, Route, Target, Unit
+from dayfly.spec.lifecycle import Baseline, ForkUnit, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
-FORK = Unit(name="web", kind="fork", fork=Fork(baseline=WEB))
+FORK = Unit(name="web", kind="fork", fork=ForkUnit(baseline=WEB))
 ROUTE = Unit(name="web", kind="route", route=Route(baseline=WEB, keys=("a", "b")), after=("fork:shop/web",))
 
 

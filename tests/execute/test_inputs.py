@@ -2,11 +2,11 @@
 
 import pytest
 
-from dayfly.execute.inputs import ENV_INPUT_LIMIT, Told, UntoldError, is_complete, is_fit, remarks, resolve
+from dayfly.execute.inputs import ENV_INPUT_LIMIT, UnitOutputRef, UntoldError, is_complete, is_fit, remarks, resolve
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Baseline, Exec, Fork, ForkValue, Input, Lifecycle, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Baseline, Exec, ForkUnit, ForkValue, Lifecycle, Ref, Target, Unit, UnitInput
 from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -18,7 +18,7 @@ def step(name, *inputs):
 
 def reads(unit="make", *, env=True, resource=""):
     where = As(env="URL") if env else As(path="/url")
-    return Input(name="url", from_=Ref(unit=unit, output="url", resource=resource), as_=where)
+    return UnitInput(name="url", from_=Ref(unit=unit, output="url", resource=resource), as_=where)
 
 
 def run_with(phase=Phase.OPEN, **records):
@@ -43,9 +43,9 @@ def plan_of(read):
 
 class TestResolving:
     def test_what_was_told_is_named_and_what_was_not_is_absent(self):
-        unit = step("seed", reads(), Input(name="own", value="v"), Input(name="none"))
+        unit = step("seed", reads(), UnitInput(name="own", value="v"), UnitInput(name="none"))
         found = resolve(run_with(make=made()), unit, "db", cleans=False)
-        assert found.sources == {"url": Told("db/make", "url"), "own": b"v", "none": None}
+        assert found.sources == {"url": UnitOutputRef("db/make", "url"), "own": b"v", "none": None}
         assert found.absent == ["none"]
         none = resolve(run_with(), unit, "db", cleans=False)
         assert none.absent == ["url", "none"]
@@ -53,12 +53,12 @@ class TestResolving:
     @pytest.mark.parametrize("resource", ["", "db"])
     def test_who_tells_it_may_be_of_another_resource(self, resource):
         found = resolve(run_with(make=made()), step("x", reads(resource=resource)), "app", cleans=False)
-        assert found.sources == {"url": Told("db/make", "url") if resource else None}
+        assert found.sources == {"url": UnitOutputRef("db/make", "url") if resource else None}
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
     def test_what_is_being_made_counts_as_there_whatever_was_told_before(self, state):
         found = resolve(run_with(make=made(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False)
-        assert found.sources == {"url": Told("db/make", "url")}
+        assert found.sources == {"url": UnitOutputRef("db/make", "url")}
 
     @pytest.mark.parametrize(
         ("record", "reason"),
@@ -83,7 +83,7 @@ class TestResolving:
         assert (in_file.absent, in_file.unfit) == ([], {})
 
     def test_a_fork_has_nothing_but_variables(self):
-        fork = Fork(baseline=Baseline(kind="Deployment", namespace="shop", name="app"))
+        fork = ForkUnit(baseline=Baseline(kind="Deployment", namespace="shop", name="app"))
         unit = Unit(name="app", kind="fork", fork=fork, inputs=(reads(env=False),))
         for record in (made(ENV_INPUT_LIMIT + 1), made(text=False)):
             with pytest.raises(CannotRenderError) as caught:
@@ -91,10 +91,10 @@ class TestResolving:
             assert "let the step read it" not in str(caught.value)
 
     def test_a_value_of_its_own_is_held_to_the_same(self):
-        zero = step("x", Input(name="v", value="a\0", as_=As(env="V")))
+        zero = step("x", UnitInput(name="v", value="a\0", as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="contains a zero byte"):
             resolve(run_with(), zero, "db", cleans=False)
-        large = step("x", Input(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
+        large = step("x", UnitInput(name="v", value="a" * (ENV_INPUT_LIMIT + 1), as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="65537 bytes"):
             resolve(run_with(), large, "db", cleans=False)
 
@@ -103,7 +103,9 @@ OF = Baseline(kind="Deployment", namespace="shop", name="web")
 
 
 def told(expression="{{.Service.Host}}", name="where", **where):
-    return Input(name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(**(where or {"env": "WHERE"})))
+    return UnitInput(
+        name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(**(where or {"env": "WHERE"}))
+    )
 
 
 def mute(_):
@@ -125,7 +127,9 @@ class TestForks:
     def test_what_it_cannot_tell_now_keeps_a_step_waiting_and_no_cleanup(self):
         with pytest.raises(UntoldError, match="it has no port"):
             resolve(run_with(), step("warm", told()), "", cleans=False, forks=mute)
-        found = resolve(run_with(), step("drain", told(), Input(name="own", value="v")), "", cleans=True, forks=mute)
+        found = resolve(
+            run_with(), step("drain", told(), UnitInput(name="own", value="v")), "", cleans=True, forks=mute
+        )
         assert found.sources == {"where": None, "own": b"v"}
         assert (found.absent, found.unfit) == (["where"], {"where": "it has no port"})
 

@@ -8,7 +8,7 @@ import pytest
 from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.istio.read import (
     SHARED_LABEL,
-    Place,
+    ServiceRef,
     VirtualService,
     Write,
     WrittenMeta,
@@ -71,8 +71,8 @@ def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
             plain, keyed = answer(rules, call), answer(made, call._replace(headers={**call.headers, **way}))
             assert answer(made, call) == plain
             asked = place_of(plain, NS) if plain else None
-            if asked == Place("web", NS):
-                assert place_of(keyed, NS) == Place("f-web", NS), (rules, call)
+            if asked == ServiceRef("web", NS):
+                assert place_of(keyed, NS) == ServiceRef("f-web", NS), (rules, call)
             else:
                 assert keyed == plain, (rules, call)
 
@@ -172,9 +172,9 @@ def test_that_matches_are_left_out_is_said_where_they_are():
 @pytest.mark.parametrize(
     ("host", "place"),
     [
-        ("web", Place("web", NS)),
-        ("web.team.svc.cluster.local", Place("web", "team")),
-        ("web.team.svc.corp.internal", Place("web", "team")),
+        ("web", ServiceRef("web", NS)),
+        ("web.team.svc.cluster.local", ServiceRef("web", "team")),
+        ("web.team.svc.corp.internal", ServiceRef("web", "team")),
         ("web.team", None),
         ("web.team.svc", None),
         ("example.com", None),
@@ -207,7 +207,7 @@ def test_a_forks_host_is_said_as_its_baselines_was():
 )
 def test_whose_calls_go_by_a_virtual_service(spec, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
-    assert covers(seen, Place("web", NS)) is covered
+    assert covers(seen, ServiceRef("web", NS)) is covered
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_whose_calls_go_by_a_virtual_service(spec, covered):
 )
 def test_one_that_is_kept_to_another_namespace_is_not_for_a_services_callers(where, namespace, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=namespace), {"hosts": ["*"], "exportTo": where})
-    assert covers(seen, Place("web", NS)) is covered
+    assert covers(seen, ServiceRef("web", NS)) is covered
 
 
 def test_the_oldest_comes_first_and_what_goes_counts_no_more():

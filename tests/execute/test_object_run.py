@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, Objects, account
+from dayfly.execute.object.run import EXTRA, FINALIZER, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.forms import Propagation
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Secret, ServedKind, anything
@@ -40,14 +40,14 @@ class TestKinds:
     async def test_it_is_asked_for_once_a_minute(self):
         now = [5.0]
         client = Client(kinds=self.SERVED)
-        objects = Objects(client, clock=lambda: now[0])
+        objects = ObjectClient(client, clock=lambda: now[0])
         for now[0], asked in ((5.0, 1), (64.9, 1), (65.0, 2)):
             assert (await objects.kind("queues.dev/v1", "Topic")).plural == "topics"
             assert len(client.done) == asked
 
     async def test_what_is_not_served_or_lies_in_no_namespace_is_said(self):
         client = Client(kinds=[self.SERVED, self.SERVED, UNSERVED])
-        objects = Objects(client)
+        objects = ObjectClient(client)
         for kind, words, scope in (
             ("Zone", "in no namespace", True),
             ("Queue", "serves no", False),
@@ -62,7 +62,7 @@ class TestLooking:
     async def test_one_whose_kind_is_served_no_more_is_out_of_sight(self):
         """And how the kind is served is asked anew."""
         client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
-        objects = Objects(client)
+        objects = ObjectClient(client)
         kind = await objects.kind("queues.dev/v1", "Topic")
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
             await objects.find(kind, "t", "shop")
@@ -74,7 +74,7 @@ class TestLooking:
         [(None, False), (namespace(), False), (namespace(deletion_timestamp="2026-01-01T00:00:00Z"), True)],
     )
     async def test_whether_a_namespace_goes(self, found, ending):
-        assert await Objects(Client(find=found)).is_ending("shop") is ending
+        assert await ObjectClient(Client(find=found)).is_ending("shop") is ending
 
     @pytest.mark.parametrize(
         ("found", "holds"),
@@ -86,7 +86,7 @@ class TestLooking:
     )
     async def test_what_a_secret_holds(self, found, holds):
         client = Client(find=found)
-        assert await Objects(client).secret("s", "shop") == holds
+        assert await ObjectClient(client).secret("s", "shop") == holds
         assert client.done[0] == ACTING
 
 
@@ -94,16 +94,16 @@ class TestChanging:
     async def test_a_webhook_that_cannot_be_asked_in_vain_refuses_nothing(self):
         free = {"patch": GONE, "delete": GONE}
         refused = refusal(errors.Refused, "it does not support dry run")
-        await Objects(Client(create=refused, **free)).try_out(TOPIC, WRITTEN)
+        await ObjectClient(Client(create=refused, **free)).try_out(TOPIC, WRITTEN)
         with pytest.raises(errors.Refused):
-            await Objects(Client(create=refusal(errors.Refused), **free)).try_out(TOPIC, WRITTEN)
+            await ObjectClient(Client(create=refusal(errors.Refused), **free)).try_out(TOPIC, WRITTEN)
 
     @pytest.mark.parametrize("answer", [None, refusal(errors.NotFound), refusal(errors.Conflict)])
     async def test_one_that_is_another_by_now_is_left_alone(self, answer):
         client = Client(patch=answer, delete=answer)
-        await Objects(client).change(TOPIC, FOUND, {"a": 1})
+        await ObjectClient(client).change(TOPIC, FOUND, {"a": 1})
         for unchanged in (False, True):
-            await Objects(client).delete(TOPIC, FOUND, unchanged=unchanged)
+            await ObjectClient(client).delete(TOPIC, FOUND, unchanged=unchanged)
         assert client.asked("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
         gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.asked("delete")]
         assert gone == [("Topic", "t", "shop", "uid", ""), ("Topic", "t", "shop", "uid", "7")]
@@ -112,7 +112,7 @@ class TestChanging:
 
     async def test_one_that_goes_already_is_not_asked_to_again(self):
         client = Client()
-        await Objects(client).delete(TOPIC, {"metadata": {**META, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        await ObjectClient(client).delete(TOPIC, {"metadata": {**META, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         assert client.done == []
 
 
@@ -120,26 +120,26 @@ class TestLettingGo:
     @pytest.mark.parametrize("found", [FOUND, {"metadata": {**META, "finalizers": ["other"]}}])
     async def test_one_that_is_not_held_is_left_alone(self, found):
         client = Client()
-        await Objects(client).let_go(TOPIC, found)
+        await ObjectClient(client).let_go(TOPIC, found)
         assert client.done == []
 
     @pytest.mark.parametrize("seen", [None, {"metadata": {**META, "uid": "another"}}, FOUND])
     async def test_what_is_gone_or_another_or_done_by_now_is_as_good(self, seen):
-        await Objects(Client(patch=GONE)).let_go(TOPIC, HELD)
+        await ObjectClient(Client(patch=GONE)).let_go(TOPIC, HELD)
         client = Client(patch=refusal(errors.Invalid), find=seen)
-        await Objects(client).let_go(TOPIC, HELD)
+        await ObjectClient(client).let_go(TOPIC, HELD)
         assert len(client.asked("patch")) == 1
 
     async def test_one_whose_kind_is_served_no_more_is_still_held(self):
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
-            await Objects(Client(patch=UNSERVED)).let_go(TOPIC, HELD)
+            await ObjectClient(Client(patch=UNSERVED)).let_go(TOPIC, HELD)
 
     async def test_in_another_place_it_is_tried_again_and_in_the_end_that_is_said(self):
         moved = {"metadata": {**META, "finalizers": [FINALIZER]}}
         client = Client(patch=[refusal(errors.Conflict), None], find=moved)
-        await Objects(client).let_go(TOPIC, HELD)
+        await ObjectClient(client).let_go(TOPIC, HELD)
         assert client.asked("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
         client = Client(patch=refusal(errors.Conflict), find=moved)
         with pytest.raises(errors.Conflict):
-            await Objects(client).let_go(TOPIC, HELD)
+            await ObjectClient(client).let_go(TOPIC, HELD)
         assert len(client.asked("patch")) == 3

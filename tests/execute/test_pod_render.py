@@ -4,32 +4,32 @@ import pytest
 from msgspec import structs
 
 from dayfly.execute.pod.read import is_traced
-from dayfly.execute.pod.render import PodAttempt, SecretKey, pod
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey, pod
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import As, Exec, Input, Output, Ref, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Exec, Ref, Unit, UnitInput, UnitOutput, UnitTimeouts
 from dayfly.spec.steps.overlay import parse_overlay
 
-LIMITS = Timeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
+LIMITS = UnitTimeouts(schedule_ms=1_000, pull_ms=2_000, run_ms=30_000, grace_ms=5_000)
 READ = Ref(unit="make", output="out")
 UNIT = Unit(
     name="seed",
     kind="exec",
     inputs=(
-        Input(name="plain", value="1", as_=As(env="PLAIN", path="/in/plain")),
-        Input(name="url", from_=READ, as_=As(env="URL", path="/in/url")),
-        Input(name="again", from_=READ, as_=As(env="AGAIN")),
-        Input(name="key", from_=READ, as_=As(path="/in/key")),
-        Input(name="gone", from_=READ, as_=As(env="GONE", path="/in/gone")),
+        UnitInput(name="plain", value="1", as_=As(env="PLAIN", path="/in/plain")),
+        UnitInput(name="url", from_=READ, as_=As(env="URL", path="/in/url")),
+        UnitInput(name="again", from_=READ, as_=As(env="AGAIN")),
+        UnitInput(name="key", from_=READ, as_=As(path="/in/key")),
+        UnitInput(name="gone", from_=READ, as_=As(env="GONE", path="/in/gone")),
     ),
-    outputs=(Output(name="o", path="/o"), Output(name="s", path="/s", sensitive=True)),
+    outputs=(UnitOutput(name="o", path="/o"), UnitOutput(name="s", path="/s", sensitive=True)),
     timeouts=LIMITS,
     exec=Exec(script="#!/bin/sh\n", image="x:1", env={"DAYFLY_SANDBOX_NAME": "box"}),
 )
 OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "s-abc", "uid": "r"}
-URL, KEY = SecretKey("outputs", "url"), SecretKey("outputs", "key")
+URL, KEY = PodSecretKey("outputs", "url"), PodSecretKey("outputs", "key")
 
 
 def made(unit=UNIT, **fields):

@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.execute.pod import pod_precheck
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Origin, Target, Unit, Webhook
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, StepOrigin, Target, Unit, UnitInput, WebhookUnit
 
 SECRET = {"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "team"}}]}]}}
 ROOT = {"spec": {"securityContext": {"runAsUser": 0}}}
@@ -18,7 +18,7 @@ def told(*units, plugin="db", **events):
     document = Lifecycle(
         target=Target(kind="Sandbox", name="box", uid="u"),
         resource="db",
-        origin=Origin(publisher="team" if plugin else "", plugin=plugin),
+        origin=StepOrigin(publisher="team" if plugin else "", plugin=plugin),
         **{"pre_start": units, **events},
     )
     return pod_precheck.objections(document)
@@ -32,9 +32,9 @@ def told(*units, plugin="db", **events):
         step(pod_template=SECRET),
         step(pod_template=ROOT),  # a namespace may be granted `baseline`, and any key
         step(pod_template=KEYED),
-        step(inputs=(Input(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # of one sandbox alone
+        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # of one sandbox alone
         step(env={"DAYFLY_SANDBOX_NAME": "x" * 200_000}),
-        Unit(name="make", kind="webhook", webhook=Webhook(request={"method": "POST", "url": "https://a.example/"})),
+        Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a.example/"})),
     ],
 )
 def test_what_may_be_somewhere_is_not_objected_to(unit):
@@ -48,7 +48,7 @@ def test_what_may_be_somewhere_is_not_objected_to(unit):
         (step(image=""), "spec.containers[0].image is missing: name an image in the plugin's runner"),
         (step(script="x" * 300_000), "script and constant inputs make"),
         (
-            Unit(name="make", kind="webhook", webhook=Webhook(request={"method": "POST", "url": "https://a\\b/"})),
+            Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a\\b/"})),
             "is no plain URL of a server",
         ),
     ],

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.attempt_folders import Beginnings, clear
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder
 
 
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "steps").mkdir()
-    return Place(str(tmp_path), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    return AttemptStorage(str(tmp_path), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
 
 
 @pytest.fixture

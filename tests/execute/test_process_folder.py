@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.paths import declared_paths, private_directories, usual_folders
 from dayfly.execute.process.run import (
     MARGIN_MS,
@@ -22,7 +22,7 @@ from dayfly.execute.process.run import (
     logged,
 )
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
-from dayfly.spec.lifecycle import As, Input, Output, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitTimeouts
 from dayfly.spec.run import State, UnitRecord
 
 
@@ -30,7 +30,9 @@ from dayfly.spec.run import State, UnitRecord
 def place(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir(mode=0o700)
-    return Place(str(tmp_path / "work"), str(tmp_path / "home" / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    return AttemptStorage(
+        str(tmp_path / "work"), str(tmp_path / "home" / "logs"), "boot", "boot 1", str(tmp_path / "steps")
+    )
 
 
 @pytest.fixture
@@ -326,8 +328,11 @@ def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_pa
     declared = Unit(
         name="a",
         kind="exec",
-        inputs=(Input(name="i", value="1", as_=As(path=f"{tmp_path}/there/deep/er/in")), Input(name="e", value="1")),
-        outputs=(Output(name="o", path=f"{tmp_path}/out"), Output(name="p", path="/tmp/out")),
+        inputs=(
+            UnitInput(name="i", value="1", as_=As(path=f"{tmp_path}/there/deep/er/in")),
+            UnitInput(name="e", value="1"),
+        ),
+        outputs=(UnitOutput(name="o", path=f"{tmp_path}/out"), UnitOutput(name="p", path="/tmp/out")),
     )
     assert private_directories(declared) == tuple(sorted({f"{tmp_path}/there", str(tmp_path), "/tmp", "/var/tmp"}))
     assert declared_paths(declared) == {f"{tmp_path}/there/deep/er/in", f"{tmp_path}/out", "/tmp/out"}
@@ -336,7 +341,7 @@ def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_pa
 class TestObserving:
     """What is known of an attempt that the ledger believes alive, by what is left of it."""
 
-    UNIT = Unit(name="a", kind="exec", timeouts=Timeouts(schedule_ms=1, pull_ms=20, run_ms=300, grace_ms=4_000))
+    UNIT = Unit(name="a", kind="exec", timeouts=UnitTimeouts(schedule_ms=1, pull_ms=20, run_ms=300, grace_ms=4_000))
     HERE = "boot 1"
 
     def seen(self, folder, ref=HERE, **more):

@@ -5,11 +5,11 @@ import os
 import msgspec
 import pytest
 
-from dayfly.execute.process.render import Attempt, overlay_entries, overlay_env, service_order, step_order
+from dayfly.execute.process.render import OrderContext, overlay_entries, overlay_env, service_order, step_order
 from dayfly.execute.work_order import Program
 from dayfly.spec.frames import decode
 from dayfly.spec.identity import nonce, resource_id
-from dayfly.spec.lifecycle import As, Exec, Input, Output, Timeouts, Unit
+from dayfly.spec.lifecycle import As, Exec, Unit, UnitInput, UnitOutput, UnitTimeouts
 
 
 def step(template=None, **fields):
@@ -40,13 +40,13 @@ def test_of_the_pod_templates_environment_a_process_has_the_constants_of_its_own
 UNIT = step(
     main(env=[{"name": "A", "value": "template"}, {"name": "DAYFLY_ATTEMPT", "value": "template"}]),
     inputs=(
-        Input(name="url", value="1", as_=As(env="A", path="/in/url")),
-        Input(name="gone", value="1", as_=As(env="GONE", path="/in/gone")),
+        UnitInput(name="url", value="1", as_=As(env="A", path="/in/url")),
+        UnitInput(name="gone", value="1", as_=As(env="GONE", path="/in/gone")),
     ),
-    outputs=(Output(name="o", path="/o"),),
-    timeouts=Timeouts(run_ms=30_000, grace_ms=5_000),
+    outputs=(UnitOutput(name="o", path="/o"),),
+    timeouts=UnitTimeouts(run_ms=30_000, grace_ms=5_000),
 )
-ATTEMPT = Attempt(
+ATTEMPT = OrderContext(
     run="u",
     resource="db",
     unit="db/make",
@@ -112,7 +112,7 @@ def test_where_a_step_begins_and_has_its_log_is_told_by_its_bytes():
 
 
 def test_a_command_is_filled_in_by_the_runner_and_a_program_of_ours_is_not():
-    attempt = Attempt(run="r", resource="", unit="make", number=1, inputs={}, complete=True, isolation="none")
+    attempt = OrderContext(run="r", resource="", unit="make", number=1, inputs={}, complete=True, isolation="none")
     words = ("/bin/tool", "$(SIZE)", "two words", "")
     unit = Unit(name="make", kind="exec", exec=Exec(command=words))
     told = decode("dayfly-order", step_order(unit, attempt))

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from dayfly.execute.process import podman_monitors
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.execute.process.run import Folder
@@ -22,7 +22,7 @@ STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1
 def folder(tmp_path):
     for name in ("work", "logs", "steps"):
         (tmp_path / name).mkdir(mode=0o700)
-    place = Place(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
+    place = AttemptStorage(str(tmp_path / "work"), str(tmp_path / "logs"), "boot", "boot 1", str(tmp_path / "steps"))
     folder = Folder(place, "run", "db/make", 2)
     folder.write_order(b"")
     return folder

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dayfly.execute.process.log_times_file import Noted, entry_now
+from dayfly.execute.process.log_times_file import LogTimes, entry_now
 
 ENTRIES = [(0, 1_700_000_000_000), (9, 1_700_000_000_001), (1 << 40, 1_700_000_000_002)]
 DATA = b"".join(struct.pack(">qq", *each) for each in ENTRIES)
@@ -13,7 +13,7 @@ DATA = b"".join(struct.pack(">qq", *each) for each in ENTRIES)
 
 @pytest.mark.parametrize("cut", [b"", b"x", b"x" * 15])
 def test_they_are_read_as_they_were_written_and_what_is_cut_is_none(cut):
-    noted = Noted(DATA + cut)
+    noted = LogTimes(DATA + cut)
     assert len(noted) == 3
     assert list(noted) == noted[:] == ENTRIES
     assert [noted[number] for number in (-1, -3, 2)] == [ENTRIES[2], ENTRIES[0], ENTRIES[2]]
@@ -21,11 +21,11 @@ def test_they_are_read_as_they_were_written_and_what_is_cut_is_none(cut):
     for number in (3, -4):
         with pytest.raises(IndexError):
             noted[number]
-    assert list(Noted(b"")) == []
+    assert list(LogTimes(b"")) == []
 
 
 def test_what_is_printed_now_is_noted_in_milliseconds():
     before = time.time_ns() // 1_000_000
-    [(at, ms)] = Noted(entry_now(77))
+    [(at, ms)] = LogTimes(entry_now(77))
     assert at == 77
     assert before <= ms <= time.time_ns() // 1_000_000

@@ -5,15 +5,15 @@ import pytest
 from dayfly.execute.receipt import receipt, understand
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
-from dayfly.spec.lifecycle import Exec, Output, Timeouts, Unit
+from dayfly.spec.lifecycle import Exec, Unit, UnitOutput, UnitTimeouts
 
 DIGEST = "ab" * 32
 UNIT = Unit(
     name="make",
     kind="exec",
     exec=Exec(script="#!/bin/sh"),
-    outputs=(Output(name="o", path="/tmp/o"), Output(name="key", path="/tmp/key", sensitive=True)),
-    timeouts=Timeouts(run_ms=20_000, grace_ms=2_000),
+    outputs=(UnitOutput(name="o", path="/tmp/o"), UnitOutput(name="key", path="/tmp/key", sensitive=True)),
+    timeouts=UnitTimeouts(run_ms=20_000, grace_ms=2_000),
 )
 
 

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.plan.sealed import Plan
-from dayfly.spec.lifecycle import Event, Object, Retry, Unit, unit_id
+from dayfly.spec.lifecycle import LifecycleEvent, Object, Unit, UnitRetry, unit_id
 from model.engine import CONST, Config
 from plan.worlds import document, fork, plan_of, unit
 
 ROLES = {
-    Event.PRE_START: CONST["ROLE_CREATE"],
-    Event.POST_START: CONST["ROLE_CREATE"],
-    Event.PRE_STOP: CONST["ROLE_PRE_STOP"],
-    Event.POST_STOP: CONST["ROLE_POST_STOP"],
+    LifecycleEvent.PRE_START: CONST["ROLE_CREATE"],
+    LifecycleEvent.POST_START: CONST["ROLE_CREATE"],
+    LifecycleEvent.PRE_STOP: CONST["ROLE_PRE_STOP"],
+    LifecycleEvent.POST_STOP: CONST["ROLE_POST_STOP"],
 }
 AT_REST: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job"}
 AT_ONCE: dict[str, Any] = {"apiVersion": "db.example.org/v1", "kind": "Claim"}
@@ -27,7 +27,7 @@ def making(manifest: dict[str, Any]) -> Unit:
 
 def removing(*reads: str) -> Unit:
     """The unit that removes it."""
-    return _of_object(unit("remove", *reads, retry=Retry(idempotent=True, limit=0)), Object(remove="make"))
+    return _of_object(unit("remove", *reads, retry=UnitRetry(idempotent=True, limit=0)), Object(remove="make"))
 
 
 def _of_object(plain: Unit, item: Object) -> Unit:
@@ -39,7 +39,7 @@ PLANS = {
     "one": plan_of(document(pre_start=(unit("make"),), post_stop=(unit("drop"),))),
     "chain": plan_of(
         document(
-            pre_start=(unit("make", retry=Retry(idempotent=True, limit=2)), unit("seed", "make")),
+            pre_start=(unit("make", retry=UnitRetry(idempotent=True, limit=2)), unit("seed", "make")),
             post_stop=(unit("drop", "make"),),
         )
     ),

@@ -22,10 +22,10 @@ from dayfly.plan.world import (
     NeverRan,
     Running,
     Sealed,
+    TargetIntent,
     TargetState,
     Unclear,
     Waiting,
-    Wish,
     World,
 )
 from dayfly.spec.lifecycle import Object, unit_id
@@ -91,7 +91,7 @@ class Product:
                 facts[key] = fact
                 seen[key] = question.seen[at]
         made = {key: str(ref) for key, ref in seen.items() if ref and self._object(key[0])}
-        wish = Wish(stop=STOP if question.stop else None, expires_at=int(question.expired))
+        wish = TargetIntent(stop=STOP if question.stop else None, expires_at=int(question.expired))
         try:
             target = TargetState(started=bool(question.began), stopped=bool(question.rests)) if question.lives else None
             world = World(run=run, wish=wish, facts=facts, made=made, target=target, gated=GATED)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from dayfly.execute.object.render import Identity, render
+from dayfly.execute.object.render import ObjectIdentity, render
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import object_fields
 from dayfly.spec.steps.kube_object import KubeObject, Placed, check, refusal
-from dayfly.spec.steps.object_fields import Refused
+from dayfly.spec.steps.object_fields import RefusedField
 
-IDENTITY = Identity("run", "db/make", 1, "shop", {"uid": "r"})
+IDENTITY = ObjectIdentity("run", "db/make", 1, "shop", {"uid": "r"})
 POD: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}
 FORBIDDEN = "forbidden"
 
@@ -37,7 +37,7 @@ def manifest(version: str, kind: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "spec": spec}
 
 
-def value_of(row: Refused) -> Any:
+def value_of(row: RefusedField) -> Any:
     return row.only.replace("*", "x") if row.only != "*" else FORBIDDEN
 
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.execute.object import read
-from dayfly.execute.object.read import Standing
-from dayfly.spec.lifecycle import Output, SecretKey
-from dayfly.spec.steps.kube_object import KubeObject, Verdict
+from dayfly.execute.object.read import ObjectState
+from dayfly.spec.lifecycle import SecretKey, UnitOutput
+from dayfly.spec.steps.kube_object import KubeObject, ReadyRule
 from dayfly.spec.steps.webhook import Comparison
 
 META = {"name": "x", "namespace": "shop", "uid": "u", "generation": 2}
@@ -25,10 +25,10 @@ def judged(found, ready=None, failed=None):
     return read.judge(found, KubeObject(manifest={}, ready=ready, failed=failed))
 
 
-COMPLETE = Verdict(condition="Complete")
-CONTRACT = Verdict(contract=True)
-BOUND = Verdict(when=Comparison(path="$.status.phase", in_=("Bound", 1)))
-W, R, F = Standing.WAITING, Standing.READY, Standing.FAILED
+COMPLETE = ReadyRule(condition="Complete")
+CONTRACT = ReadyRule(contract=True)
+BOUND = ReadyRule(when=Comparison(path="$.status.phase", in_=("Bound", 1)))
+W, R, F = ObjectState.WAITING, ObjectState.READY, ObjectState.FAILED
 
 ROWS = [
     ("without ready it is ready once it is there", thing(), None, None, R, ""),
@@ -45,7 +45,7 @@ ROWS = [
     (
         "a status that is asked for",
         conditions(("Stuck", "False")),
-        Verdict(condition="Stuck", status="False"),
+        ReadyRule(condition="Stuck", status="False"),
         None,
         R,
         "",
@@ -104,11 +104,11 @@ ROWS = [
         "failed wins",
         conditions(("Complete", "True"), ("Failed", "True"), reason="Backoff"),
         COMPLETE,
-        Verdict(condition="Failed"),
+        ReadyRule(condition="Failed"),
         F,
         "its condition Failed is True (Backoff)",
     ),
-    ("not failed", conditions(("Failed", "False")), None, Verdict(condition="Failed"), R, ""),
+    ("not failed", conditions(("Failed", "False")), None, ReadyRule(condition="Failed"), R, ""),
     ("failed by comparison", thing(phase="Bound"), COMPLETE, BOUND, F, '$.status.phase is "Bound"'),
 ]
 
@@ -124,7 +124,7 @@ def test_how_it_stands(found, ready, failed, standing, words):
 
 
 def test_of_many_values_the_first_three_are_shown():
-    every = Verdict(when=Comparison(path="$.status.all[*]", in_=("Bound",)))
+    every = ReadyRule(when=Comparison(path="$.status.all[*]", in_=("Bound",)))
     said = judged(thing(all=["a", "b", "c", "d"]), every)
     assert said.message.endswith('is to be "Bound" and is "a", "b", "c"')
 
@@ -149,10 +149,10 @@ def test_what_is_nested_too_deep_for_a_query_has_nothing_of_what_is_sought():
     deep = {"phase": "Bound"}
     for _ in range(200):
         deep = {"a": deep}
-    bound = Verdict(when=Comparison(path="$..phase", in_=("Bound",)))
+    bound = ReadyRule(when=Comparison(path="$..phase", in_=("Bound",)))
     said = judged(thing(deep=deep), bound, bound)
     assert said == read.Judgement(W, 'waits for Thing shop/x: $..phase is to be "Bound" and is not there')
-    assert read.value(thing(deep=deep), Output(name="o", json_path="$..phase")) is None
+    assert read.value(thing(deep=deep), UnitOutput(name="o", json_path="$..phase")) is None
 
 
 @pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
@@ -187,12 +187,12 @@ def test_what_holds_it():
 )  # fmt: skip
 def test_an_output_is_one_value(path, value):
     found = thing(a="text", b=[1, 2], c=True, e="é")
-    assert read.value(found, Output(name="o", json_path=path)) == value
+    assert read.value(found, UnitOutput(name="o", json_path=path)) == value
 
 
 def test_the_secret_of_an_output():
-    constant = Output(name="o", secret=SecretKey(key="k", name="s"))
-    told = Output(name="o", secret=SecretKey(key="k", json_path="$.status.secret"))
+    constant = UnitOutput(name="o", secret=SecretKey(key="k", name="s"))
+    told = UnitOutput(name="o", secret=SecretKey(key="k", json_path="$.status.secret"))
     assert read.secret_name(thing(), constant) == "s"
     assert read.secret_name(thing(secret="t"), told) == "t"
     assert read.secret_name(thing(secret=1), told) == read.secret_name(thing(), told) == ""
@@ -201,7 +201,7 @@ def test_the_secret_of_an_output():
 @pytest.mark.parametrize("name", ["../configmaps/x", "a?watch=true", "a\nb", "$(id)", "a b", "A", "a" * 254, ""])
 def test_what_cannot_be_the_name_of_a_secret_names_none(name):
     """It would be a part of a request's path, and of the line that an administrator is to type."""
-    told = Output(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
+    told = UnitOutput(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
     assert read.secret_name(thing(secret=name), told) == ""
 
 

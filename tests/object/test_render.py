@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dayfly.execute.object.render import FINALIZER, Identity, name, release, render, rest
+from dayfly.execute.object.render import FINALIZER, ObjectIdentity, name, release, render, rest
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.steps.kube_object import KubeObject, Placed
 
-WHO = Identity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
+WHO = ObjectIdentity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "old"}, "list": [1, {"x": 2}]}
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.execute.object.run import Objects
+from dayfly.execute.object.run import ObjectClient
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import anything
@@ -24,7 +24,7 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=[JOB])
         self.server.controllers.settle = lambda: None  # what is being deleted stays
         self.now = 1000.0
-        self.objects = Objects(Client(self.server.transport("operator"), seed=1), lambda: self.now)
+        self.objects = ObjectClient(Client(self.server.transport("operator"), seed=1), lambda: self.now)
 
     def ask(self, method, path, body=None):
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode()))
@@ -50,7 +50,7 @@ async def test_what_can_be_asked_in_earnest_alone_is_not_refused_beforehand(mess
         raise errors.NotFound("PATCH jobs", "not found", status=404)
 
     client = SimpleNamespace(create=create, patch=none, delete=none)
-    objects = Objects(SimpleNamespace(acting_as=lambda *_: client))
+    objects = ObjectClient(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
         await objects.try_out(
             anything("batch/v1", "Job", "jobs"),

@@ -7,7 +7,7 @@ from compile.wishes import refusal as refused
 from dayfly.compile import preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Object, Output, Ref, SecretKey
+from dayfly.spec.lifecycle import Object, Ref, SecretKey, UnitOutput
 from spec.places import load, refusal
 
 STEP = """\
@@ -254,7 +254,7 @@ def test_it_becomes_a_unit_and_is_removed_after_whatever_needs_it():
     claim, _, load_ = document.pre_start
     assert (claim.kind, claim.timeouts.run_ms, claim.timeouts.grace_ms) == ("object", 300_000, 0)
     assert claim.object.written["set"] == {"/spec/size": {"input": "size", "as": "integer"}}
-    assert claim.outputs[1] == Output(
+    assert claim.outputs[1] == UnitOutput(
         name="password", secret=SecretKey(key="password", json_path="$.spec.secret"), sensitive=True
     )
     assert load_.object.written["manifest"]["kind"] == "ConfigMap"

@@ -21,7 +21,7 @@ from dayfly.operator.routes.addresses import TOLD_S, Addresses
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
 from dayfly.operator.routes.group_keys import LedKeys
 from dayfly.operator.routes.route_memory import RouteMemory
-from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Target, Unit
+from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import run
 
@@ -222,7 +222,7 @@ class TestHearing:
     async def test_run_with_address_is_queued_when_its_key_moves(self, bench: Bench):
         keys = LedKeys(bench.caches)
         shown = Unit(
-            name="page", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="web.shop.svc", port=80, key="k")
+            name="page", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host="web.shop.svc", port=80, key="k")
         )
         heard(bench, "group", 1, shown)
         bench.later.clear()

@@ -18,7 +18,7 @@ from dayfly.operator.cluster.objects import (
     served_for,
 )
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, Fork, Kind, Preview, Route, Target, Unit
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.wire import HostUnavailableError, RefusedError
 
 ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
@@ -72,9 +72,9 @@ class TestAdmission:
 
         async def story(bench: Bench):
             of = Baseline(kind="Deployment", namespace=namespace, name="web")
-            preview = Preview(scheme="http", host=f"web.{namespace}.svc", port=1, key="k")
+            preview = PreviewUnit(scheme="http", host=f"web.{namespace}.svc", port=1, key="k")
             units = [
-                Unit(name="f", kind=Kind.FORK, fork=Fork(baseline=of)),
+                Unit(name="f", kind=Kind.FORK, fork=ForkUnit(baseline=of)),
                 Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",))),
                 Unit(name="p", kind=Kind.PREVIEW, preview=preview),
             ]
@@ -94,9 +94,21 @@ class TestAdmission:
                 "a route group has no forks",
             ),
             (Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k", "no key"))), False, "r"),
-            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="a", port=1, key="k")), True, ""),
-            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="http", host="a", port=1, key="")), True, "p"),
-            (Unit(name="p", kind=Kind.PREVIEW, preview=Preview(scheme="ftp", host="a", port=1, key="k")), True, "ftp"),
+            (
+                Unit(name="p", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host="a", port=1, key="k")),
+                True,
+                "",
+            ),
+            (
+                Unit(name="p", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host="a", port=1, key="")),
+                True,
+                "p",
+            ),
+            (
+                Unit(name="p", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="ftp", host="a", port=1, key="k")),
+                True,
+                "ftp",
+            ),
         ],
     )
     @with_bench

@@ -14,7 +14,7 @@ from dayfly.kube.objects import SECRETS, AnnotatedMeta, Secret
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.objects import DOCUMENTS, DocumentObject, RunObject, StepLogsObject
 from dayfly.spec.kinds import Pin, RunSpec, SandboxRef, StepLog, StepLogsSpec
-from dayfly.spec.lifecycle import Exec, Lifecycle, Output, Target, Unit
+from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit, UnitOutput
 from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
 from dayfly.spec.wire import LogInfo, Value
 
@@ -40,7 +40,7 @@ class Cluster:
     """One document, which the cache has or the server alone, and the Secrets of attempts."""
 
     def __init__(self, *, cached: bool = True, **secrets: dict[str, bytes]) -> None:
-        outputs = (Output(name="url"), Output(name="key", sensitive=True), Output(name="region"))
+        outputs = (UnitOutput(name="url"), UnitOutput(name="key", sensitive=True), UnitOutput(name="region"))
         step = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), outputs=outputs)
         spec = Lifecycle(target=TARGET, resource="db", pre_start=(step,))
         self.document = DocumentObject(metadata=AnnotatedMeta(name="d", uid="d"), spec=spec)

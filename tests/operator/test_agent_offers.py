@@ -14,7 +14,7 @@ from dayfly.control.agents.host import AgentHost
 from dayfly.operator.agent.objects import name_of
 from dayfly.spec import wire
 from dayfly.spec.identity import routing_key
-from dayfly.spec.lifecycle import Baseline, Input, Kind, Origin, Preview, Route, Target, Unit
+from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def of(documents, **changes):
 
 def secretive(document):
     """Each of its steps takes what comes with no document."""
-    key = Input(name="key", secret=True)
+    key = UnitInput(name="key", secret=True)
     steps = (msgspec.structs.replace(unit, inputs=(*unit.inputs, key)) for unit in document.pre_start)
     return msgspec.structs.replace(document, pre_start=tuple(steps))
 
@@ -45,7 +45,7 @@ def secretive(document):
 REFUSED = {
     "plugins of this cluster": (
         lambda offer: msgspec.structs.replace(
-            offer, documents=of(offer.documents, origin=Origin(publisher="cluster", plugin="postgres"))
+            offer, documents=of(offer.documents, origin=StepOrigin(publisher="cluster", plugin="postgres"))
         ),
         "the plugin cluster:postgres is not one of acme",
     ),
@@ -152,7 +152,7 @@ def route(*keys: str) -> Unit:
 
 
 def preview(key: str, scheme: str = "http") -> Unit:
-    shown = Preview(scheme=scheme, host="web.shop.svc", port=80, key=key)
+    shown = PreviewUnit(scheme=scheme, host="web.shop.svc", port=80, key=key)
     return Unit(name="site", kind=Kind.PREVIEW, preview=shown)
 
 

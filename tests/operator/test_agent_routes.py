@@ -11,7 +11,7 @@ from rig.plane import Fate, Plane
 from rig.served import gone, ready, true, until
 from rig.world import World
 
-from dayfly.execute.gateway.preview import Edge
+from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.operator.agent.end import ServedEnd
 from dayfly.spec import wire
 from dayfly.spec.wire import Verdict
@@ -65,7 +65,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     [
         ({"installed": False}, "neither the Gateway API nor Istio leads requests here"),
         ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
-        ({"edge": Edge("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
+        ({"edge": PreviewGateway("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )

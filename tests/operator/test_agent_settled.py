@@ -14,7 +14,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.agent import settled
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, RunObject, SandboxObject
-from dayfly.operator.cluster.runs import Runs
+from dayfly.operator.cluster.runs import RunStore
 from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import Offered, RunSpec
 from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
@@ -48,7 +48,7 @@ def run(*, closed: Request | None = None, keys: str = "a", **offered) -> RunObje
 async def cluster(there: RunObject | None) -> SimpleNamespace:
     """What the watch has brought of one run."""
     client, cache = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), Cache()
-    ledger = Runs(client, cache)
+    ledger = RunStore(client, cache)
     if there is not None:
         cache.put(await ledger.birth(there))
     return SimpleNamespace(runs=cache, ledger=ledger)

@@ -20,7 +20,7 @@ from dayfly.control.link import Link
 from dayfly.kube import errors
 from dayfly.operator.agent.births import MOST_AT_ONCE, Births
 from dayfly.operator.agent.release import Release
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
 
 CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
@@ -315,7 +315,7 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
 def test_failed_release_is_retried(story, monkeypatch):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
-        drop, tries = Cluster.drop_finalizer, []
+        drop, tries = ClusterWatches.drop_finalizer, []
 
         async def fails_once(cluster, resource, meta, finalizer, **more):
             if finalizer == SERVED_FINALIZER:
@@ -324,7 +324,7 @@ def test_failed_release_is_retried(story, monkeypatch):
                     raise errors.ServerTrouble("PATCH sandboxes", "nobody answers")
             await drop(cluster, resource, meta, finalizer, **more)
 
-        monkeypatch.setattr(Cluster, "drop_finalizer", fails_once)
+        monkeypatch.setattr(ClusterWatches, "drop_finalizer", fails_once)
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
         assert len(tries) == 2

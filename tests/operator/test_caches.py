@@ -19,11 +19,11 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import work
-from dayfly.operator.cluster.caches import Cluster, Forking, Targeting, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, Forking, Targeting, belonging
 from dayfly.operator.cluster.objects import RunObject, RunSpec, owner
 from dayfly.operator.cluster.route_kinds import FIRST_LIST_S
 from dayfly.spec import lifecycle
-from dayfly.spec.lifecycle import Fork, Target, Unit
+from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Run
 from kube.fake import FakeCluster, run
 
@@ -35,7 +35,7 @@ def a_run(name: str, *baselines: Key, target: str = "u", namespace: str = "shop"
         Unit(
             name=of.name,
             kind="fork",
-            fork=Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace=of.namespace, name=of.name)),
+            fork=ForkUnit(baseline=lifecycle.Baseline(kind="Deployment", namespace=of.namespace, name=of.name)),
         )
         for of in baselines
     )
@@ -78,7 +78,7 @@ def test_runs_are_found_by_their_targets_uid():
 
 @pytest.fixture
 def cluster():
-    return Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    return ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
 
 
 async def test_runs_of_each_namespace_take_turns(cluster):
@@ -138,7 +138,7 @@ def test_owner_reference_does_not_block_deletion():
 async def test_looked_finds_the_served_kinds_of_routes(kind):
     server = FakeCluster(extra=KINDS)
     server.serve(kind)
-    made = Cluster(Client(server.transport("operator"), seed=1))
+    made = ClusterWatches(Client(server.transport("operator"), seed=1))
     assert not made.routed
     await made.looked()
     assert made.routed
@@ -149,7 +149,7 @@ async def test_looked_finds_the_served_kinds_of_routes(kind):
 async def test_routes_of_a_kind_no_longer_served_are_dropped():
     server, routes = FakeCluster(extra=KINDS), GATEWAY_KINDS[0]
     server.serve(routes)
-    made = Cluster(Client(server.transport("operator"), seed=1))
+    made = ClusterWatches(Client(server.transport("operator"), seed=1))
     await made.looked()
     cache = made.gateway.routes[routes.plural]
     cache.put(RouteObject(metadata=AnnotatedMeta(name="web", uid="u", resource_version="1")))
@@ -159,7 +159,7 @@ async def test_routes_of_a_kind_no_longer_served_are_dropped():
     made.close()
 
 
-def follows(cluster: Cluster, monkeypatch, **states: SimpleNamespace) -> None:
+def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> None:
     """Serve these kinds of routes; their watches are in these states."""
     server = FakeCluster(extra=KINDS)
     for kind in GATEWAY_KINDS:
@@ -198,7 +198,7 @@ async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypat
 
 
 async def test_closed_queues_end_their_workers():
-    made = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     made.close()
     for queue in (made.queue, made.wishes, made.published, made.hooked, made.pairs, made.grouped):
         async with asyncio.timeout(1):

@@ -7,7 +7,7 @@ from rig.scenes import at_work, gone, ready, wish
 from rig.world import World as Cluster
 
 from dayfly.operator.status.expiry import Expiry
-from dayfly.plan.world import Wish, World
+from dayfly.plan.world import TargetIntent, World
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Phase, Run
 
@@ -17,7 +17,7 @@ HOUR = {"ttl": {"duration": "1h"}}
 
 def world(phase: Phase = Phase.OPEN, at: int = END) -> World:
     target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-    return World(run=Run(uid="u", target=target, plan="", phase=phase), wish=Wish(expires_at=at))
+    return World(run=Run(uid="u", target=target, plan="", phase=phase), wish=TargetIntent(expires_at=at))
 
 
 def test_expiry_is_soon_in_the_last_tenth_of_the_life():

@@ -16,7 +16,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, Running, Waiting
 from dayfly.spec import lifecycle
-from dayfly.spec.lifecycle import Fork
+from dayfly.spec.lifecycle import ForkUnit
 from dayfly.spec.run import Request, State
 from kube.fake import Refusal, run
 
@@ -120,7 +120,7 @@ class TestObserving:
         async def story():
             alone = Alone()
             of = lifecycle.Baseline(kind="Deployment", namespace="away", name="web")
-            alone.plan = seal((), (msgspec.structs.replace(UNIT, fork=Fork(baseline=of)),))
+            alone.plan = seal((), (msgspec.structs.replace(UNIT, fork=ForkUnit(baseline=of)),))
             alone.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "away"}})
             again = []
             alone.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))

@@ -10,7 +10,7 @@ from rig.forking import play
 from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wish
 from rig.world import Unit, World
 
-from dayfly.execute.fork.read import Service, ServicePort, ServiceSpec, Workload, WorkloadSpec, WorkloadStatus
+from dayfly.execute.fork.read import ForkDeployment, ForkService, ServicePort, ServiceSpec, WorkloadSpec, WorkloadStatus
 from dayfly.execute.inputs import UntoldError
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference
 from dayfly.operator.cluster.fork_values import teller
@@ -61,19 +61,19 @@ def unit(world: World, name: str) -> dict[str, Any]:
     return next((each for each in world.status().get("units", ()) if each["id"] == name), {})
 
 
-def workload(uid: str = "w", replicas: int = 1, available: int = 1, **more: Any) -> Workload:
+def workload(uid: str = "w", replicas: int = 1, available: int = 1, **more: Any) -> ForkDeployment:
     status = WorkloadStatus(replicas=available, updated_replicas=available, available_replicas=available)
     meta = AnnotatedMeta(name="own", namespace="shop", uid=uid, **more)
-    return Workload(metadata=meta, spec=WorkloadSpec(replicas=replicas), status=status)
+    return ForkDeployment(metadata=meta, spec=WorkloadSpec(replicas=replicas), status=status)
 
 
-def service(owner: str = "r") -> Service:
+def service(owner: str = "r") -> ForkService:
     owners = [OwnerReference(api_version="v1", kind="Run", name="box", uid=owner)]
     meta = ObjectMeta(name="own", namespace="shop", owner_references=owners)
-    return Service(metadata=meta, spec=ServiceSpec(ports=[ServicePort(port=80)]))
+    return ForkService(metadata=meta, spec=ServiceSpec(ports=[ServicePort(port=80)]))
 
 
-def asks(expression: str, seen: Workload | None, leads: Service | None, state: State = State.CLAIMED) -> str:
+def asks(expression: str, seen: ForkDeployment | None, leads: ForkService | None, state: State = State.CLAIMED) -> str:
     """What the fork of a run tells, by what the caches hold."""
     target = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
     record = UnitRecord(attempt=1, state=state, ref="w", kind="fork", generation="g")

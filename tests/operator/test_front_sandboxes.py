@@ -11,12 +11,12 @@ from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, S
 from dayfly.operator.status.sandbox_status import Heeded
 from dayfly.plan.reasons import Reason
 from dayfly.spec import lifecycle
-from dayfly.spec.lifecycle import Fork, Unit
+from dayfly.spec.lifecycle import ForkUnit, Unit
 from kube.fake import run
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 WEB = Unit(
-    name="web", kind="fork", fork=Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace="shop", name="web"))
+    name="web", kind="fork", fork=ForkUnit(baseline=lifecycle.Baseline(kind="Deployment", namespace="shop", name="web"))
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dayfly.kube import errors
 from dayfly.operator.pods import namespaces
-from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, Runner
+from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, RunnerConfigMap
 from dayfly.plan.reasons import Reason
 
 RUNNERS = {"dayfly.dev/runners": "true"}
@@ -26,7 +26,7 @@ class Bench:
         self.asked: list[str] = []
         self.fault: Exception | None = None
         client = SimpleNamespace(get=self._get, create=self._create)
-        self.known = namespaces.Namespaces(client, Runner("runner-1", program), lambda: self.clock)
+        self.known = namespaces.Namespaces(client, RunnerConfigMap("runner-1", program), lambda: self.clock)
 
     async def _get(self, _kind, name, namespace=""):
         if namespace:
@@ -121,7 +121,7 @@ class TestBelieving:
 class TestRunner:
     async def test_runner_is_created_where_it_is_missing(self):
         bench = Bench().there("team", RUNNERS).there("other", RUNNERS)
-        bench.equipped["other"] = Runner("runner-1", b"program").manifest("other")
+        bench.equipped["other"] = RunnerConfigMap("runner-1", b"program").manifest("other")
         for namespace in ("team", "other"):
             await bench.known.of(namespace, namespace)
         assert bench.made == ["team"]
@@ -132,7 +132,7 @@ class TestRunner:
     )
     async def test_foreign_program_of_the_runners_name_is_never_run(self, planted):
         bench = Bench().there("team", RUNNERS)
-        bench.equipped["team"] = Runner("runner-1", b"program").manifest("team") | planted
+        bench.equipped["team"] = RunnerConfigMap("runner-1", b"program").manifest("team") | planted
         for _ in range(2):
             reason, said = await bench.refused("team", "team")
             assert reason == Reason.NAMESPACE_NOT_GRANTED
@@ -157,6 +157,6 @@ class TestRunner:
     @pytest.mark.parametrize(("machine", "name"), [(62, "amd64"), (183, "arm64"), (3, "amd64")])
     def test_runner_manifest_states_its_architecture(self, machine, name):
         program = bytes(18) + machine.to_bytes(2, "little")
-        assert Runner.of(program).architecture == name
-        assert Runner.of(program).name != Runner.of(program + b"x").name
-        assert Runner.of(program).manifest("team")["immutable"] is True
+        assert RunnerConfigMap.of(program).architecture == name
+        assert RunnerConfigMap.of(program).name != RunnerConfigMap.of(program + b"x").name
+        assert RunnerConfigMap.of(program).manifest("team")["immutable"] is True

@@ -9,8 +9,8 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
 from dayfly.operator.route_groups import group_status
 from dayfly.operator.route_groups.group_status import AGAIN_S
-from dayfly.operator.status.sandbox_status import WaitingError
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Phase
@@ -19,8 +19,8 @@ from kube.fake import Harm
 HOUR = 3_600_000
 
 
-def lost() -> FrozenError:
-    fault = FrozenError("restore it")
+def lost() -> UndecidableError:
+    fault = UndecidableError("restore it")
     fault.reason = Reason.PLAN_LOST
     return fault
 
@@ -44,7 +44,7 @@ class TestSaying:
     @with_bench
     async def test_status_without_run_has_no_run_fields(self, bench: Bench):
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
-        await bench.status.waiting(bench.group, WaitingError(Reason.REFUSED, "no pattern"))
+        await bench.status.waiting(bench.group, SandboxNotReadyError(Reason.REFUSED, "no pattern"))
         said = bench.said
         assert bench.stands == (False, Reason.REFUSED, "no pattern")
         assert (said["progress"], said["phase"], said["matched"]) == ("0/0", "Failed", 0)

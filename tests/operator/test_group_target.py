@@ -17,7 +17,7 @@ from dayfly.kube.objects import Key
 from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
 from dayfly.operator.route_groups.extension import Groups
-from dayfly.operator.targets.adapter import Seen, Times
+from dayfly.operator.targets.adapter import CachedTarget, Times
 from dayfly.operator.targets.group_state import AT_ONCE_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -39,7 +39,7 @@ class TestTarget:
         run = SimpleNamespace(spec=SimpleNamespace(generation=0, updated_at=0, unmatched_since=0))
         for key, value in spec.items():
             setattr(run.spec, key, value)
-        return bench.target.times(run, Seen(bench.group.metadata, bench.group.spec))
+        return bench.target.times(run, CachedTarget(bench.group.metadata, bench.group.spec))
 
     BORN = 1_767_225_600_000  # when the fake server's clock begins
     HOUR = 3_600_000

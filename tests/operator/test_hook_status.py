@@ -11,7 +11,7 @@ from rig.hooking import HOOK
 from rig.pairing import Alone, played
 
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Phase
@@ -105,7 +105,7 @@ def test_run_that_is_over_is_in_trouble_only_if_blocked():
 def test_frozen_object_is_reported_and_counted():
     async def story(bench: Alone):
         made = bench.born()
-        why = FrozenError("restore it")
+        why = UndecidableError("restore it")
         why.reason = Reason.PLAN_LOST
         await bench.watched.adapter.freeze(made, why)
         assert bench.status.standing(made.spec.hook.uid, "well") == "Machine shop/m: restore it"

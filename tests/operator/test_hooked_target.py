@@ -16,7 +16,7 @@ from dayfly.spec.kinds import Pin
 from dayfly.spec.lifecycle import Exec, Lifecycle, Unit, digest
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.run import Phase, Request, State, UnitRecord
-from dayfly.spec.steps.kube_object import Verdict
+from dayfly.spec.steps.kube_object import ReadyRule
 from kube.fake import Refusal
 
 ASKED = Request(at=1, reason="Deleted")
@@ -230,7 +230,7 @@ class TestHold:
 @pytest.mark.parametrize("started", [True, False])
 def test_object_that_is_gone_has_stopped(started):
     async def story(bench: Alone):
-        made = of(bench.born(), hook={"started": Verdict(condition="Ready") if started else None})
+        made = of(bench.born(), hook={"started": ReadyRule(condition="Ready") if started else None})
         bench.ask("DELETE", f"{MACHINES}/m")
         found = await bench.watched.adapter.state(made)
         assert (found.started, found.stopped, found.message) == (not started, True, "")

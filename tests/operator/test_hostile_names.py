@@ -17,7 +17,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
 from dayfly.operator.extensions import Fronts
 from dayfly.operator.route_groups.extension import Groups
-from dayfly.operator.sandboxes.extension import Front
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.documents import from_wire
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec
@@ -146,7 +146,7 @@ def played(
     cases: list[tuple[str, str, Any]],
     story: Callable[[World], Awaitable[list[str]]],
     place: tuple[str, str, str] = ("sandboxes", SANDBOXES, ""),
-    front: Fronts | None = Front,
+    front: Fronts | None = SandboxesExtension,
 ) -> None:
     """Let a story create one object for each case. Each one that it names gets a reason, and each can be ended."""
 

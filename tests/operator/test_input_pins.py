@@ -11,7 +11,19 @@ from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod, PodSpec, PodStat
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods import input_pins
 from dayfly.plan.sealed import seal
-from dayfly.spec.lifecycle import As, Baseline, Exec, ForkValue, Input, Lifecycle, Output, Ref, Target, Timeouts, Unit
+from dayfly.spec.lifecycle import (
+    As,
+    Baseline,
+    Exec,
+    ForkValue,
+    Lifecycle,
+    Ref,
+    Target,
+    Unit,
+    UnitInput,
+    UnitOutput,
+    UnitTimeouts,
+)
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -22,8 +34,8 @@ def a_run(uid: str = "r", **units: UnitRecord) -> RunObject:
     return RunObject(metadata=AnnotatedMeta(name="box", uid=uid), ledger=ledger)
 
 
-def given(name: str, unit: str, output: str) -> Input:
-    return Input(name=name, from_=Ref(unit=unit, output=output), as_=As(env=name.upper()))
+def given(name: str, unit: str, output: str) -> UnitInput:
+    return UnitInput(name=name, from_=Ref(unit=unit, output=output), as_=As(env=name.upper()))
 
 
 def mute(_: ForkValue) -> str:
@@ -32,11 +44,11 @@ def mute(_: ForkValue) -> str:
 
 
 class TestInputPins:
-    LIMITS = Timeouts(schedule_ms=10_000, pull_ms=10_000)
+    LIMITS = UnitTimeouts(schedule_ms=10_000, pull_ms=10_000)
     INPUTS = (given("url", "make", "url"), given("user", "seed", "user"))
     READER = Unit(name="use", kind="exec", inputs=INPUTS, timeouts=LIMITS, exec=Exec(script="#!/bin/sh"))
-    MAKER = Unit(name="make", kind="exec", outputs=(Output(name="url", path="/u"),), exec=Exec(script="#!/bin/sh"))
-    SEED = Unit(name="seed", kind="exec", outputs=(Output(name="user", path="/u"),), exec=Exec(script="#!/bin/sh"))
+    MAKER = Unit(name="make", kind="exec", outputs=(UnitOutput(name="url", path="/u"),), exec=Exec(script="#!/bin/sh"))
+    SEED = Unit(name="seed", kind="exec", outputs=(UnitOutput(name="user", path="/u"),), exec=Exec(script="#!/bin/sh"))
     PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKER, SEED, READER)),))
     STEP = PLAN.steps["db/use"]
     URL = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1)}
@@ -64,7 +76,7 @@ class TestInputPins:
 
     def test_pod_with_outdated_fork_values_is_replaced(self):
         of = Baseline(kind="Deployment", namespace="shop", name="web")
-        told = Input(name="where", fork=ForkValue(fork_of=of, expression="{{.Service.Port}}"), as_=As(env="WHERE"))
+        told = UnitInput(name="where", fork=ForkValue(fork_of=of, expression="{{.Service.Port}}"), as_=As(env="WHERE"))
         run, unit = a_run(make=self.MADE, seed=self.SEEDED), msgspec.structs.replace(self.READER, inputs=(told,))
         for inputs, first in ((told,), ""), ((*self.INPUTS, told), "1-3-"):
             step = msgspec.structs.replace(self.STEP, unit=msgspec.structs.replace(unit, inputs=inputs))

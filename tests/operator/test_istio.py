@@ -8,7 +8,7 @@ from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, r
 from rig.world import World, live
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
-from dayfly.operator.cluster.route_kinds import Istio, Routing
+from dayfly.operator.cluster.route_kinds import Istio, RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 
@@ -23,7 +23,7 @@ def play(story, *, operators: int = 1, installed: bool = True, istio: Istio = Is
     def born() -> World:
         world = SHORT.world()
         world.groups = Groups
-        world.routing = Routing(istio=istio)
+        world.routing = RoutingSettings(istio=istio)
         return world
 
     async def begin(world: World) -> None:

@@ -19,7 +19,7 @@ from dayfly.operator.objects.object_view import View
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Objection, Running
-from dayfly.spec.lifecycle import Lifecycle, Object, Output, SecretKey, Target, Timeouts, Unit
+from dayfly.spec.lifecycle import Lifecycle, Object, SecretKey, Target, Unit, UnitOutput, UnitTimeouts
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -32,9 +32,9 @@ UNFIT = NeverRan(reason="InputUnfit", message="m")
 class Bench:
     """A run with one claimed object step; the test decides what the API server has of the object."""
 
-    def __init__(self, *outputs: Output, ref: str = "o", now: int = NOW, phase: Phase = Phase.OPEN, **how: bool):
+    def __init__(self, *outputs: UnitOutput, ref: str = "o", now: int = NOW, phase: Phase = Phase.OPEN, **how: bool):
         written = {"manifest": MANIFEST, "ready": {"condition": "Ready"}}
-        limits = Timeouts(run_ms=RUN_MS)
+        limits = UnitTimeouts(run_ms=RUN_MS)
         unit = Unit(name="make", kind="object", object=Object(written=written), outputs=outputs, timeouts=limits)
         self.plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(unit,)),))
         record = UnitRecord(attempt=1, state=State.CLAIMED, kind="object", ref=ref, claimed_at=CLAIMED)
@@ -97,12 +97,12 @@ async def test_claimed_object_that_does_not_exist_yet(how, refused, reason):
 
 
 class TestOutputs:
-    HOST = Output(name="host", json_path="$.status.host")
-    PASSWORD = Output(name="password", secret=SecretKey(name="s", key="password"), sensitive=True)
-    NAMED = Output(name="password", secret=SecretKey(json_path="$.status.secret", key="password"))
+    HOST = UnitOutput(name="host", json_path="$.status.host")
+    PASSWORD = UnitOutput(name="password", secret=SecretKey(name="s", key="password"), sensitive=True)
+    NAMED = UnitOutput(name="password", secret=SecretKey(json_path="$.status.secret", key="password"))
     LACK = 'secrets "s" is forbidden: User "x" cannot get resource "secrets" in API group "" in the namespace "shop"'
 
-    async def told(self, *outputs: Output, secret: object = None, **status: str) -> tuple[Fact, dict]:
+    async def told(self, *outputs: UnitOutput, secret: object = None, **status: str) -> tuple[Fact, dict]:
         bench = Bench(*outputs)
         bench.become_ready(**status)
         bench.secret = secret

@@ -14,7 +14,7 @@ from rig.world import KINDS, World, live
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.spec.lifecycle import Object, Unit
 from dayfly.spec.wire import RefusedError
@@ -444,7 +444,7 @@ def test_creation_without_an_answer_is_retried_with_pauses():
 @pytest.mark.parametrize("refused", [False, True])
 def test_sealed_document_with_a_refused_kind_is_refused(refused):
     """Another Dayfly may have compiled it."""
-    cluster = Cluster(Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
+    cluster = ClusterWatches(Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
     manifest = {"apiVersion": "v1", "kind": "Node"} if refused else MANIFEST
     unit = Unit(name="make", kind="object", object=Object(written={"manifest": manifest}))
     with pytest.raises(RefusedError, match="db/make: ") if refused else contextlib.nullcontext():

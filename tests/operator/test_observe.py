@@ -13,11 +13,11 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.observe import Observer
 from dayfly.operator.pods.step_slots import Share
 from dayfly.operator.refusals import AGAIN_S
-from dayfly.operator.run_memory import Session
+from dayfly.operator.run_memory import RunMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Objection, Running, TargetState, Wish
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Preview, Target, Unit, digest
+from dayfly.plan.world import Objection, Running, TargetIntent, TargetState
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
 from dayfly.spec.run import MOST_UNITS, Phase, Request, Run, UnitRecord
 
 NOW = 9_000
@@ -36,8 +36,8 @@ class Bench:
         self.run = RunObject(
             metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
         )
-        self.session = Session(self.run)
-        self.wish = Wish(**wish)
+        self.session = RunMemory(self.run)
+        self.wish = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
         self.known = Known(
             facts={("a", 1): Running(since=1)},
@@ -96,7 +96,7 @@ async def test_a_run_closes_by_its_phase_its_owners_word_or_its_time(how, closin
     assert [cleaning for *_, cleaning in bench.shared] == [closing]
 
 
-READS = Input(name="zone", target="$.spec.zone", as_=As(env="ZONE"))
+READS = UnitInput(name="zone", target="$.spec.zone", as_=As(env="ZONE"))
 MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), inputs=(READS,))
 
 
@@ -141,7 +141,7 @@ async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_f
 @pytest.mark.parametrize("room", [0, 1, 2])
 async def test_what_comes_and_goes_in_a_run_leaves_its_steps_their_lines_in_the_ledger(room):
     """One that is full could not be written any more, and nothing of it be cleaned up. What has a line keeps it."""
-    way = Preview(scheme="http", host="web.shop.example", port=80, key="k")
+    way = PreviewUnit(scheme="http", host="web.shop.example", port=80, key="k")
     kept = tuple(Unit(name=name, kind="preview", preview=way) for name in ("old", "new", "newer"))
     made = Lifecycle(
         target=TARGET, resource="db", pre_start=(MAKE,), post_stop=(msgspec.structs.replace(MAKE, name="go"),)

@@ -18,7 +18,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject, owner, resource_name
 from dayfly.operator.outputs import resource_secrets
-from dayfly.operator.outputs.attempt_secrets import ForeignSecretError, Outputs, matching, outputs_secret
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, matching, outputs_secret
 from dayfly.operator.outputs.log_outputs import FIRST_MS, HOPELESS_MS, LogOutputs, LogWait
 from dayfly.operator.outputs.resource_secrets import Bindings, bind
 from dayfly.plan.reasons import Reason
@@ -86,7 +86,9 @@ NAME = names.outputs_name("u", "db/make", 1)
 
 class TestAttempts:
     async def keep(self, server, **values: bytes) -> None:
-        await Outputs(server.client).keep(RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9))))
+        await AttemptSecrets(server.client).keep(
+            RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9)))
+        )
 
     async def test_they_lie_in_a_secret_with_the_end_of_the_log(self, server):
         await self.keep(server, url=b"db://1")
@@ -123,14 +125,14 @@ class TestAttempts:
             await self.keep(server, url=b"db://1")
 
     async def test_they_are_recalled_byte_for_byte_or_not_at_all(self, server):
-        outputs = Outputs(server.client)
+        outputs = AttemptSecrets(server.client)
         assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) is None
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1", other=b"x")
         assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
         assert await outputs.recall(RUN, PLACE, result(url=b"db://2")) is None
 
     async def test_one_that_a_step_reads_is_as_it_was_recorded_or_there_is_none(self, server):
-        outputs = Outputs(server.client)
+        outputs = AttemptSecrets(server.client)
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         assert await outputs.read(RUN, RUNNERS, "db/make", "url") == b"db://1"
         for run in (a_run(url=b"db://2"), a_run(other=b"x")):
@@ -141,8 +143,8 @@ class TestAttempts:
 
     async def test_an_empty_secret_has_none(self, server):
         await server.secret(NAME, RUNNERS, RUN)
-        assert await Outputs(server.client).recall(RUN, PLACE, result(url=b"db://1")) is None
-        assert await Outputs(server.client).recall(RUN, PLACE, result()) == {}
+        assert await AttemptSecrets(server.client).recall(RUN, PLACE, result(url=b"db://1")) is None
+        assert await AttemptSecrets(server.client).recall(RUN, PLACE, result()) == {}
 
     def test_an_output_without_bytes_is_told_from_none(self):
         assert matching({"empty": b""}, result(empty=b"")) == {"empty": b""}

@@ -11,7 +11,7 @@ from rig.world import KINDS, Unit, World, live
 
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods.step_slots import IMAGES, STEPS, Places
 from dayfly.plan.actions import Claim, Decision, Wait
@@ -48,7 +48,7 @@ def target(name: str) -> Target:
     return Target(kind="Sandbox", namespace="shop", name=name, uid=name)
 
 
-def stored(cluster: Cluster, name: str) -> RunObject:
+def stored(cluster: ClusterWatches, name: str) -> RunObject:
     """A run that is there and has claimed nothing."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version="1")
     cluster.runs.put(RunObject(metadata=meta, ledger=Run(uid=name, target=target(name), plan="sha256:0")))
@@ -140,7 +140,7 @@ class TestBound:
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 
         async def story() -> None:
-            cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+            cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
             places = Places(cluster, bound=1)
             first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
 

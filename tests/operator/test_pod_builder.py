@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
-from dayfly.execute.fork.read import Service, ServiceSpec
+from dayfly.execute.fork.read import ForkService, ServiceSpec
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
@@ -24,7 +24,7 @@ from dayfly.operator.states.state_access import Given, NoStatesError
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import decode, encode
-from dayfly.spec.lifecycle import Exec, Lifecycle, Origin, Target, Timeouts, Unit, Webhook
+from dayfly.spec.lifecycle import Exec, Lifecycle, StepOrigin, Target, Unit, UnitTimeouts, WebhookUnit
 from dayfly.spec.run import Run
 from kube.fake import FakeCluster
 
@@ -33,7 +33,7 @@ MAKE = Unit(
     name="make",
     kind="exec",
     exec=Exec(script="#!/bin/sh", image="busybox:1"),
-    timeouts=Timeouts(schedule_ms=7_000, pull_ms=500),
+    timeouts=UnitTimeouts(schedule_ms=7_000, pull_ms=500),
 )
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
 BORN, BORN_MS = "1970-01-01T00:01:00Z", 60_000
@@ -41,13 +41,13 @@ LATEST = BORN_MS + 7_000 + 500 + 60_000
 RUN = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan=""))
 
 
-def building(*, traced: bool = False, states=None, sender=None, services: tuple[Service, ...] = ()) -> PodBuilder:
+def building(*, traced: bool = False, states=None, sender=None, services: tuple[ForkService, ...] = ()) -> PodBuilder:
     """Return a builder in a cluster where any step may run."""
 
     async def of(_namespace, _home):
         return SimpleNamespace(level="restricted", keys=frozenset())
 
-    cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
+    cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
     for service in services:
         cluster.services.put(service)
     runner = SimpleNamespace(name="runner-1", architecture="amd64")
@@ -115,7 +115,7 @@ class TestStates:
 
     async def test_state_address_and_token_are_in_the_pod(self):
         async def given(_run, step, number):
-            return Given({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, SecretKey("token-of-it", "token"))
+            return Given({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, PodSecretKey("token-of-it", "token"))
 
         pod = await made(building(states=SimpleNamespace(given=given)), self.PLAN)
         assert "TF_HTTP_ADDRESS=db/make/1" in pod["metadata"]["annotations"][names.ORDER_ANNOTATION]
@@ -144,7 +144,7 @@ class TestStates:
 )
 async def test_pod_that_a_service_selects_is_refused(namespace, selector, refused):
     meta = ObjectMeta(name="web", namespace=namespace, uid="w")
-    builder = building(services=(Service(metadata=meta, spec=ServiceSpec(selector=selector)),))
+    builder = building(services=(ForkService(metadata=meta, spec=ServiceSpec(selector=selector)),))
     if not refused:
         assert await made(builder)
         return
@@ -157,7 +157,7 @@ async def test_webhook_without_a_sender_image_refuses_the_pod():
     async def place():
         raise NoSenderError("name an image")
 
-    plan = plan_of(kind="webhook", exec=None, webhook=Webhook(request={}))
+    plan = plan_of(kind="webhook", exec=None, webhook=WebhookUnit(request={}))
     with pytest.raises(RefusedPodError, match="name an image"):
         await made(building(sender=SimpleNamespace(place=place)), plan)
 
@@ -169,7 +169,7 @@ async def test_secret_reads_are_judged_by_the_plugin_of_the_step(name, error):
     reads = {"name": "P", "valueFrom": {"secretKeyRef": {"name": "own", "key": "p"}}}
     template = {"spec": {"containers": [{"name": "main", "env": [reads]}]}}
     unit = msgspec.structs.replace(MAKE, exec=msgspec.structs.replace(MAKE.exec, pod_template=template))
-    origins = {"db": Origin(publisher="cluster", plugin="pg"), "mq": Origin()}
+    origins = {"db": StepOrigin(publisher="cluster", plugin="pg"), "mq": StepOrigin()}
     documents = (
         Lifecycle(target=TARGET, resource=resource, pre_start=(unit,), origin=origin)
         for resource, origin in origins.items()

@@ -8,7 +8,7 @@ import pytest
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, wish
 from rig.world import World, live
 
-from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.namespaces import RunnerConfigMap
 from kube.fake import Fault, Harm, Refusal
 
 
@@ -399,7 +399,7 @@ def test_runner_is_put_where_steps_run():
     """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts that one."""
 
     async def story(world: World) -> None:
-        world.runner = Runner.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.of(b"\x7fELF...")
         world.start(2)
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -419,7 +419,7 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
     """The operator on an ARM node brings that node's runner; on another kind of node no step could ever begin."""
 
     async def story(world: World) -> None:
-        world.runner = Runner.of(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
+        world.runner = RunnerConfigMap.of(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -434,7 +434,7 @@ def test_runner_that_was_taken_away_is_put_back():
     """With its namespace perhaps, which was made anew: no step can start without it."""
 
     async def story(world: World) -> None:
-        world.runner = Runner.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.of(b"\x7fELF...")
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")

@@ -12,8 +12,8 @@ from rig.alone import NAME, OWN, SERVICES, UNIT, Alone
 from rig.gateways import KINDS
 from rig.kubelet import EPOCH_MS
 
-from dayfly.execute.fork.read import Service
-from dayfly.execute.gateway.preview import PREVIEW_LABEL, Edge, label
+from dayfly.execute.fork.read import ForkService
+from dayfly.execute.gateway.preview import PREVIEW_LABEL, PreviewGateway, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
@@ -26,11 +26,11 @@ from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, Waiting
 from dayfly.spec import lifecycle
-from dayfly.spec.lifecycle import Kind, Preview, Route, Unit, route_id
+from dayfly.spec.lifecycle import Kind, PreviewUnit, Route, Unit, route_id
 from dayfly.spec.run import Request, State, UnitRecord
 from kube.fake import Fault, Harm, Refusal, run
 
-EDGE = Edge("edges", "edge", "example.com", "https")
+EDGE = PreviewGateway("edges", "edge", "example.com", "https")
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
 SHOWN = label("box", "u", "page")
 STEP = "preview:page"
@@ -42,13 +42,15 @@ WITHOUT_GRANT = (
 
 def page(**more: Any) -> Unit:
     wished = {"scheme": "http", "host": "web.shop.svc", "port": 80, "key": "k", **more}
-    return Unit(name="page", kind=Kind.PREVIEW, preview=Preview(**wished))
+    return Unit(name="page", kind=Kind.PREVIEW, preview=PreviewUnit(**wished))
 
 
 class Bench(Alone):
     """The same, with an endpoint before `web`, and a Gateway of which the test tells."""
 
-    def __init__(self, *, edge: Edge | None = EDGE, served: bool = True, forked: bool = False, **wished: Any) -> None:
+    def __init__(
+        self, *, edge: PreviewGateway | None = EDGE, served: bool = True, forked: bool = False, **wished: Any
+    ) -> None:
         super().__init__()
         for kind in KINDS:
             self.server.serve(kind)
@@ -425,7 +427,7 @@ class TestLeading:
             if within != "shop":
                 meta = {"name": fork_of(bench.run, of).name, "namespace": within, "uid": "away"}
                 bench.caches.services.put(
-                    msgspec.convert({"metadata": meta, "spec": {"ports": [{"port": 80}]}}, Service)
+                    msgspec.convert({"metadata": meta, "spec": {"ports": [{"port": 80}]}}, ForkService)
                 )
             await bench.kept()
             assert bench.leads_to() == to

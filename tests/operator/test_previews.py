@@ -7,10 +7,10 @@ from rig.forking import ended
 from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, message, ready, wish
 from rig.world import API, World, live
 
-from dayfly.execute.gateway.preview import Edge, host_name
+from dayfly.execute.gateway.preview import PreviewGateway, host_name
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.routing_keys import injected
@@ -19,15 +19,15 @@ from kube.fake import Refusal
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 WEB = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
-EDGE = Edge("edges", "edge", "preview.example.com", "https", "8443")
+EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https", "8443")
 
 
-def play(story, *, edge: Edge | None = EDGE, installed: bool = True, groups: bool = False) -> World:
+def play(story, *, edge: PreviewGateway | None = EDGE, installed: bool = True, groups: bool = False) -> World:
     """A story with an operator at work, a baseline, and a Gateway for addresses."""
 
     def born() -> World:
         world = SHORT.world()
-        world.routing = Routing(edge=edge)
+        world.routing = RoutingSettings(edge=edge)
         world.groups = Groups if groups else None
         return world
 

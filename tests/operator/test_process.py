@@ -24,8 +24,8 @@ from dayfly.operator.main import Operator, Place, operate
 from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
-from dayfly.operator.pods.namespaces import Runner
-from dayfly.operator.sandboxes.extension import Front
+from dayfly.operator.pods.namespaces import RunnerConfigMap
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from kube.fake import FakeCluster, Fault, Harm
 from ports import free_port
 
@@ -111,7 +111,7 @@ class TestLease:
             world.processes.clear()
             client = Client(world.cluster.transport("one"), seed=1)
             elector = Elector(client, "dayfly-operator", "dayfly-runners", "one", seed=1)
-            operator = Operator(client, runner=RUNNER, front=Front, elector=elector, now=world.now, seed=1)
+            operator = Operator(client, runner=RUNNER, front=SandboxesExtension, elector=elector, now=world.now, seed=1)
             task = asyncio.create_task(operator.run())
             await elector.led()
             world.sandbox(wish())
@@ -136,7 +136,7 @@ class TestProcess:
         stop, port = asyncio.Event(), free_port()
         place = Place("one", "dayfly-system", port)
         client = Client(cluster.transport("operator"), seed=1)
-        process = asyncio.create_task(operate(client, Runner.of(b"program"), place, stop))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, stop))
         async with aiohttp.ClientSession() as session:
             status = 0
             while status != 200:
@@ -169,7 +169,7 @@ class TestProcess:
         monkeypatch.setattr(Operator, "run", running)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = Place("one", "dayfly-system", port or free_port(), lease_s=0)
-        process = asyncio.create_task(operate(client, Runner.of(b"program"), place, asyncio.Event()))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event()))
         await began.wait()
         return process
 
@@ -211,7 +211,7 @@ class TestProcess:
         monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = Place("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
-        await operate(client, Runner.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
 
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
@@ -228,13 +228,13 @@ class TestProcess:
         monkeypatch.setattr(main, "Elector", elector)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = Place("one", "dayfly-system", free_port(), lease_s=seconds)
-        await operate(client, Runner.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
     async def test_without_a_front_nobody_waits_for_wishes(self):
         """Nor does what comes of them pile up."""
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        for front in (None, Front):
+        for front in (None, SandboxesExtension):
             cluster = Operator(client, runner=RUNNER, front=front).cluster
             for queue, key in ((cluster.wishes, Key("shop", "box")), (cluster.published, "pg")):
                 queue.add(key)
@@ -279,7 +279,7 @@ class TestProcess:
     async def test_silence_is_unhealthy(self):
         """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""
         cluster = FakeCluster(extra=KINDS)
-        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER, front=Front)
+        operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER, front=SandboxesExtension)
         figures = Metrics(operator.cluster)
         port = free_port()
         async with (
@@ -302,7 +302,7 @@ class TestCommand:
         ],
     )
     def test_how_long_a_lease_lasts(self, arguments, environment, seconds, monkeypatch):
-        async def operate(_context: str, _runner: Runner, place: Place, *_others: object) -> None:
+        async def operate(_context: str, _runner: RunnerConfigMap, place: Place, *_others: object) -> None:
             told.append(place.lease_s)
 
         told: list[int] = []

@@ -15,7 +15,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator import reconciler
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
 from dayfly.operator.run_memory import Sight
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(self, **ledger) -> None:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        self.cluster = Cluster(client, now=lambda: 5)
+        self.cluster = ClusterWatches(client, now=lambda: 5)
         self.done: list[str] = []
         self.loosens = True
         self.fault: Exception | None = None
@@ -143,7 +143,9 @@ def test_forbidden_kind_does_not_hinder_the_kinds_after_it(what, monkeypatch):
             raise errors.Forbidden("PATCH it", "no more", status=403)
 
     async def story() -> None:
-        executors = reconciling.reconciler(Cluster(Client(FakeCluster(extra=KINDS).transport("operator")))).executors
+        executors = reconciling.reconciler(
+            ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator")))
+        ).executors
         for kind in KEPT:
             monkeypatch.setattr(type(executors.find(kind)), what, ask)
         with pytest.raises(errors.Forbidden):

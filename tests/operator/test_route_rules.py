@@ -12,7 +12,7 @@ from test_routes import group, play, routed
 
 from dayfly.kube.client import Client
 from dayfly.routeserver.board import Board
-from dayfly.routeserver.from_cluster import Watcher
+from dayfly.routeserver.from_cluster import ClusterRuleWatcher
 from dayfly.spec.identity import routing_key
 from dayfly.spec.routing.rules import Query
 
@@ -21,7 +21,9 @@ from dayfly.spec.routing.rules import Query
 async def watching(world: World, namespace: str = ""):
     """The rules as they become known; by then they are."""
     board = Board()
-    task = asyncio.create_task(Watcher(Client(world.cluster.transport("reader"), seed=1), board, namespace).run())
+    task = asyncio.create_task(
+        ClusterRuleWatcher(Client(world.cluster.transport("reader"), seed=1), board, namespace).run()
+    )
     await board.wait_known()
     try:
         yield board

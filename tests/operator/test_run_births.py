@@ -14,7 +14,7 @@ from dayfly.kube.objects import Key, Pod
 from dayfly.kube.transport import Request
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
-from dayfly.operator.targets.adapter import Seen, Times
+from dayfly.operator.targets.adapter import CachedTarget, Times
 from dayfly.spec.run import Request as Wanted
 from kube.fake import run
 
@@ -152,12 +152,15 @@ class TestWish:
     async def test_invalid_ttl_never_expires(self, ttl):
         bench = Bench()
         [adapter] = bench.targets
-        assert adapter.times(bench.born(), Seen(bench_meta(bench), {"ttl": ttl})) == Times()
+        assert adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": ttl})) == Times()
 
     async def test_ttl_counts_from_the_birth(self):
         bench = Bench()
         [adapter] = bench.targets
-        assert adapter.times(bench.born(), Seen(bench_meta(bench), {"ttl": {"duration": "2m"}})).expires_at == 120_000
+        assert (
+            adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": {"duration": "2m"}})).expires_at
+            == 120_000
+        )
 
 
 def bench_meta(bench):

@@ -11,7 +11,7 @@ from rig.birth import API, BOXES, RUN, Bench
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus, SchedulingGate
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, TARGET_FINALIZER, RunObject
-from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.spec.run import UnitRecord
 from kube.fake import run
 
@@ -214,7 +214,7 @@ class TestOrphans:
             return {"metadata": {}}
 
         known = SimpleNamespace(release=release, whole=whole)
-        sweeper = Sweeper(bench.caches, known, bench.targets, *bench.beside)
+        sweeper = OrphanSweeper(bench.caches, known, bench.targets, *bench.beside)
         for each in pods:
             bench.caches.pods.put(each)
         await sweeper.sweep()

@@ -11,7 +11,7 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.cluster.runs import Runs
+from dayfly.operator.cluster.runs import RunStore
 from dayfly.plan.actions import Close
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import Pin, RunSpec
@@ -40,7 +40,7 @@ def cache():
 
 @pytest.fixture
 def runs(client, cache):
-    return Runs(client, cache)
+    return RunStore(client, cache)
 
 
 async def test_what_we_made_is_there_before_the_cache_has_it(runs, cache):
@@ -109,8 +109,8 @@ async def test_who_said_that_it_is_gone_may_have_been_wrong(runs, cache):
 
 
 async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache):
-    made = await Runs(client, cache).birth(BODY)
-    runs = Runs(client, cache)
+    made = await RunStore(client, cache).birth(BODY)
+    runs = RunStore(client, cache)
     assert runs.get("box") is None
     cache.put(made)
     assert runs.get("box") is made
@@ -233,7 +233,7 @@ class TestOwn:
     PLAN = seal(())
     CLOSE = Close(request=Request(at=1, reason="Deleted", message="deleted"))
 
-    async def committed(self, runs: Runs, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
+    async def committed(self, runs: RunStore, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
         """A Run in the cache, and what our commit has made of it at the server."""
         made = await runs.birth(BODY)
         cache.put(made)

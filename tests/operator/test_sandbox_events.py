@@ -25,7 +25,7 @@ from dayfly.operator.extensions import Heralds
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.sandbox_events import Receiver, SandboxEvents
+from dayfly.operator.status.sandbox_events import ClusterEventReceiver, SandboxEvents
 from dayfly.plan import run_trace
 from kube.fake.faults import Fault, Harm
 
@@ -54,7 +54,7 @@ def told(story, operators=1, **scripts):
     heard = Heard()
 
     async def with_receiver(world: World) -> None:
-        world.heralds = Heralds(Receiver(heard, "http://receiver"))
+        world.heralds = Heralds(ClusterEventReceiver(heard, "http://receiver"))
         world.namespace("kube-system")
         world.namespace("pay")
         world.start(operators)
@@ -133,7 +133,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
             ended.append(body)
 
     cluster = SimpleNamespace(sandboxes=SimpleNamespace(listen=listeners.append))
-    events = SandboxEvents(cluster, Receiver(post, "r"), status)
+    events = SandboxEvents(cluster, ClusterEventReceiver(post, "r"), status)
 
     def box(name, namespace="shop", **labels):
         meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}

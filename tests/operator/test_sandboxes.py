@@ -12,10 +12,10 @@ from rig.world import API, KINDS
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUse
-from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
+from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import Heeded
 from dayfly.spec.run import Request as Closed
 from kube.fake import FakeCluster
@@ -29,8 +29,8 @@ class Bench:
 
     def __init__(self, peer: Bench | None = None) -> None:
         self.server = peer.server if peer else FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0)
-        self.cluster = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
-        self.front = Sandboxes(self.cluster, InUse(self.cluster), lambda *_: None)
+        self.cluster = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 5_000_000)
+        self.front = SandboxController(self.cluster, InUse(self.cluster), lambda *_: None)
         self.asked: list[str] = []
         self.cluster.queue.add = lambda key, **_: self.asked.append(key)
         if peer:

@@ -16,11 +16,11 @@ from rig.world import KINDS, Unit, World
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, Pod
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
 from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.sandboxes.in_use_labels import InUse
-from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
+from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
 from kube.fake import FakeCluster, Fault, Harm, run
@@ -82,7 +82,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
         seen.sandboxes.put(msgspec.convert(born, SandboxObject))
         for each in plugins:
             seen.plugins.put(msgspec.convert(each, PluginObject))
-        front = Sandboxes(seen, InUse(seen), lambda *_: None)
+        front = SandboxController(seen, InUse(seen), lambda *_: None)
         assert await front.reconcile(Key("shop", "box")) is None
         assert not world.cluster.objects("runs")
         world.start()
@@ -208,7 +208,7 @@ def test_finalizer_of_an_object_that_took_the_place_of_another_stays():
         path = "/apis/dayfly.dev/v1alpha1/runs"
         body = json.dumps({"metadata": {"name": "box", "finalizers": [RUN_FINALIZER]}, **spec})
         assert cluster.answer(Request("POST", path, {}, body.encode())).status == 201
-        await Cluster(client).drop_finalizer(RUNS, seen, RUN_FINALIZER)
+        await ClusterWatches(client).drop_finalizer(RUNS, seen, RUN_FINALIZER)
         return cluster.objects("runs")[0]["metadata"]["finalizers"]
 
     assert run(main()) == [RUN_FINALIZER]

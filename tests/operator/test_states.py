@@ -17,7 +17,7 @@ import pytest
 from rig.world import KINDS
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access, seal
 from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import Place
@@ -362,7 +362,7 @@ class TestPod:
         assert "TF_HTTP_ADDRESS=https://127.0.0.1:8443/state/box-1/stack" in order
         assert "sensitive-env" in order
         token = (await server.access.given(server.run, STEP, 1)).token
-        assert isinstance(token, SecretKey)
+        assert isinstance(token, PodSecretKey)
         (source,) = made["spec"]["volumes"][0]["projected"]["sources"][2:]
         assert source == {"secret": {"name": token.secret, "items": [{"key": token.key, "path": "in/0"}]}}
 

@@ -21,12 +21,12 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
     resource_name,
 )
-from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatus
-from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxStatus, WaitingError
+from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatusWriter
+from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import EXPIRES
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -114,8 +114,8 @@ class Boxes:
         boxes = SimpleNamespace(get=lambda _name, _namespace: self.box, listen=self.listeners.append)
         cluster = SimpleNamespace(client=self.client, now=lambda: NOW, sandboxes=boxes, urls={})
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
-        self.status = SandboxStatus(cluster, recorder)
-        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=Wish()))
+        self.status = SandboxStatusWriter(cluster, recorder)
+        self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
 
     async def say(self, told: Report | None = None, heeded: Heeded | None = None, **how) -> float:
         return await self.status.run(self.scene, told or report(), lambda _seen: heeded or Heeded(2), **how)
@@ -127,7 +127,7 @@ class Boxes:
 
 
 READY = "All desired workloads are available."
-NO = WaitingError(Reason.PLUGIN_MISSING, "resource plugin x is not in this cluster")
+NO = SandboxNotReadyError(Reason.PLUGIN_MISSING, "resource plugin x is not in this cluster")
 
 
 class TestSandbox:
@@ -146,7 +146,7 @@ class TestSandbox:
 
     async def test_its_phase_is_that_of_its_run_and_no_event_of_its_own(self):
         bench = Boxes()
-        await bench.status.waiting(bench.box, WaitingError(Reason.PLUGIN_MISSING, "wait"))
+        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.PLUGIN_MISSING, "wait"))
         await bench.say(report(ready=False, reason="Starting"))
         await bench.say(report(ready=False, reason="Starting", closed=True))
         assert [said["phase"] for said in bench.client.said] == ["Pending", "Creating", "Deleting"]
@@ -230,12 +230,12 @@ class TestSandbox:
 
     async def test_one_that_is_frozen_is_counted_until_it_goes_on_or_is_gone(self):
         bench = Boxes()
-        await bench.status.waiting(bench.box, WaitingError(Reason.PLAN_LOST, "restore it"))
+        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.PLAN_LOST, "restore it"))
         assert bench.last == (3, False, Reason.PLAN_LOST, "restore it")
         assert bench.status.frozen == {"u": Reason.PLAN_LOST}
         await bench.say()
         assert bench.status.frozen == {}
-        await bench.status.waiting(bench.box, WaitingError(Reason.LEDGER_LOST, "restore it"))
+        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.LEDGER_LOST, "restore it"))
         [heard] = bench.listeners
         heard(Change(Key("shop", "box"), bench.box, bench.box))
         assert bench.status.frozen == {"u": Reason.LEDGER_LOST}
@@ -260,13 +260,13 @@ class TestSandbox:
         told = [{"type": EXPIRES, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "then"}]
         status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
         bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
-        bench.scene.world.wish = Wish(expires_at=NOW)
+        bench.scene.world.wish = TargetIntent(expires_at=NOW)
         await bench.say()
         assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
 
     async def test_it_is_looked_at_again_when_its_end_comes_near_however_often_it_was_looked_at(self):
         bench = Boxes(spec={"ttl": {"duration": "1h"}})
-        bench.scene.world.wish = Wish(expires_at=NOW + 3_600_000)
+        bench.scene.world.wish = TargetIntent(expires_at=NOW + 3_600_000)
         assert [await bench.say(), await bench.say()] == [pytest.approx(3_240.001)] * 2
 
     @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ class Resources:
             sandboxes=SimpleNamespace(get=lambda _name, _namespace: box),
             documents=SimpleNamespace(get={"d": document}.get),
         )
-        self.status = ResourceStatus(cluster, self._bind)
+        self.status = ResourceStatusWriter(cluster, self._bind)
         self.run = a_run(phase)
 
     async def _bind(self, _run, document):

@@ -12,18 +12,18 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
-from dayfly.operator.cluster.caches import ALONE_S, Cluster
+from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
 from dayfly.operator.refusals import AGAIN_S
-from dayfly.operator.run_memory import Session, Sight
+from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.actions import Launch, Prepare, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import NeverRan, Objection
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import Run
 from kube.fake import FakeCluster
 
@@ -31,12 +31,17 @@ MAKE, SEED = "db/make", "db/seed"
 NOW = 5
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 UNITS = (
-    Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh", state=True), outputs=(Output(name="url", path="/u"),)),
+    Unit(
+        name="make",
+        kind="exec",
+        exec=Exec(script="#!/bin/sh", state=True),
+        outputs=(UnitOutput(name="url", path="/u"),),
+    ),
     Unit(
         name="seed",
         kind="exec",
         exec=Exec(script="#!/bin/sh"),
-        inputs=(Input(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL")),),
+        inputs=(UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL")),),
     ),
 )
 PLAN = seal((Lifecycle(target=TARGET, resource="db", pre_start=UNITS),))
@@ -51,12 +56,12 @@ class Bench:
         self.done: list[object] = []
         self.fault: Exception | None = None
         self.settled = True
-        self.cluster = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
+        self.cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         pods = SimpleNamespace(prepare=self._note("pod"), let_go=self._note("let go"), release=self._note("release"))
         states = SimpleNamespace(grant=self._note("grant"), revoke=self._note("revoke"), clear=self._note("clear"))
-        self.executor = StepExecutor(
+        self.executor = PodStepExecutor(
             self.cluster,
             None,
             pods=pods,
@@ -68,7 +73,7 @@ class Bench:
         )
         ledger = Run(uid="u", target=TARGET, plan="")
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.sight = Sight(run=run, session=Session(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
+        self.sight = Sight(run=run, session=RunMemory(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
         self.sight.pods = {(MAKE, 1): Pod(metadata=ObjectMeta(name="p", namespace="n", uid="p"))}
 
     def _note(self, word: str):

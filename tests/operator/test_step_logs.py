@@ -12,7 +12,14 @@ from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Secret
 from dayfly.operator.cluster.objects import RunObject, StepLogsObject
 from dayfly.operator.status.status_throttle import SETTLED_MS
-from dayfly.operator.status.step_logs import ABANDONED_MS, MOST_ATTEMPTS, MOST_BYTES, MOST_IN_ONE, LogMemory, StepLogs
+from dayfly.operator.status.step_logs import (
+    ABANDONED_MS,
+    MOST_ATTEMPTS,
+    MOST_BYTES,
+    MOST_IN_ONE,
+    LogMemory,
+    StepLogWriter,
+)
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -57,7 +64,7 @@ class Bench:
         client = SimpleNamespace(
             create=self._create, find=self._find, get=self._get, list_all=self._list, delete=self._delete
         )
-        self.logs = StepLogs(SimpleNamespace(client=client, now=lambda: NOW))
+        self.logs = StepLogWriter(SimpleNamespace(client=client, now=lambda: NOW))
 
     async def _create(self, _kind, body, namespace):
         assert namespace == "shop"

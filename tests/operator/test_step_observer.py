@@ -10,7 +10,7 @@ import pytest
 from rig.world import KINDS
 
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.read import Seen, milliseconds
+from dayfly.execute.pod.read import PodReading, milliseconds
 from dayfly.execute.state.head import Head, Holder, Refusal, Version
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
@@ -27,25 +27,25 @@ from dayfly.kube.objects import (
     SchedulingGate,
     StateRunning,
 )
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors import step_observer
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import RefusedPodError
-from dayfly.operator.run_memory import Session, Sight
+from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Unclear, Unread, Waiting
-from dayfly.spec.lifecycle import As, Exec, Input, Lifecycle, Output, Ref, Target, Unit
+from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
 from dayfly.spec.run import OutputRecord, Result, Run, State, UnitRecord
 from kube.fake import FakeCluster
 
 SCRIPT = Exec(script="#!/bin/sh")
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-READS = Input(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL"))
+READS = UnitInput(name="url", from_=Ref(unit="make", output="url"), as_=As(env="URL"))
 UNITS = (
-    Unit(name="make", kind="exec", exec=SCRIPT, outputs=(Output(name="url", path="/u"),)),
+    Unit(name="make", kind="exec", exec=SCRIPT, outputs=(UnitOutput(name="url", path="/u"),)),
     Unit(name="seed", kind="exec", exec=SCRIPT, inputs=(READS,)),
 )
 DROPS = (Unit(name="drop", kind="exec", exec=SCRIPT),)
@@ -98,7 +98,7 @@ class Bench:
 
     def __init__(self, closing: bool = False, **units: UnitRecord) -> None:
         self.server = Server()
-        self.cluster = Cluster(self.server, now=lambda: NOW)
+        self.cluster = ClusterWatches(self.server, now=lambda: NOW)
         self.cached = self.cluster.pods
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
@@ -125,7 +125,7 @@ class Bench:
         records = {f"db/{name}": each for name, each in units.items()}
         ledger = Run(uid="u", target=TARGET, plan="", units=records)
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.session = Session(run)
+        self.session = RunMemory(run)
         self.sight = Sight(run=run, session=self.session, plan=PLAN, now=NOW, closing=closing, abandoned=False)
 
     async def _head(self, *asked):
@@ -246,7 +246,7 @@ class TestStates:
         unit = msgspec.structs.replace(UNITS[0], exec=msgspec.structs.replace(SCRIPT, state=True), outputs=())
         bench.sight.plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(unit,)),))
         bench.head = Head(refused=refused, versions=(VERSION,))
-        seen = Seen(fact=Ended(result=Result(outcome="succeeded")))
+        seen = PodReading(fact=Ended(result=Result(outcome="succeeded")))
         monkeypatch.setattr("dayfly.execute.pod.read.pod", lambda *_, **__: seen)
         bench.cached.put(pod())
         result = (await bench.look()).facts[MAKE, 1].result
@@ -275,7 +275,7 @@ async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left,
     """The outputs of the first attempt of `make` are read in the same look."""
     value, name, gated = how.get("value", b"x"), how.get("name", SEED), how.get("gated", True)
     told = OutputRecord(digest=f"sha256:{hashlib.sha256(value).hexdigest()}", size=1, text=value != b"\0")
-    end = Seen(
+    end = PodReading(
         fact=Ended(result=Result(outcome="succeeded", ended_at=NOW, outputs={"url": told})), values={"url": value}
     )
     real = read.pod
@@ -359,7 +359,7 @@ class TestAltered:
 async def test_end_before_its_claim_or_after_now_counts_as_now(ended, then, monkeypatch):
     """A node's clock may be wrong, and what follows is timed by it."""
     bench = Bench(make=record())
-    seen = Seen(fact=Ended(result=Result(outcome="succeeded", ended_at=ended)))
+    seen = PodReading(fact=Ended(result=Result(outcome="succeeded", ended_at=ended)))
     monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
     bench.cached.put(pod())
     assert (await bench.look()).facts[MAKE, 1].result.ended_at == then
@@ -420,7 +420,7 @@ class TestOutputs:
         }
         fact = kind(result=Result(outcome="succeeded", ended_at=NOW, outputs=outputs))
         in_log = () if values.keys() == self.VALUES.keys() else ("key",)
-        seen = Seen(fact=fact, values=values, in_log=in_log, log_digest="d")
+        seen = PodReading(fact=fact, values=values, in_log=in_log, log_digest="d")
         monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
         bench = Bench(make=record())
         bench.sight.abandoned = abandoned

@@ -10,8 +10,8 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod.names import GATE
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec, SchedulingGate
-from dayfly.operator.sweeper import Sweeper
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.sweeper import OrphanSweeper
+from dayfly.operator.targets.adapter import UndecidableError
 
 RUN = "box"
 
@@ -55,7 +55,7 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
         ledger=SimpleNamespace(get=lambda _run: cached, fresh=read),
     )
     parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
-    sweeper = Sweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
+    sweeper = OrphanSweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
     await sweeper.tidy(RUN)
     assert done == ([("routes", RUN), ("forks", RUN), ("pod", "b"), ("pod", "c")] if goes else [])
 
@@ -84,13 +84,15 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
         ledger=SimpleNamespace(get=lambda _run: None, fresh=nothing),
     )
     parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
-    sweeper = Sweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
+    sweeper = OrphanSweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
     with pytest.raises(errors.Forbidden):
         await sweeper.tidy(RUN)
     assert done == ["forks", "a", "b"]
 
 
-@pytest.mark.parametrize("fault", [FrozenError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")])
+@pytest.mark.parametrize(
+    "fault", [UndecidableError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")]
+)
 async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplog):
     """It would end the operator's process, and the next one's: it sweeps first of all."""
     done: list[str] = []
@@ -108,7 +110,7 @@ async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplo
         documents=[],
         **dict.fromkeys(("pods", "forks", "services"), Cache()),
     )
-    sweeper = Sweeper(cluster, *[SimpleNamespace(sweep=lambda: done.append("targets"))] * 4)
+    sweeper = OrphanSweeper(cluster, *[SimpleNamespace(sweep=lambda: done.append("targets"))] * 4)
     await sweeper.sweep()
     assert done == ["the other", "targets"]
     assert [record.levelname for record in caplog.records] == ["ERROR" if isinstance(fault, ValueError) else "WARNING"]
@@ -118,6 +120,6 @@ async def test_a_server_that_cannot_be_asked_ends_the_sweep():
     async def fails() -> None:
         raise errors.ServerTrouble("GET", "away")
 
-    sweeper = Sweeper(SimpleNamespace(gateway=SimpleNamespace(look=fails)), *[SimpleNamespace()] * 4)
+    sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(look=fails)), *[SimpleNamespace()] * 4)
     with pytest.raises(errors.ServerTrouble):
         await sweeper.sweep()

@@ -14,7 +14,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     RUN_FINALIZER,
@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     RunObject,
 )
-from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Times, rights
+from dayfly.operator.targets.adapter import CachedTarget, Plain, Times, UndecidableError, rights
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
@@ -46,17 +46,17 @@ class Map(Slim, frozen=True):
 class Maps(Plain):
     """All that is written for the kind. `journal` is the test's, and outlives a process."""
 
-    def __init__(self, cluster: Cluster, journal: list[str], *, removes: bool = False) -> None:
+    def __init__(self, cluster: ClusterWatches, journal: list[str], *, removes: bool = False) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", Map))
         self.cache: Cache[Map] = Cache()
         self.removes = removes
         self._client = cluster.client
         self._journal = journal
 
-    def seen(self, item: Map) -> Seen:
-        return Seen(item.metadata, dict(item.data))
+    def seen(self, item: Map) -> CachedTarget:
+        return CachedTarget(item.metadata, dict(item.data))
 
-    def times(self, _run: RunObject, seen: Seen) -> Times:
+    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(int(seen.spec.get("expires", "0")), int(seen.spec.get("lease", "0")))
 
     async def state(self, run: RunObject) -> TargetState:
@@ -71,7 +71,7 @@ class Maps(Plain):
             self._journal.append(word)
         return 0.0
 
-    async def freeze(self, _run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, _run: RunObject, why: UndecidableError) -> None:
         self._journal.append(str(why))
 
     def lost(self, item: Map) -> None:
@@ -307,6 +307,6 @@ def test_a_kind_that_comes_later_is_watched_from_then_on():
 
 def test_what_must_be_granted_for_a_kind_is_derived():
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]}
-    cluster = Cluster(client=None)  # type: ignore[arg-type] - nobody is asked
+    cluster = ClusterWatches(client=None)  # type: ignore[arg-type] - nobody is asked
     assert rights(Maps(cluster, [])) == rule
     assert rights(Maps(cluster, [], removes=True))["verbs"][-1] == "delete"

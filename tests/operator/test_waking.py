@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rig.world import KINDS
 
-from dayfly.execute.fork.read import Service, ServiceSpec, Workload
+from dayfly.execute.fork.read import ForkDeployment, ForkService, ServiceSpec
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import (
@@ -23,14 +23,14 @@ from dayfly.kube.objects import (
     StateWaiting,
 )
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, Baseline, Cluster
+from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec import lifecycle
 from dayfly.spec.kinds import RunSpec
-from dayfly.spec.lifecycle import Fork, Target, Unit
+from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Request, Run, State, UnitRecord
 from kube.fake import FakeCluster
 
@@ -71,7 +71,7 @@ def woken():
 
 @pytest.fixture
 def cluster(woken, monkeypatch):
-    made = Cluster(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
+    made = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
     Targets(made, SandboxTarget(made, Plain(SANDBOXES)))
     monkeypatch.setattr(made.queue, "add", lambda key, urgency=0, after=0.0: woken.append(after))
     return made
@@ -85,7 +85,7 @@ def asked(cluster, monkeypatch):
     return found
 
 
-def begin(cluster: Cluster, state: State, *, closed: bool = False, ref: str = "pod") -> None:
+def begin(cluster: ClusterWatches, state: State, *, closed: bool = False, ref: str = "pod") -> None:
     """The cluster knows one run with one attempt, whose pod waits for its node."""
     request = Request(at=1, reason="Deleted", message="deleted") if closed else None
     units = {"db/make": UnitRecord(state=state, attempt=1, ref=ref)}
@@ -202,7 +202,7 @@ def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()
     meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
-    cluster.forks.put(Workload(metadata=meta))
+    cluster.forks.put(ForkDeployment(metadata=meta))
     assert woken == [0.0]
 
 
@@ -262,7 +262,7 @@ def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
 
 
 def forking(name: str, baseline: str, *, namespace: str = "shop", closed: bool = False) -> RunObject:
-    of = Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace=namespace, name=baseline))
+    of = ForkUnit(baseline=lifecycle.Baseline(kind="Deployment", namespace=namespace, name=baseline))
     request = Request(at=1, reason="Deleted", message="deleted") if closed else None
     ledger = Run(uid=name, target=TARGET, plan="sha256:0", closed=request)
     spec = RunSpec(forks=(Unit(name=baseline, kind="fork", fork=of),))
@@ -285,9 +285,9 @@ def test_of_a_run_that_is_gone_we_hear(cluster, asked):
 def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
     """Its status is no news, and neither is that of what nobody forks."""
 
-    def baseline(version: int, generation: int, name: str = "web") -> Baseline:
+    def baseline(version: int, generation: int, name: str = "web") -> BaselineMeta:
         meta = ObjectMeta(name=name, namespace="shop", uid=name, resource_version=str(version), generation=generation)
-        return Baseline(metadata=meta)
+        return BaselineMeta(metadata=meta)
 
     cluster.runs.put(forking("box", "web"))
     cluster.runs.put(forking("fox", "api"))
@@ -305,10 +305,10 @@ def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
 def test_forks_hear_of_services_in_their_namespace(cluster, asked):
     """Whatever leads to a baseline may be new, gone or another; an address of its own tells nothing."""
 
-    def service(version: int, *, run: str = "", **selector: str) -> Service:
+    def service(version: int, *, run: str = "", **selector: str) -> ForkService:
         labels = {names.RUN_LABEL: run} if run else {}
         meta = ObjectMeta(name="s", namespace="shop", uid="s", resource_version=str(version), labels=labels)
-        return Service(metadata=meta, spec=ServiceSpec(selector=selector))
+        return ForkService(metadata=meta, spec=ServiceSpec(selector=selector))
 
     cluster.runs.put(forking("box", "web"))
     cluster.runs.put(forking("fox", "web", namespace="bank"))

@@ -10,7 +10,7 @@ from rig.runner import order
 from rig.scenes import gone, message, plugin, ready, wish
 from rig.world import Unit, World, live
 
-from dayfly.execute.webhook.exit_codes import ORDER, End, of_status
+from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, of_status
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 HEADERS = {"Authorization": {"$secret": {"name": "own", "key": "token"}, "prefix": "Bearer "}}
@@ -118,9 +118,9 @@ def test_a_tenants_own_webhook_reads_no_secret():
     ("codes", "reason", "words"),
     [
         ((of_status(404),), "UnexpectedStatus", "the server answered 404"),
-        ((End.ADDRESS_REFUSED,), "AddressRefused", "its address is not one that webhooks may be sent to"),
+        ((ExitCode.ADDRESS_REFUSED,), "AddressRefused", "its address is not one that webhooks may be sent to"),
         ((of_status(503),), "AnswerLost", "the server answered 503, which leaves open what has become of the request"),
-        ((End.NOT_JSON,), "AnswerNotJSON", "the answer is not JSON"),
+        ((ExitCode.NOT_JSON,), "AnswerNotJSON", "the answer is not JSON"),
     ],
 )
 def test_how_its_sender_ends_is_said(codes, reason, words):
@@ -171,7 +171,7 @@ def test_an_answer_that_was_lost_is_asked_for_under_the_same_key():
         world.ask("DELETE", f"{RUNNERS}/secrets/own")
         await gone(world)
 
-    lossy = Script(codes=(End.ANSWER_LOST, of_status(500), 0), outputs={"id": b"r-1"})
+    lossy = Script(codes=(ExitCode.ANSWER_LOST, of_status(500), 0), outputs={"id": b"r-1"})
     keys = [told(pod)["key"] for pod in play(story, made, {"db/make": lossy}, units).posted]
     assert len(keys) == 4
     assert len(set(keys[:3])) == 1

@@ -34,10 +34,10 @@ from dayfly.plan.world import (
     Running,
     Sealed,
     Stalled,
+    TargetIntent,
     TargetState,
     Unclear,
     Waiting,
-    Wish,
     World,
 )
 from dayfly.spec.run import Run, State
@@ -54,7 +54,7 @@ class Story:
         self.plan = plan
         self.run: Run = born(plan)
         self.facts: dict[AttemptKey, Fact] = {}
-        self.wish = Wish()
+        self.wish = TargetIntent()
         self.now = BEGIN
         self.gated = gated
         self.ref = ref
@@ -122,7 +122,7 @@ class Story:
 
     def wishes(self, said: str, **wish: object) -> "Story":
         fields = {name: getattr(self.wish, name) for name in self.wish.__struct_fields__}
-        self.wish = Wish(**{**fields, **wish})
+        self.wish = TargetIntent(**{**fields, **wish})
         self.news.append(said)
         return self
 

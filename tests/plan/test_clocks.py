@@ -6,12 +6,12 @@ from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
 from dayfly.plan.decide import BELT_MS, decide
 from dayfly.plan.retry import RECALL_MS
 from dayfly.plan.world import Running, TargetState, Waiting
-from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.lifecycle import UnitTimeouts
 from plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
 from plan.rows import PLAN as DATABASE
 from plan.worlds import after, born, claim, close, document, fork, plan_of, unit, world
 
-LIMITS = Timeouts(schedule_ms=40_000, pull_ms=70_000, run_ms=90_000, grace_ms=5_000)
+LIMITS = UnitTimeouts(schedule_ms=40_000, pull_ms=70_000, run_ms=90_000, grace_ms=5_000)
 PLAN = plan_of(document(pre_start=(unit("make", timeouts=LIMITS),)))
 RUN = after(PLAN, born(PLAN), claim("db/make"))
 
@@ -38,7 +38,7 @@ def test_it_may_run_and_end_so_long():
 
 
 def test_without_a_limit_it_runs_as_long_as_it_likes():
-    plan = plan_of(document(pre_start=(unit("make", timeouts=Timeouts(run_ms=0)),)))
+    plan = plan_of(document(pre_start=(unit("make", timeouts=UnitTimeouts(run_ms=0)),)))
     run = after(plan, born(plan), claim(MAKE))
     decided = decide(plan, world(run, facts={(MAKE, 1): Running(since=1)}), NOW)
     assert (decided.effects, decided.wake_at) == ((), 0)

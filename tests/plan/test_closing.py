@@ -11,9 +11,9 @@ from dayfly.plan.world import (
     Held,
     Running,
     Sealed,
+    TargetIntent,
     TargetState,
     Unclear,
-    Wish,
 )
 from dayfly.spec.run import Phase, Request
 from plan.rows import (
@@ -91,7 +91,7 @@ ROWS = (
         "deleted before anything was claimed",
         born(PLAN),
         "close (deleted by ada), finish",
-        fields={"wish": Wish(stop=STOP)},
+        fields={"wish": TargetIntent(stop=STOP)},
     ),
     Row(
         "deleted while a create runs",
@@ -100,7 +100,7 @@ ROWS = (
         {MAKE: "asked to end: deleted by ada"},
         {(MAKE, 1): Running(since=NOW)},
         PAIR,
-        {"wish": Wish(stop=STOP)},
+        {"wish": TargetIntent(stop=STOP)},
     ),
     Row(
         "its result comes with the delete",
@@ -108,7 +108,7 @@ ROWS = (
         "close (deleted by ada), record db/make#1 succeeded, claim and launch db/drop#1, release db/make#1",
         {},
         {(MAKE, 1): Ended(result=succeeded())},
-        fields={"wish": Wish(stop=STOP)},
+        fields={"wish": TargetIntent(stop=STOP)},
     ),
     Row(
         "a create that failed is cleaned up",
@@ -270,7 +270,7 @@ ROWS = (
         "close (the cloud account is gone), give up (the cloud account is gone, by ada), cancel fork:shop/app#1 (asked to end: the cloud account is gone)",
         {APP: "asked to end: the cloud account is gone"},
         {(APP, 1): Running(since=0)},
-        fields={"wish": Wish(abandon=ABANDON)},
+        fields={"wish": TargetIntent(abandon=ABANDON)},
     ),
     Row("abandoned with nothing alive", after(PAIR, DROPPING, GiveUp(request=ABANDON)), "finish", plan=PAIR),
     Row(
@@ -284,19 +284,19 @@ ROWS = (
         "its time to live is over",
         born(PLAN),
         "close (its time to live is over), finish",
-        fields={"wish": Wish(expires_at=NOW)},
+        fields={"wish": TargetIntent(expires_at=NOW)},
     ),
     Row(
         "it is deleted as its time ends, and whoever asked is told of",
         born(PLAN),
         "close (deleted by ada), finish",
-        fields={"wish": Wish(stop=STOP, expires_at=NOW, lease_until=NOW)},
+        fields={"wish": TargetIntent(stop=STOP, expires_at=NOW, lease_until=NOW)},
     ),
     Row(
         "its lease has lapsed",
         born(PLAN),
         "close (nobody renewed its lease: whoever used it is gone), finish",
-        fields={"wish": Wish(lease_until=NOW)},
+        fields={"wish": TargetIntent(lease_until=NOW)},
     ),
 )
 
@@ -347,14 +347,14 @@ class TestTargetThatLivesOn:
         run = msgspec.structs.replace(
             after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
         )
-        decision = decide(HOOK, world(run, wish=Wish(stop=REMOVED), target=TargetState(started=True)), NOW)
+        decision = decide(HOOK, world(run, wish=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
         assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
         states = {each.id: each.state for each in _described(run, decision, TargetState(started=True)).units}
         assert (states["drain"], states["report"], states["cool"]) == ("skipped", "skipped", "skipped")
 
     def test_where_nothing_may_have_run_nothing_is_undone(self):
         run = msgspec.structs.replace(born(HOOK), started_at=1)
-        decision = decide(HOOK, world(run, wish=Wish(stop=REMOVED), target=TargetState(started=True)), NOW)
+        decision = decide(HOOK, world(run, wish=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
         assert [type(move) for move in decision.moves] == [Close, Finish]
 
     def test_a_target_that_goes_meanwhile_changes_nothing(self):
@@ -364,7 +364,7 @@ class TestTargetThatLivesOn:
         )
         run = msgspec.structs.replace(run, closed=REMOVED, phase=Phase.CLOSED)
         stopped = TargetState(started=True, stopped=True)
-        decision = decide(HOOK, world(run, wish=Wish(stop=STOP), target=stopped), NOW)
+        decision = decide(HOOK, world(run, wish=TargetIntent(stop=STOP), target=stopped), NOW)
         assert [move.unit for move in decision.moves if isinstance(move, Claim)] == ["tidy"]
 
 

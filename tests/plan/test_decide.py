@@ -13,9 +13,9 @@ from dayfly.plan.world import (
     Running,
     Sealed,
     Stalled,
+    TargetIntent,
     Unclear,
     Waiting,
-    Wish,
 )
 from dayfly.spec.run import Request
 from plan.rows import (
@@ -383,17 +383,17 @@ def test_decision(row):
 @pytest.mark.parametrize(
     ("run", "facts", "wish", "at"),
     [
-        (CLAIMED, {(MAKE, 1): Running(since=NOW)}, Wish(), NOW + 3_610_000 + BELT_MS),
-        (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, Wish(), NOW + 600_000),
-        (closed(CLAIMED), {(MAKE, 1): ASKED}, Wish(), ASKED.recalled + RECALL_MS),
-        (ledger(PLAN, claim(MAKE)), {(MAKE, 1): ASKED}, Wish(), ASKED.recalled + RECALL_MS),
-        (born(PLAN), {}, Wish(), NOW + 1_200_000),
-        (born(PLAN), {}, Wish(expires_at=NOW + 7), NOW + 7),
-        (born(PLAN), {}, Wish(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),
-        (UNKNOWN, {(MAKE, 1): UNSEEN}, Wish(), UNSEEN.dead_by),
-        (ledger(PLAN, claim(MAKE), void(MAKE, at=NOW)), {}, Wish(), NOW + 5_000),
-        (DROPPING, {(MAKE, 1): UNSEEN}, Wish(), UNSEEN.dead_by),
-        (up(), {(APP, 1): Running(since=0)}, Wish(), 0),
+        (CLAIMED, {(MAKE, 1): Running(since=NOW)}, TargetIntent(), NOW + 3_610_000 + BELT_MS),
+        (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, TargetIntent(), NOW + 600_000),
+        (closed(CLAIMED), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_MS),
+        (ledger(PLAN, claim(MAKE)), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_MS),
+        (born(PLAN), {}, TargetIntent(), NOW + 1_200_000),
+        (born(PLAN), {}, TargetIntent(expires_at=NOW + 7), NOW + 7),
+        (born(PLAN), {}, TargetIntent(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),
+        (UNKNOWN, {(MAKE, 1): UNSEEN}, TargetIntent(), UNSEEN.dead_by),
+        (ledger(PLAN, claim(MAKE), void(MAKE, at=NOW)), {}, TargetIntent(), NOW + 5_000),
+        (DROPPING, {(MAKE, 1): UNSEEN}, TargetIntent(), UNSEEN.dead_by),
+        (up(), {(APP, 1): Running(since=0)}, TargetIntent(), 0),
     ],
 )
 def test_it_says_when_to_look_again(run, facts, wish, at):
@@ -402,7 +402,7 @@ def test_it_says_when_to_look_again(run, facts, wish, at):
 
 def test_a_request_is_recorded_with_whoever_made_it():
     stop = Request(at=5, reason="Deleted", message="deleted", by="ada")
-    (move, *_) = decide(PLAN, world(born(PLAN), wish=Wish(stop=stop)), NOW).moves
+    (move, *_) = decide(PLAN, world(born(PLAN), wish=TargetIntent(stop=stop)), NOW).moves
     assert move.request == stop
 
 

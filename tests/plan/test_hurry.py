@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.plan.world import Running, Wish
+from dayfly.plan.world import Running, TargetIntent
 from plan.rows import APP, DROP, MAKE, NOW, PAIR, PLAN, Row, check, closed, ledger, up
 from plan.worlds import after, claim, done, failed, record
 
@@ -18,7 +18,9 @@ LATEST = {DROP: "attempt 2 failed (exit code 1); tries again in 10 s"}
 
 
 def wishing(**retry):
-    return {"wish": Wish(retry={{"drop": DROP, "make": MAKE, "app": APP}[name]: of for name, of in retry.items()})}
+    return {
+        "wish": TargetIntent(retry={{"drop": DROP, "make": MAKE, "app": APP}[name]: of for name, of in retry.items()})
+    }
 
 
 ROWS = (

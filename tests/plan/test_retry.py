@@ -2,20 +2,20 @@
 
 import pytest
 
-from dayfly.plan.retry import BACKOFF_MAX_MS, PRE_STOP_TRIES, VOID_LIMIT, Standing, again_at, backoff, standing
-from dayfly.spec.lifecycle import Event, Retry
+from dayfly.plan.retry import BACKOFF_MAX_MS, PRE_STOP_TRIES, VOID_LIMIT, UnitState, again_at, backoff, standing
+from dayfly.spec.lifecycle import LifecycleEvent, UnitRetry
 from dayfly.spec.run import State, UnitRecord
 from plan.worlds import document, plan_of, unit
 
 
-def step(event=Event.PRE_START, **retry):
+def step(event=LifecycleEvent.PRE_START, **retry):
     name = {
-        Event.PRE_START: "pre_start",
-        Event.POST_START: "post_start",
-        Event.PRE_STOP: "pre_stop",
-        Event.POST_STOP: "post_stop",
+        LifecycleEvent.PRE_START: "pre_start",
+        LifecycleEvent.POST_START: "post_start",
+        LifecycleEvent.PRE_STOP: "pre_stop",
+        LifecycleEvent.POST_STOP: "post_stop",
     }[event]
-    return plan_of(document(**{name: (unit("it", retry=Retry(**retry)),)})).steps["db/it"]
+    return plan_of(document(**{name: (unit("it", retry=UnitRetry(**retry)),)})).steps["db/it"]
 
 
 def failures(count):
@@ -29,15 +29,15 @@ def voids(count):
 @pytest.mark.parametrize(
     ("event", "retry", "count", "then"),
     [
-        (Event.PRE_START, {}, 1, Standing.FAILED),
-        (Event.POST_START, {}, 1, Standing.FAILED),
-        (Event.PRE_START, {"limit": 5}, 1, Standing.FAILED),
-        (Event.PRE_START, {"idempotent": True, "limit": 3}, 2, Standing.AGAIN),
-        (Event.PRE_START, {"idempotent": True, "limit": 3}, 3, Standing.FAILED),
-        (Event.PRE_START, {"idempotent": True, "limit": 0}, 999, Standing.AGAIN),
-        (Event.PRE_STOP, {}, PRE_STOP_TRIES - 1, Standing.AGAIN),
-        (Event.PRE_STOP, {}, PRE_STOP_TRIES, Standing.FAILED),
-        (Event.POST_STOP, {}, 999, Standing.AGAIN),
+        (LifecycleEvent.PRE_START, {}, 1, UnitState.FAILED),
+        (LifecycleEvent.POST_START, {}, 1, UnitState.FAILED),
+        (LifecycleEvent.PRE_START, {"limit": 5}, 1, UnitState.FAILED),
+        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 3}, 2, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 3}, 3, UnitState.FAILED),
+        (LifecycleEvent.PRE_START, {"idempotent": True, "limit": 0}, 999, UnitState.AGAIN),
+        (LifecycleEvent.PRE_STOP, {}, PRE_STOP_TRIES - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_STOP, {}, PRE_STOP_TRIES, UnitState.FAILED),
+        (LifecycleEvent.POST_STOP, {}, 999, UnitState.AGAIN),
     ],
 )
 def test_after_failures(event, retry, count, then):
@@ -47,11 +47,11 @@ def test_after_failures(event, retry, count, then):
 @pytest.mark.parametrize(
     ("event", "count", "then"),
     [
-        (Event.PRE_START, VOID_LIMIT - 1, Standing.AGAIN),
-        (Event.PRE_START, VOID_LIMIT, Standing.FAILED),
-        (Event.PRE_STOP, PRE_STOP_TRIES - 1, Standing.AGAIN),
-        (Event.PRE_STOP, PRE_STOP_TRIES, Standing.FAILED),
-        (Event.POST_STOP, 999, Standing.AGAIN),
+        (LifecycleEvent.PRE_START, VOID_LIMIT - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, VOID_LIMIT, UnitState.FAILED),
+        (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES, UnitState.FAILED),
+        (LifecycleEvent.POST_STOP, 999, UnitState.AGAIN),
     ],
 )
 def test_after_attempts_that_never_ran(event, count, then):
@@ -61,37 +61,37 @@ def test_after_attempts_that_never_ran(event, count, then):
 @pytest.mark.parametrize("reason", ["PodRefused", "FieldInvalid", "InputUnfit"])
 def test_create_that_can_never_start_fails_at_its_first_void(reason):
     record = UnitRecord(attempt=1, state=State.VOID, voids=1, reason=reason)
-    assert standing(step(Event.PRE_START), record) is Standing.FAILED
-    assert standing(step(Event.POST_STOP), record) is Standing.AGAIN
+    assert standing(step(LifecycleEvent.PRE_START), record) is UnitState.FAILED
+    assert standing(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
 
 
 def test_a_void_is_no_failure():
     record = UnitRecord(attempt=2, state=State.DONE, outcome="failed", failures=1, voids=1)
-    assert standing(step(idempotent=True, limit=2), record) is Standing.AGAIN
+    assert standing(step(idempotent=True, limit=2), record) is UnitState.AGAIN
 
 
 def test_pre_stop_has_five_tries_whether_they_ran_or_not():
     def record(failures):
         return UnitRecord(attempt=failures + 2, state=State.DONE, outcome="failed", failures=failures, voids=2)
 
-    assert standing(step(Event.PRE_STOP), record(2)) is Standing.AGAIN
-    assert standing(step(Event.PRE_STOP), record(3)) is Standing.FAILED
+    assert standing(step(LifecycleEvent.PRE_STOP), record(2)) is UnitState.AGAIN
+    assert standing(step(LifecycleEvent.PRE_STOP), record(3)) is UnitState.FAILED
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_create_that_cannot_be_executed_fails_at_once(idempotent):
     record = UnitRecord(attempt=1, state=State.VOID, reason="NotExecutable", voids=1)
-    assert standing(step(idempotent=idempotent), record) is Standing.FAILED
-    assert standing(step(Event.POST_STOP), record) is Standing.AGAIN
+    assert standing(step(idempotent=idempotent), record) is UnitState.FAILED
+    assert standing(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
 
 
 @pytest.mark.parametrize(
     ("record", "then"),
     [
-        (UnitRecord(), Standing.FRESH),
-        (UnitRecord(attempt=1, state=State.CLAIMED), Standing.ALIVE),
-        (UnitRecord(attempt=1, state=State.UNKNOWN), Standing.UNKNOWN),
-        (UnitRecord(attempt=1, state=State.DONE, outcome="succeeded"), Standing.SUCCEEDED),
+        (UnitRecord(), UnitState.FRESH),
+        (UnitRecord(attempt=1, state=State.CLAIMED), UnitState.ALIVE),
+        (UnitRecord(attempt=1, state=State.UNKNOWN), UnitState.UNKNOWN),
+        (UnitRecord(attempt=1, state=State.DONE, outcome="succeeded"), UnitState.SUCCEEDED),
     ],
 )
 def test_standing(record, then):

@@ -6,13 +6,13 @@ import pytest
 from dayfly.plan import messages
 from dayfly.plan.actions import Finish
 from dayfly.plan.decide import decide
-from dayfly.plan.decision import Desk
+from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.phases import of_resource, phase, troubled
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.plan.status import describe, limited, of_unit, respoken
-from dayfly.plan.world import Ended, Objection, Running, Waiting, Wish
-from dayfly.spec.lifecycle import Exec, Input, Output, Ref
+from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
+from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import OutputRecord, Phase, Result
 from plan.worlds import (
@@ -384,7 +384,7 @@ class TestWords:
 class TestSealed:
     def test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it(self):
         """It would be cleaned up after itself."""
-        own = Input(name="a", from_=Ref(unit="a", output="out", resource="db"))
+        own = UnitInput(name="a", from_=Ref(unit="a", output="out", resource="db"))
         reads = msgspec.structs.replace(unit("b"), inputs=(own,))
         plan = seal((document(pre_start=(unit("a"), reads)),))
         assert plan.readers == {"db": frozenset()}
@@ -405,18 +405,18 @@ class TestSealed:
         ],
     )
     def test_what_was_declared_sensitive_is_so_for_whoever_reads_it(self, ref, found):
-        outputs = (Output(name="key", path="/k", sensitive=True), Output(name="url", path="/u"))
+        outputs = (UnitOutput(name="key", path="/k", sensitive=True), UnitOutput(name="url", path="/u"))
         plan = seal(
             (
                 document("db", pre_start=(unit("a", outputs=outputs),)),
                 document("other", pre_start=(unit("a", outputs=outputs[1:]),)),
             )
         )
-        reads = msgspec.structs.replace(unit("b"), inputs=(Input(name="in", from_=ref),))
+        reads = msgspec.structs.replace(unit("b"), inputs=(UnitInput(name="in", from_=ref),))
         assert sensitive_inputs(plan, reads, "db") == found
 
 
-@pytest.mark.parametrize("wish", [Wish(expires_at=1), Wish(lease_until=1)])
+@pytest.mark.parametrize("wish", [TargetIntent(expires_at=1), TargetIntent(lease_until=1)])
 def test_a_time_that_was_over_long_ago_is_over(wish):
     found = decide(PLAN, world(born(PLAN), wish=wish), NOW)
     assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_LAPSED)
@@ -434,5 +434,5 @@ def test_only_what_ran_may_linger():
     facts = {("db/a", 1): Running(since=1)}
     ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))
     never = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))
-    assert Desk(PLAN, world(ran, facts=facts), NOW).lingers("db/a")
-    assert not Desk(PLAN, world(never, facts=facts), NOW).lingers("db/a")
+    assert DecisionDraft(PLAN, world(ran, facts=facts), NOW).lingers("db/a")
+    assert not DecisionDraft(PLAN, world(never, facts=facts), NOW).lingers("db/a")

@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.spec.lifecycle import Retry
+from dayfly.spec.lifecycle import UnitRetry
 from plan.story import Story
 from plan.worlds import ABANDON, STOP, database, document, fork, plan_of, unit
 
 GOLDEN = Path(__file__).parent / "stories"
-IDEMPOTENT = Retry(idempotent=True, limit=3, backoff_ms=5_000)
+IDEMPOTENT = UnitRetry(idempotent=True, limit=3, backoff_ms=5_000)
 
 
 def create_seed_fork_delete() -> Story:

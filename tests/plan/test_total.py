@@ -15,12 +15,12 @@ from dayfly.plan.world import (
     Running,
     Sealed,
     Stalled,
+    TargetIntent,
     Unclear,
     Waiting,
-    Wish,
     World,
 )
-from dayfly.spec.lifecycle import Retry
+from dayfly.spec.lifecycle import UnitRetry
 from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
 from plan.worlds import TARGET, document, fork, plan_of, unit
 
@@ -32,7 +32,7 @@ HOOKS = document(
     post_stop=(unit("report", "drain"),),
 )
 DATABASE = document(
-    pre_start=(unit("make", retry=Retry(idempotent=True, limit=3)), unit("seed", "make")),
+    pre_start=(unit("make", retry=UnitRetry(idempotent=True, limit=3)), unit("seed", "make")),
     post_stop=(unit("drop", "make"), unit("forget", "drop")),
 )
 PLAN = plan_of(DATABASE, HOOKS, forks=(fork(), fork("web")))
@@ -77,7 +77,7 @@ runs = st.builds(
 worlds = st.builds(
     World,
     run=runs,
-    wish=st.builds(Wish, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
+    wish=st.builds(TargetIntent, stop=requests, abandon=requests, expires_at=moments, lease_until=moments),
     facts=st.dictionaries(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), facts, max_size=10),
     gated=st.sampled_from((frozenset(), frozenset({"exec"}), frozenset({"exec", "fork"}))),
     ref=st.sampled_from(["", "boot-1"]),

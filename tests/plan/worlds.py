@@ -7,35 +7,51 @@ import msgspec
 from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Close, Doubt, Move, Record, Void
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import Wish, World
-from dayfly.spec.lifecycle import Baseline, Event, Exec, Fork, Input, Lifecycle, Ref, Retry, Target, Unit
+from dayfly.plan.world import TargetIntent, World
+from dayfly.spec.lifecycle import (
+    Baseline,
+    Exec,
+    ForkUnit,
+    Lifecycle,
+    LifecycleEvent,
+    Ref,
+    Target,
+    Unit,
+    UnitInput,
+    UnitRetry,
+)
 from dayfly.spec.run import OutputRecord, Request, Result, Run
 
 TARGET = Target(kind="Sandbox", name="box", uid="uid-1")
 STOP = Request(at=0, reason="Deleted", message="deleted by ada", by="ada")
 ABANDON = Request(at=0, reason="Forced", message="the cloud account is gone", by="ada")
 FIELDS = {
-    Event.PRE_START: "pre_start",
-    Event.POST_START: "post_start",
-    Event.PRE_STOP: "pre_stop",
-    Event.POST_STOP: "post_stop",
+    LifecycleEvent.PRE_START: "pre_start",
+    LifecycleEvent.POST_START: "post_start",
+    LifecycleEvent.PRE_STOP: "pre_stop",
+    LifecycleEvent.POST_STOP: "post_stop",
 }
 
 
-def unit(name: str, *reads: str, retry: Retry | None = None, **fields: Any) -> Unit:
+def unit(name: str, *reads: str, retry: UnitRetry | None = None, **fields: Any) -> Unit:
     """A unit that reads the output `out` of each named unit (`make`, or `db/make` of another resource)."""
     inputs = []
     for read in reads:
         resource, _, other = read.rpartition("/")
-        inputs.append(Input(name=other, from_=Ref(unit=other, output="out", resource=resource)))
+        inputs.append(UnitInput(name=other, from_=Ref(unit=other, output="out", resource=resource)))
     return Unit(
-        name=name, kind="exec", exec=Exec(script="#!/bin/sh"), inputs=tuple(inputs), retry=retry or Retry(), **fields
+        name=name,
+        kind="exec",
+        exec=Exec(script="#!/bin/sh"),
+        inputs=tuple(inputs),
+        retry=retry or UnitRetry(),
+        **fields,
     )
 
 
 def fork(name: str = "app", *, revision: str = "1") -> Unit:
     baseline = Baseline(kind="Deployment", namespace="shop", name=name)
-    return Unit(name=name, kind="fork", fork=Fork(baseline=baseline, patch={"revision": revision}))
+    return Unit(name=name, kind="fork", fork=ForkUnit(baseline=baseline, patch={"revision": revision}))
 
 
 def document(resource: str = "db", **events: tuple[Unit, ...]) -> Lifecycle:
@@ -97,8 +113,8 @@ def done(plan: Plan, run: Run, *names: str) -> Run:
 
 
 def world(run: Run, **fields: Any) -> World:
-    return World(**{"run": run, "ref": "boot-1", "wish": Wish(), **fields})
+    return World(**{"run": run, "ref": "boot-1", "wish": TargetIntent(), **fields})
 
 
 def wishing(where: World, **fields: Any) -> World:
-    return msgspec.structs.replace(where, wish=Wish(**fields))
+    return msgspec.structs.replace(where, wish=TargetIntent(**fields))

@@ -4,10 +4,10 @@ import copy
 import random
 
 from dayfly.execute.pod import policy, render
-from dayfly.execute.pod.policy import Terms
+from dayfly.execute.pod.policy import PodTerms
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.strategic import MergeError
-from dayfly.spec.lifecycle import As, Exec, Input, Ref, Unit
+from dayfly.spec.lifecycle import As, Exec, Ref, Unit, UnitInput
 
 OWNER = {
     "apiVersion": "dayfly.dev/v1alpha1",
@@ -27,7 +27,7 @@ def attempt(namespace="dayfly-runners", **more):
         resource="db",
         unit="db/seed",
         number=1,
-        inputs={"a": b"1", "b": render.SecretKey(INPUT_SECRET, "bucket")},
+        inputs={"a": b"1", "b": render.PodSecretKey(INPUT_SECRET, "bucket")},
         complete=True,
         namespace=namespace,
         runner="dayfly-runner-abc",
@@ -40,8 +40,8 @@ def unit(overlay):
         name="seed",
         kind="exec",
         inputs=(
-            Input(name="a", value="1", as_=As(env="A")),
-            Input(name="b", from_=Ref(unit="provision", output="bucket"), as_=As(env="B")),
+            UnitInput(name="a", value="1", as_=As(env="A")),
+            UnitInput(name="b", from_=Ref(unit="provision", output="bucket"), as_=As(env="B")),
         ),
         exec=Exec(script="#!/bin/sh\n", image="example/x:1", pod_template=overlay),
     )
@@ -56,7 +56,7 @@ def merged(overlay, namespace="dayfly-runners", **more):
 
 
 def terms(namespace="dayfly-runners", **more):
-    return Terms(namespace=namespace, runner="dayfly-runner-abc", secrets=frozenset({INPUT_SECRET}), **more)
+    return PodTerms(namespace=namespace, runner="dayfly-runner-abc", secrets=frozenset({INPUT_SECRET}), **more)
 
 
 def check(overlay, **more):

@@ -277,7 +277,7 @@ def test_what_dayfly_itself_mounts_is_granted_by_its_inputs():
 def test_another_namespace_or_runner():
     pod = merged({})
     assert [each.path for each in policy.check(pod, terms("other"))] == ["metadata.namespace"]
-    other = policy.Terms(namespace="dayfly-runners", runner="mine")
+    other = policy.PodTerms(namespace="dayfly-runners", runner="mine")
     assert [each.path for each in policy.check(pod, other)] == ["spec.volumes (dayfly)"]
 
 
@@ -288,7 +288,9 @@ def test_outputs_of_another_step_beside_the_order():
     source = {"name": "o-db-make-aaaaaaaaaaaaaaaa", "items": [{"key": "url", "path": "in/url"}]}
     volume["projected"]["sources"].append({"secret": source})
     assert [each.path for each in policy.check(pod, terms())] == ["spec.volumes (dayfly)"]
-    both = policy.Terms(namespace="dayfly-runners", runner=terms().runner, secrets=terms().secrets | {source["name"]})
+    both = policy.PodTerms(
+        namespace="dayfly-runners", runner=terms().runner, secrets=terms().secrets | {source["name"]}
+    )
     assert policy.check(pod, both) == []
 
 

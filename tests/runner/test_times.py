@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dayfly.execute.process.log_times_file import Noted
+from dayfly.execute.process.log_times_file import LogTimes
 from dayfly.spec.log_times import time_of, within
 from runner.attempts import wait_until
 
@@ -26,7 +26,7 @@ def noted(attempt, isolation):
             (folder / "a.1.log").write_bytes(before)
         keys.setdefault("env", ["PATH=/usr/bin:/bin", f"LOG={folder}/a.1.log"])
         one.run(script, log=folder / "a.1.log", isolation=isolation, **keys)
-        return (folder / "a.1.log").read_bytes(), list(Noted((folder / "a.1.times").read_bytes()))
+        return (folder / "a.1.log").read_bytes(), list(LogTimes((folder / "a.1.times").read_bytes()))
 
     return run
 
@@ -99,17 +99,17 @@ def test_of_a_runner_that_is_killed_they_are_there(attempt, mark):
     wait_until(lambda: log.exists() and log.read_bytes() == b"one\n")
     process.kill()
     process.wait()
-    [(at, ms)] = Noted((one.dir / "logs/a.1.times").read_bytes())
+    [(at, ms)] = LogTimes((one.dir / "logs/a.1.times").read_bytes())
     assert (at, ms > 0) == (0, True)
 
 
 def test_half_an_entry_at_the_end_is_none():
     whole = struct.pack(">qqqq", 0, 5, 7, 9)
-    assert list(Noted(whole[:-1])) == [(0, 5)]
-    assert Noted(whole)[-1] == Noted(whole)[1] == (7, 9)
-    assert within(Noted(whole), 0, 99) == ((0, 5), (7, 9))
+    assert list(LogTimes(whole[:-1])) == [(0, 5)]
+    assert LogTimes(whole)[-1] == LogTimes(whole)[1] == (7, 9)
+    assert within(LogTimes(whole), 0, 99) == ((0, 5), (7, 9))
     with pytest.raises(IndexError):
-        Noted(whole)[2]
+        LogTimes(whole)[2]
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def bench(tmp_path_factory):
         said = "".join(f"{place} {ms}\n" for place, ms in moments)
         subprocess.run([str(folder / "bench"), str(folder / "b/x.log")], input=said.encode(), check=True)
         found = folder / "b/x.times"
-        return list(Noted(found.read_bytes())) if found.exists() else []
+        return list(LogTimes(found.read_bytes())) if found.exists() else []
 
     return note
 

@@ -4,12 +4,12 @@ import sqlite3
 from typing import Any
 from unittest import mock
 
-from dayfly.embedded.ledger import Hook, Ledger
+from dayfly.embedded.ledger import Hook, SqliteLedger
 
 CONNECT = sqlite3.connect
 
 
-def open_ledger(hook: Hook | None = None) -> tuple[Ledger, sqlite3.Connection]:
+def open_ledger(hook: Hook | None = None) -> tuple[SqliteLedger, sqlite3.Connection]:
     """Return a new ledger and its connection."""
     made: list[sqlite3.Connection] = []
 
@@ -18,5 +18,5 @@ def open_ledger(hook: Hook | None = None) -> tuple[Ledger, sqlite3.Connection]:
         return made[0]
 
     with mock.patch.object(sqlite3, "connect", connect):
-        ledger = Ledger(":memory:", hook=hook)
+        ledger = SqliteLedger(":memory:", hook=hook)
     return ledger, made[0]

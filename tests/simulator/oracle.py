@@ -26,7 +26,7 @@ from dayfly.plan.actions import (
     Void,
 )
 from dayfly.plan.world import Running, Unclear, World
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 from simulator.scenario import Scenario, Shape, output_record, value
 from simulator.target import STOPPED, SelfStarting
@@ -92,23 +92,23 @@ class Oracle:
 
     def _order(self, shape: Shape) -> None:
         shapes = self.scenario.shapes
-        if shape.event is Event.PRE_STOP:
+        if shape.event is LifecycleEvent.PRE_STOP:
             beside = [name for name in self.alive if shapes[name].creates and shapes[name].event is not None]
-        elif shape.event is Event.POST_STOP:
-            beside = [name for name in self.alive if shapes[name].event is not Event.POST_STOP]
+        elif shape.event is LifecycleEvent.POST_STOP:
+            beside = [name for name in self.alive if shapes[name].event is not LifecycleEvent.POST_STOP]
             stopped = self.target is None or self.target.stage == STOPPED or self.leaves
             if not stopped and self.run.phase is not Phase.ABANDONED:
                 raise Violation(5, f"{shape.id} started while the target {self.target.stage}")
             self.cleaning.add(shape.resource)
             for name in self.scenario.readers.get(shape.resource, ()):
-                late = {other.id for other in self.scenario.of(Event.POST_STOP, name) if self.due(other)}
+                late = {other.id for other in self.scenario.of(LifecycleEvent.POST_STOP, name) if self.due(other)}
                 late -= self.succeeded
                 if late and self._owed(name):
                     raise Violation(5, f"{shape.id} cleans up before its reader {min(late)}")
             if any(shape.resource in who and name in self.cleaning for name, who in self.scenario.readers.items()):
                 raise Violation(5, f"{shape.id} cleans up after what it read")
         elif shape.event is None:  # one that was let go before the run closed may come up beside preStop
-            beside = [name for name in self.alive if shapes[name].event is Event.POST_STOP]
+            beside = [name for name in self.alive if shapes[name].event is LifecycleEvent.POST_STOP]
         else:
             beside = [name for name in self.alive if not shapes[name].creates]
         if beside and self.run.phase is not Phase.ABANDONED:
@@ -164,7 +164,7 @@ class Oracle:
                 raise Violation(10, f"{move.unit} claimed by another plan")
             if known_refs is not None and move.ref not in known_refs:
                 raise Violation(2, f"{move.unit} claimed as {move.ref!r}, which is nothing")
-            if shape.event is Event.POST_START:
+            if shape.event is LifecycleEvent.POST_START:
                 for name in scene.plan.kept:
                     fact = world.facts.get((name, world.run.unit(name).attempt))
                     if not (isinstance(fact, Running) and fact.ready):
@@ -269,11 +269,16 @@ class Oracle:
             and (record.voids >= _voids(shape) or record.reason in HOPELESS)
         ):
             raise Violation(9, f"{name} claimed after {record.voids} voids")
-        spent = record.failures + record.voids if shape.event is Event.PRE_STOP else record.failures
-        if shape.event is Event.PRE_STOP and spent >= PRE_STOP_TRIES:
+        spent = record.failures + record.voids if shape.event is LifecycleEvent.PRE_STOP else record.failures
+        if shape.event is LifecycleEvent.PRE_STOP and spent >= PRE_STOP_TRIES:
             raise Violation(9, f"{name} claimed after {spent} attempts, may have {PRE_STOP_TRIES}")
         tries = shape.limit
-        if record.state is State.DONE and shape.event is not Event.POST_STOP and tries and record.failures >= tries:
+        if (
+            record.state is State.DONE
+            and shape.event is not LifecycleEvent.POST_STOP
+            and tries
+            and record.failures >= tries
+        ):
             raise Violation(9, f"{name} claimed after {record.failures} failures, may have {tries}")
         wait = min(600_000, shape.backoff_ms * 2 ** (record.failures + record.voids - 1))
         if move.at < _ended(record, move.at) + wait and (name, record.attempt) not in self.hurried:
@@ -293,24 +298,26 @@ class Oracle:
             failed = [other.id for other in peers if _failed(other, now.get(other.id, NOTHING))]
             if failed:
                 raise Violation(5, f"{shape.id} claimed after {failed[0]} failed")
-        if shape.event is None or shape.event is Event.POST_START:
-            self._all(shape, Event.PRE_START, now)
+        if shape.event is None or shape.event is LifecycleEvent.POST_START:
+            self._all(shape, LifecycleEvent.PRE_START, now)
         if not shape.creates:
             alive = [
-                n for n, r in now.items() if r.state in ALIVE and shapes[n].event in (Event.PRE_START, Event.POST_START)
+                n
+                for n, r in now.items()
+                if r.state in ALIVE and shapes[n].event in (LifecycleEvent.PRE_START, LifecycleEvent.POST_START)
             ]
             if alive:
                 raise Violation(5, f"{shape.id} claimed while {min(alive)} may run")
-        if shape.event is Event.POST_STOP:
+        if shape.event is LifecycleEvent.POST_STOP:
             forks = [n for n, r in now.items() if r.state in ALIVE and shapes[n].event is None]
             if forks:
                 raise Violation(5, f"{shape.id} claimed while {min(forks)} may run")
             if self.forked and not self.pre_stop_over(now):
                 raise Violation(5, f"{shape.id} claimed before preStop is over")
-        if shape.event is Event.PRE_STOP and not self.forked:
+        if shape.event is LifecycleEvent.PRE_STOP and not self.forked:
             raise Violation(5, f"{shape.id} claimed though the target never started")
 
-    def _all(self, shape: Shape, event: Event, now: dict[str, UnitRecord]) -> None:
+    def _all(self, shape: Shape, event: LifecycleEvent, now: dict[str, UnitRecord]) -> None:
         late = [other.id for other in self.scenario.of(event) if now.get(other.id, NOTHING).outcome != "succeeded"]
         if late:
             raise Violation(5, f"{shape.id} claimed before {late[0]} has succeeded")
@@ -319,7 +326,7 @@ class Oracle:
         record = now.get(shape.id, NOTHING)
         if (record.state is State.DONE and record.outcome == "succeeded") or not (shape.creates or self.due(shape)):
             return True
-        if shape.event is not Event.PRE_STOP:
+        if shape.event is not LifecycleEvent.PRE_STOP:
             return False
         ended = record.state in (State.DONE, State.VOID)
         return not self.forked or (ended and record.failures + record.voids >= PRE_STOP_TRIES)
@@ -327,7 +334,7 @@ class Oracle:
     def pre_stop_over(self, now: dict[str, UnitRecord] | None = None) -> bool:
         """Whether each preStop unit has succeeded or has had its tries."""
         units = self.run.units if now is None else now
-        return all(self._over(shape, units) for shape in self.scenario.of(Event.PRE_STOP))
+        return all(self._over(shape, units) for shape in self.scenario.of(LifecycleEvent.PRE_STOP))
 
     def _cleaned(self) -> None:
         if self.target is not None and self.target.stage != STOPPED and not self.leaves:
@@ -337,7 +344,7 @@ class Oracle:
         for record in self.run.units.values():
             if record.state in ALIVE:
                 raise Violation(4, "cleaned with an attempt that the ledger believes alive")
-        for shape in self.scenario.of(Event.POST_STOP):
+        for shape in self.scenario.of(LifecycleEvent.POST_STOP):
             own = any(s.resource == shape.resource and s.event and s.creates for s in self.scenario.shapes.values())
             owing = shape.resource in self.made if shape.resource and own else self._anything()
             if self.leaves:
@@ -431,7 +438,7 @@ class Oracle:
         units = self.run.units
         if any(record.state is State.UNKNOWN for record in units.values()):
             return False
-        for event in (Event.PRE_START, Event.POST_START):
+        for event in (LifecycleEvent.PRE_START, LifecycleEvent.POST_START):
             shapes = self.scenario.of(event)
             if any(units.get(shape.id, NOTHING).state is State.CLAIMED for shape in shapes):
                 return False

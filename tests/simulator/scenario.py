@@ -13,23 +13,23 @@ from dayfly.spec.lifecycle import (
     CREATING,
     Baseline,
     EnvChange,
-    Event,
     Exec,
-    Fork,
-    Input,
+    ForkUnit,
     Lifecycle,
-    Output,
+    LifecycleEvent,
     Ref,
-    Retry,
     Target,
-    Timeouts,
     Unit,
+    UnitInput,
+    UnitOutput,
+    UnitRetry,
+    UnitTimeouts,
     fork_id,
     unit_id,
 )
 from dayfly.spec.run import OutputRecord
 
-TIMEOUTS = Timeouts(schedule_ms=20_000, pull_ms=10_000, run_ms=60_000, grace_ms=5_000)
+TIMEOUTS = UnitTimeouts(schedule_ms=20_000, pull_ms=10_000, run_ms=60_000, grace_ms=5_000)
 TARGET = Target(kind="Sandbox", name="box", uid="box-uid")
 DIFFERENT_PLANS = 2_000
 # A success always writes the first, and the second at odd attempts only.
@@ -40,7 +40,7 @@ class Shape(NamedTuple):
     """What the oracle knows of a unit, told by whoever drew it and not by the product's own index."""
 
     id: str
-    event: Event | None  # None: a fork
+    event: LifecycleEvent | None  # None: a fork
     resource: str
     needs: tuple[str, ...]
     reads: tuple[tuple[str, str], ...]  # (unit, output)
@@ -72,7 +72,7 @@ class Scenario(NamedTuple):
     plans: tuple[Plan, ...]
     self_starting: bool  # whether its target starts and stops by itself
 
-    def of(self, event: Event | None, resource: str | None = None) -> tuple[Shape, ...]:
+    def of(self, event: LifecycleEvent | None, resource: str | None = None) -> tuple[Shape, ...]:
         """The units of an event, of one document or of all."""
         return tuple(
             shape
@@ -134,17 +134,19 @@ class _Draughtsman:
         foreign = [shape.id for other in earlier for shape in self._created(other)]
         creates, deletes = [], []
         for number in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 4))):
-            creates.append(self._unit(name, f"make{number}", Event.PRE_START, self._some(name, creates, foreign)))
+            creates.append(
+                self._unit(name, f"make{number}", LifecycleEvent.PRE_START, self._some(name, creates, foreign))
+            )
         for number in range(rng.choice((0, 1, 1, 1, 2))):
             reads = self._some(name, creates, foreign) + self._some(name, deletes, [])
-            deletes.append(self._unit(name, f"drop{number}", Event.POST_STOP, reads))
+            deletes.append(self._unit(name, f"drop{number}", LifecycleEvent.POST_STOP, reads))
         return Lifecycle(target=TARGET, resource=name, pre_start=tuple(creates), post_stop=tuple(deletes))
 
     def _hooks(self, resources: list[str]) -> Lifecycle:
         rng = self.rng
         foreign = [shape.id for name in resources for shape in self._created(name)]
-        hooks: dict[Event, tuple[Unit, ...]] = {}
-        for event in Event:
+        hooks: dict[LifecycleEvent, tuple[Unit, ...]] = {}
+        for event in LifecycleEvent:
             earlier = [unit for units in hooks.values() for unit in units]
             hooks[event] = tuple(
                 self._unit("", f"{event.value.lower()}{number}", event, self._some("", earlier, foreign))
@@ -152,10 +154,10 @@ class _Draughtsman:
             )
         return Lifecycle(
             target=TARGET,
-            pre_start=hooks[Event.PRE_START],
-            post_start=hooks[Event.POST_START],
-            pre_stop=hooks[Event.PRE_STOP],
-            post_stop=hooks[Event.POST_STOP],
+            pre_start=hooks[LifecycleEvent.PRE_START],
+            post_start=hooks[LifecycleEvent.POST_START],
+            pre_stop=hooks[LifecycleEvent.PRE_STOP],
+            post_stop=hooks[LifecycleEvent.POST_STOP],
         )
 
     def _created(self, resource: str) -> Iterator[Shape]:
@@ -166,12 +168,12 @@ class _Draughtsman:
         chosen = [unit_id(resource, unit.name) for unit in own if rng.random() < 0.5]
         return chosen + [name for name in foreign if rng.random() < 0.25]
 
-    def _unit(self, resource: str, name: str, event: Event, reads: list[str]) -> Unit:
+    def _unit(self, resource: str, name: str, event: LifecycleEvent, reads: list[str]) -> Unit:
         rng = self.rng
         creates = event in CREATING
         idempotent = not creates or rng.random() < 0.4
         limit = rng.choice((2, 3, 3, 0)) if idempotent and creates else 0 if idempotent else 1
-        retry = Retry(idempotent=idempotent, limit=limit, backoff_ms=rng.choice((1_000, 5_000)))
+        retry = UnitRetry(idempotent=idempotent, limit=limit, backoff_ms=rng.choice((1_000, 5_000)))
         fails = self._fails(event, idempotent)
         hangs, deaf, spills = rng.random() < 0.05, rng.random() < 0.15, rng.random() < 0.5
         shape = Shape(
@@ -189,7 +191,7 @@ class _Draughtsman:
             spills=spills,
             unfit=creates and bool(reads) and rng.random() < 0.05,
             # Of no chance of its own, so plans stay as drawn. A broken postStop would never come to its end.
-            broken=event is not Event.POST_STOP and deaf and not spills and not fails,
+            broken=event is not LifecycleEvent.POST_STOP and deaf and not spills and not fails,
             undoes=self._undone(resource, name, event, reads),
         )
         self.shapes[shape.id] = shape
@@ -202,44 +204,46 @@ class _Draughtsman:
             kind="exec",
             exec=Exec(script="#!/bin/sh\n"),
             inputs=tuple(self._input(resource, read, output) for read, output in shape.reads),
-            outputs=tuple(Output(name=output, path=f"/outputs/{output}") for output in OUTPUTS),
+            outputs=tuple(UnitOutput(name=output, path=f"/outputs/{output}") for output in OUTPUTS),
             retry=retry,
             timeouts=TIMEOUTS,
             undoes=shape.undoes.rpartition("/")[2],
         )
 
-    def _undone(self, resource: str, name: str, event: Event, reads: list[str]) -> str:
+    def _undone(self, resource: str, name: str, event: LifecycleEvent, reads: list[str]) -> str:
         """Every other postStop unit undoes something of its own document; no chance of its own, so plans stay as drawn."""
-        if event is not Event.POST_STOP or not name.endswith("0"):
+        if event is not LifecycleEvent.POST_STOP or not name.endswith("0"):
             return ""
         own = [shape.id for shape in self._created(resource)]
         return next((read for read in reads if read in own), own[0] if own else "")
 
-    def _fails(self, event: Event, idempotent: bool) -> int:
+    def _fails(self, event: LifecycleEvent, idempotent: bool) -> int:
         rng = self.rng
         match event:
-            case Event.POST_STOP:
+            case LifecycleEvent.POST_STOP:
                 return rng.choice((0, 0, 0, 0, 1, 2, 7))
-            case Event.PRE_STOP:
+            case LifecycleEvent.PRE_STOP:
                 return rng.choice((0, 0, 1, 4, 5, 9))
             case _:
                 return rng.choice((0, 0, 0, 1, 2, 9)) if idempotent else rng.choice((0, 0, 0, 0, 0, 1))
 
-    def _input(self, resource: str, read: str, output: str) -> Input:
+    def _input(self, resource: str, read: str, output: str) -> UnitInput:
         home = self.shapes[read].resource
         ref = Ref(
             unit=read.rpartition("/")[2],
             output=output,
             resource="" if home == resource else home,
         )
-        return Input(name=f"{read}.{output}".replace("/", "-"), from_=ref)
+        return UnitInput(name=f"{read}.{output}".replace("/", "-"), from_=ref)
 
     def _fork(self, name: str, revision: int) -> Unit:
         baseline = Baseline(kind="Deployment", namespace="shop", name=name)
         uid = fork_id(baseline)
         before = msgspec.structs.replace(baseline, name="app0")
         after = (fork_id(before),) if self.chained and name != before.name else ()
-        reads = [shape.id for shape in self.shapes.values() if shape.event is Event.PRE_START and shape.resource]
+        reads = [
+            shape.id for shape in self.shapes.values() if shape.event is LifecycleEvent.PRE_START and shape.resource
+        ]
         if uid not in self.shapes:
             self.shapes[uid] = Shape(
                 id=uid,
@@ -258,4 +262,4 @@ class _Draughtsman:
             )
         changes = (EnvChange(name="REVISION", value=str(revision * self.rng.randrange(2))),)
         inputs = tuple(self._input("", read, output) for read, output in self.shapes[uid].reads)
-        return Unit(name=name, kind="fork", inputs=inputs, after=after, fork=Fork(baseline=baseline, env=changes))
+        return Unit(name=name, kind="fork", inputs=inputs, after=after, fork=ForkUnit(baseline=baseline, env=changes))

@@ -5,16 +5,16 @@ from contextlib import closing
 
 import pytest
 
-from dayfly.embedded.ledger import Ledger, LedgerError, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
 from dayfly.plan.actions import Claim, Close, Finish, Record
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Wish
-from dayfly.spec.lifecycle import Lifecycle, Retry, Unit
+from dayfly.plan.world import TargetIntent
+from dayfly.spec.lifecycle import Lifecycle, Unit, UnitRetry
 from dayfly.spec.run import Request, Result, Run
 from simulator.ledgers import open_ledger
 from simulator.scenario import TARGET, output_record, value
 
-UNIT = Unit(name="make", kind="exec", retry=Retry(idempotent=True, limit=0))
+UNIT = Unit(name="make", kind="exec", retry=UnitRetry(idempotent=True, limit=0))
 DOCUMENTS = (Lifecycle(target=TARGET, resource="db", pre_start=(UNIT,)),)
 PLAN = seal(DOCUMENTS)
 NAME = "db/make"
@@ -22,7 +22,7 @@ NAME = "db/make"
 
 @pytest.fixture
 def ledger():
-    with closing(Ledger(":memory:")) as ledger:
+    with closing(SqliteLedger(":memory:")) as ledger:
         birth(ledger)
         yield ledger
 
@@ -30,7 +30,7 @@ def ledger():
 def birth(ledger):
     run = Run(uid="run-1", target=TARGET, plan=PLAN.digest)
     with ledger.transaction("birth"):
-        ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=Wish()))
+        ledger.birth(Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent()))
 
 
 def commit(ledger, *moves):
@@ -67,8 +67,10 @@ def test_a_run_that_has_ended_is_not_born_again(ledger):
 def test_the_file_is_its_owners_alone(tmp_path):
     """It holds the values of outputs, those that are secret too, and so do the files that SQLite lays beside it."""
     path = tmp_path / "ledger.db"
-    with closing(Ledger(path)) as ledger, ledger.transaction("birth"):
-        ledger.birth(Stored(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=Wish()))
+    with closing(SqliteLedger(path)) as ledger, ledger.transaction("birth"):
+        ledger.birth(
+            Stored(run=Run(uid="u", target=TARGET, plan=""), name="n", documents=(), forks=(), wish=TargetIntent())
+        )
         assert {entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()} == {0o600}
         assert len(list(tmp_path.iterdir())) > 1
 
@@ -125,7 +127,7 @@ def test_a_stale_run_is_refused(ledger):
 def test_values_leave_the_file_with_the_run(tmp_path):
     """What was secret is not to be found in what SQLite leaves of a row that is deleted."""
     path, secret = tmp_path / "ledger.db", b"correct horse battery staple " * 200
-    with closing(Ledger(path)) as ledger:
+    with closing(SqliteLedger(path)) as ledger:
         birth(ledger)
         claimed = commit(ledger, Claim(unit=NAME, attempt=1, ref="boot-1", at=0))
         told = {"one": output_record(NAME, 1, "one")}

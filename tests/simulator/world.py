@@ -11,7 +11,7 @@ from dayfly.execute.turn import Scene, turn
 from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
-from dayfly.plan.world import AttemptKey, Fact, Objection, TargetState, Wish
+from dayfly.plan.world import AttemptKey, Fact, Objection, TargetIntent, TargetState
 from dayfly.spec.run import Request, Result, Run
 from simulator.ledgers import open_ledger
 from simulator.oracle import Oracle, Violation
@@ -57,7 +57,7 @@ class Simulation(abc.ABC):
         rng = self.rng
         plan = self.scenario.plans[0]
         run = Run(uid=self.uid, target=TARGET, plan=plan.digest, born_at=self.now)
-        self.wish = Wish(
+        self.wish = TargetIntent(
             expires_at=self.now + rng.randrange(200_000) if rng.random() < 0.15 else 0,
             lease_until=self.now + rng.randrange(200_000) if rng.random() < 0.1 else 0,
         )
@@ -272,7 +272,7 @@ class Simulation(abc.ABC):
         if not self.oracle.gone:
             self._check_rest()
             if not (self.wish.expires_at or self.wish.lease_until):
-                self.ask(Wish(stop=self._request(self.ending)))
+                self.ask(TargetIntent(stop=self._request(self.ending)))
             self.resting = False
             self.settle()
         if not self.oracle.gone:
@@ -360,14 +360,14 @@ class Simulation(abc.ABC):
         """The target's owner, or time, wants something else."""
         rng, chance, wish = self.rng, self.rng.random(), self.wish
         if chance < 0.25:
-            self.ask(Wish(stop=wish.stop or self._request(self.ending), abandon=wish.abandon))
+            self.ask(TargetIntent(stop=wish.stop or self._request(self.ending), abandon=wish.abandon))
         elif chance < 0.32:
-            self.ask(Wish(stop=wish.stop, abandon=self._request("Forced")))
+            self.ask(TargetIntent(stop=wish.stop, abandon=self._request("Forced")))
         elif chance > 0.9 and (retry := self.hurry()):
             self.ask(msgspec.structs.replace(wish, retry=retry))
         elif chance < 0.5 and wish.stop is None:
             lease = self.now + rng.randrange(1, 300_000) if wish.lease_until else 0
-            self.ask(Wish(expires_at=wish.expires_at, lease_until=lease))
+            self.ask(TargetIntent(expires_at=wish.expires_at, lease_until=lease))
         else:
             self.revise(rng.randrange(len(self.scenario.revisions)))
 
@@ -389,7 +389,7 @@ class Simulation(abc.ABC):
     def _request(self, reason: str) -> Request:
         return Request(at=self.now, reason=reason, message="asked for by its owner", by="ada")
 
-    def ask(self, wish: Wish) -> None:
+    def ask(self, wish: TargetIntent) -> None:
         """Write the owner's wish into the ledger."""
         if self._write("wish", lambda: self.ledger.set_wish(self.uid, wish)):
             self.wish = wish

@@ -4,7 +4,7 @@ import pytest
 
 from dayfly.spec import documents, lifecycle_hook
 from dayfly.spec.errors import SpecError, with_article
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import object_kinds
@@ -279,7 +279,7 @@ def test_a_whole_one_comes_and_goes_again():
     assert hook.name == "volume-backup"
     assert hook.finalizer == "lifecycle.dayfly.dev/volume-backup"
     assert hook.spec.hold == Hold(path="/spec/hold", value=True)
-    assert [[step.name for step in hook.spec.steps(event)] for event in Event] == [
+    assert [[step.name for step in hook.spec.steps(event)] for event in LifecycleEvent] == [
         ["register"],
         ["note"],
         ["backup"],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayfly.spec import log_times
-from dayfly.spec.log_times import Lines
+from dayfly.spec.log_times import LineCutter
 
 LOG = b"one\ntwo\nthree\nfour\n"
 # "one" has no time; "two" and "thr" came together, "ee\nfour" later.
@@ -75,7 +75,7 @@ def test_a_line_that_does_not_end_is_not_looked_for_without_end():
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
 def test_however_it_is_cut_each_line_has_its_time(sizes):
-    lines, at, found = Lines(), 0, []
+    lines, at, found = LineCutter(), 0, []
     while at < len(LOG):
         for size in sizes:
             piece = LOG[at : at + size]
@@ -86,7 +86,7 @@ def test_however_it_is_cut_each_line_has_its_time(sizes):
 
 
 def test_a_line_without_an_end_is_one_at_the_end_of_its_log():
-    lines = Lines()
+    lines = LineCutter()
     assert list(lines.feed(0, b"so far", [(0, 7)])) == []
     assert lines.waits
     assert list(lines.end()) == [(7, b"so far")]
@@ -109,7 +109,7 @@ def test_a_line_as_long_as_its_log_is_put_together_once():
         def __getitem__(self, index):
             return Counted(super().__getitem__(index))
 
-    lines, piece = Lines(), Counted(b"x" * 1_000)
+    lines, piece = LineCutter(), Counted(b"x" * 1_000)
     for at in range(1_000):
         assert list(lines.feed(at * 1_000, piece, [(at * 1_000, 5 + at)])) == []
     assert [(ms, len(line)) for ms, line in lines.feed(1_000_000, b"\n", [])] == [(5, 1_000_000)]

@@ -164,7 +164,7 @@ def test_what_is_put_in_is_never_looked_at_again(value):
 
 @given(st.text("@{}x[]:embd raw", max_size=12))
 def test_any_text_is_expanded_or_refused(value):
-    document = text.Document(data={"a": value}, marks={}, spelled={})
+    document = text.ParsedDocument(data={"a": value}, marks={}, spelled={})
     try:
         found = template.expand(document, {"x": "X"}, read).data["a"]
     except SpecError:

@@ -145,7 +145,7 @@ class TestPlaces:
         assert (document.error("wrong").line, document.error("wrong").column) == (1, 1)
 
     def test_a_place_nobody_marked_is_the_file(self):
-        document = text.Document(data={}, marks={}, spelled={}, file="x.yaml")
+        document = text.ParsedDocument(data={}, marks={}, spelled={}, file="x.yaml")
         assert str(document.error("wrong", ("a",))) == "x.yaml: a: wrong"
 
     def test_each_document_of_a_file_has_its_own(self):

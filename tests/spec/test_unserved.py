@@ -2,7 +2,7 @@
 
 import pytest
 
-from dayfly.spec.unsupported_fields import Leads, ToLocal, group_unserved, unserved
+from dayfly.spec.unsupported_fields import GroupReach, ToLocal, group_unserved, unserved
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
@@ -62,7 +62,7 @@ def test_where_a_host_routes_only_what_carries_no_key_or_lies_elsewhere_is_in_va
     targets = {"a": "http://x.y.svc:1", "b": "tcp://x.y.svc:1"}
     endpoints = [{"name": name, "target": target} for name, target in targets.items()]
     elsewhere = {"name": "c", "target": "grpc://x.y.svc:1", "cluster": "west"}
-    leads = Leads(anywhere=True, nowhere=("north",), addresses="east")
+    leads = GroupReach(anywhere=True, nowhere=("north",), addresses="east")
     assert group_unserved({"endpoints": [*endpoints, elsewhere]}, leads) == (
         "spec.match (in north no data plane routes requests by their key)",
         "spec.endpoints[1] (no key can stand in what is sent by tcp)",

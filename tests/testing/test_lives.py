@@ -12,9 +12,22 @@ import msgspec
 import pytest
 
 from dayfly.spec.plugin import PluginSpec, check_plugin_spec
-from dayfly.testing import Ends, Fault, Life, Played, Told, as_json, as_junit, as_line, first, judge, lives, summary
+from dayfly.testing import (
+    DeleteAt,
+    Fault,
+    Life,
+    LifeResult,
+    Played,
+    as_json,
+    as_junit,
+    as_line,
+    first,
+    judge,
+    lives,
+    summary,
+)
 from dayfly.testing.fault_scripts import Moment, as_script, at_work, held, killed, noted, refused, took
-from dayfly.testing.findings import Finding
+from dayfly.testing.findings import LifeFinding
 from runner.test_program import WORDS
 from testing.planted import AGAIN, CLEAN, LABEL, MAKE, PATH, PLANTED, REMOVE, SECOND, plugin, step
 
@@ -54,10 +67,10 @@ def test_each_step_is_harmed_in_each_way():
 
 def test_what_is_expected_of_a_step_depends_on_what_it_says_of_itself():
     ends = {life.name: life.ends for life in lives(TWO, {"root": "/x"}, "/journal", {})}
-    assert ends["make is killed at its end"] is Ends.FAILED
-    assert ends["two is killed at its end"] is Ends.READY
-    assert ends["remove is killed at its end"] is Ends.READY
-    assert ends["it is deleted before two"] is Ends.WAITS
+    assert ends["make is killed at its end"] is DeleteAt.FAILED
+    assert ends["two is killed at its end"] is DeleteAt.READY
+    assert ends["remove is killed at its end"] is DeleteAt.READY
+    assert ends["it is deleted before two"] is DeleteAt.WAITS
 
 
 def test_each_life_is_a_plugin_that_can_be_played():
@@ -79,7 +92,7 @@ def test_a_webhook_is_harmed_on_its_way_and_without_one_left_as_it_is():
         "it is deleted before make is answered",
     ]
     assert {life.spec.create[0].webhook.url for life in led.values()} == {"http://here/v1"}
-    assert led["the answer to make is lost"].ends is Ends.SETTLED
+    assert led["the answer to make is lost"].ends is DeleteAt.SETTLED
     assert led["it is deleted before make is answered"].waits == "make waits"
     plain = [*lives(spec(written), {"root": "/x"}, "/journal", {})]
     assert not [life.name for life in plain if "make" in life.name]
@@ -198,10 +211,10 @@ def test_of_two_at_once_each_step_begins_twice():
     assert judge(life, GONE._replace(begun={"make": 3}), TWO).fault is Fault.TWICE
 
 
-def told() -> list[Told]:
-    life = Life("make is killed", TWO, {}, Ends.FAILED)
+def told() -> list[LifeResult]:
+    life = Life("make is killed", TWO, {}, DeleteAt.FAILED)
     bad = GONE._replace(left=("a", "b", "c", "d"), log=("one\x1b[31m", "two"))
-    return [Told("it is created", 0.25, None), Told(life.name, 1.0, judge(life, bad, TWO))]
+    return [LifeResult("it is created", 0.25, None), LifeResult(life.name, 1.0, judge(life, bad, TWO))]
 
 
 def test_people_read_a_line_each_and_what_to_do():
@@ -213,13 +226,13 @@ def test_people_read_a_line_each_and_what_to_do():
     assert "DAYFLY_RESOURCE_ID" in lines[-1]
     assert summary(told(), census=True) == "2 lives, 1 finding."
     assert "no census" in summary(told()[:1], census=False)
-    passed = Told("the node is lost", 0.0, None, "it needs power")
+    passed = LifeResult("the node is lost", 0.0, None, "it needs power")
     assert as_line(passed) == "(not played)  the node is lost: it needs power"
     assert summary([*told(), passed], census=True) == "2 lives, 1 finding. 1 more could not be played here."
 
 
 def test_programs_read_the_same():
-    tolds = [*told(), Told("the node is lost", 0.0, None, "it needs power")]
+    tolds = [*told(), LifeResult("the node is lost", 0.0, None, "it needs power")]
     data = as_json(tolds, census=True)
     assert [life["fault"] for life in data["lives"]] == ["", "Left"]
     assert data["notPlayed"] == [{"name": "the node is lost", "why": "it needs power"}]
@@ -233,8 +246,8 @@ def test_programs_read_the_same():
 
 def test_what_a_census_prints_in_colour_is_xml_all_the_same():
     """It stands in a sentence, and that in an attribute."""
-    found = Finding(Fault.LEFT, "there is still \x1b[34mbox", "Remove it.")
-    tolds = [Told("x is killed", 1, found), Told("its node is lost", 0, None, "the server says \x00")]
+    found = LifeFinding(Fault.LEFT, "there is still \x1b[34mbox", "Remove it.")
+    tolds = [LifeResult("x is killed", 1, found), LifeResult("its node is lost", 0, None, "the server says \x00")]
     root = ET.fromstring(as_junit(tolds, "p@1.0.0"))
     assert [each.get("message") for each in root.iter("failure")] == ["there is still \N{REPLACEMENT CHARACTER}[34mbox"]
     assert [each.get("message") for each in root.iter("skipped")] == ["the server says \N{REPLACEMENT CHARACTER}"]

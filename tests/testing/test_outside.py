@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dayfly.spec.plugin import check_plugin_spec
-from dayfly.testing import Ends, Hand, Lacking, NotPlayed, first_outside, lives_outside
+from dayfly.testing import DeleteAt, Hand, Lacking, NotPlayed, first_outside, lives_outside
 from dayfly.testing.fault_scripts import Moment, listed, listing, paused
 from testing.planted import LABEL, MAKE, REMOVE, plugin
 from testing.test_lives import run, spec
@@ -37,9 +37,9 @@ def test_each_step_is_met_at_each_moment_and_stays_there():
     ]
     assert all(life.pod and life.step and "-gt 0" in str(life.spec) for life in pods.values())
     assert [life.after for life in pods.values()] == [0.0, 3.0, 5.0, 0.0, 2.0, 3.0]
-    assert [life.ends for life in pods.values()] == [*[Ends.FAILED] * 3, *[Ends.READY] * 3]
+    assert [life.ends for life in pods.values()] == [*[DeleteAt.FAILED] * 3, *[DeleteAt.READY] * 3]
     deleted = [life for name, life in lives.items() if name.startswith("it is deleted while make is ")]
-    assert [(life.ends, life.pod) for life in deleted] == [(Ends.WAITS, False)] * 3
+    assert [(life.ends, life.pod) for life in deleted] == [(DeleteAt.WAITS, False)] * 3
 
 
 def test_where_pods_cannot_be_deleted_scripts_end_themselves_and_that_is_told():
@@ -70,14 +70,14 @@ def test_what_is_no_script_is_met_as_far_as_it_lasts():
 def test_an_object_has_no_pod():
     lives = played(spec(plugin(also=(OBJECT,))))
     assert "is an object" in lives["the pod of thing is deleted at its start"].why
-    assert lives["it is deleted while thing is at its start"].ends is Ends.WAITS
+    assert lives["it is deleted while thing is at its start"].ends is DeleteAt.WAITS
 
 
 def test_somebody_lays_hand_on_an_object():
     written = spec(plugin(also=(OBJECT,)))
     lives = played(written)
     edited, deleted = (lives[f"what thing has made is {hand} by somebody"] for hand in Hand)
-    assert (edited.hand, deleted.hand, edited.ends, edited.step) == (Hand.EDITS, Hand.DELETES, Ends.READY, "thing")
+    assert (edited.hand, deleted.hand, edited.ends, edited.step) == (Hand.EDITS, Hand.DELETES, DeleteAt.READY, "thing")
     refused = played(written, lacking=Lacking(objects={"thing": "you may not patch configmaps"}))
     assert refused["what thing has made is edited by somebody"].why == "you may not patch configmaps"
 

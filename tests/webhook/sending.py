@@ -6,26 +6,26 @@ from types import SimpleNamespace
 from dayfly.execute.webhook.exit_codes import ORDER
 from dayfly.execute.webhook.http_exchange import resolve
 from dayfly.execute.webhook.read import meaning
-from dayfly.execute.webhook.render import Place, as_exec
-from dayfly.execute.webhook.sender import Sender
+from dayfly.execute.webhook.render import SenderSetup, as_exec
+from dayfly.execute.webhook.sender import WebhookSender
 from dayfly.execute.work_order import built_in
-from dayfly.spec.lifecycle import As, Input, Output, Retry, Timeouts, Unit, Webhook
+from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitRetry, UnitTimeouts, WebhookUnit
 from dayfly.spec.run import NEVER
 
 
 def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_ms=60_000, name="make", **request):
-    """A unit of kind webhook; `outputs` by name, each a dictionary of what `Output` says of where it comes from."""
+    """A unit of kind webhook; `outputs` by name, each a dictionary of what `UnitOutput` says of where it comes from."""
     return Unit(
         name=name,
         kind="webhook",
         inputs=tuple(
-            Input(name=key, value=value, as_=As(env=f"DAYFLY_INPUT_{key.upper()}"))
+            UnitInput(name=key, value=value, as_=As(env=f"DAYFLY_INPUT_{key.upper()}"))
             for key, value in (inputs or {}).items()
         ),
-        outputs=tuple(Output(name=key, **where) for key, where in dict(outputs).items()),
-        retry=Retry(idempotent=idempotent, limit=3 if idempotent else 1, backoff_ms=50),
-        timeouts=Timeouts(run_ms=run_ms, grace_ms=run_ms),
-        webhook=Webhook(request={"method": method, "url": url, **request}, env={"DAYFLY_SANDBOX_NAME": "box"}),
+        outputs=tuple(UnitOutput(name=key, **where) for key, where in dict(outputs).items()),
+        retry=UnitRetry(idempotent=idempotent, limit=3 if idempotent else 1, backoff_ms=50),
+        timeouts=UnitTimeouts(run_ms=run_ms, grace_ms=run_ms),
+        webhook=WebhookUnit(request={"method": method, "url": url, **request}, env={"DAYFLY_SANDBOX_NAME": "box"}),
     )
 
 
@@ -35,7 +35,7 @@ class Sent(SimpleNamespace):
 
 def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=None):
     """The unit as what runs, and the environment of its sender."""
-    place = Place(command=("python",), folder=str(folder), allowed=frozenset(allowed))
+    place = SenderSetup(command=("python",), folder=str(folder), allowed=frozenset(allowed))
     absent = [item.name for item in made.inputs if item.value is None]
     running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
     told = built_in(running, run="u", resource="db", name="db/make", number=1, absent=absent, complete=True)
@@ -51,7 +51,7 @@ def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
     environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
     order["sensitive"].append("DAYFLY_INPUT_GONE")  # what is absent is in no variable
     pauses = [] if pauses is None else pauses
-    sender = Sender(
+    sender = WebhookSender(
         order,
         environment,
         say=lines.append,

@@ -7,7 +7,7 @@ from dayfly.execute.webhook.read import in_doubt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Running, Sealed, Unclear
-from dayfly.spec.lifecycle import Lifecycle, Retry, Target
+from dayfly.spec.lifecycle import Lifecycle, Target, UnitRetry
 from dayfly.spec.run import Result, Run, State, UnitRecord
 from embedded import documents as doc
 from webhook.sending import unit
@@ -55,7 +55,7 @@ def test_from_its_claim_if_its_start_was_not_told():
         {"fact": Ended(result=msgspec.structs.replace(KILLED, reason=Reason.UNEXPECTED_STATUS))},
         {"fact": Ended(result=msgspec.structs.replace(KILLED, reason=Reason.RUN_DEADLINE))},
         {"fact": Ended(result=Result(outcome="succeeded"))},
-        {"made": msgspec.structs.replace(unit(URL), retry=Retry(idempotent=True, limit=3))},
+        {"made": msgspec.structs.replace(unit(URL), retry=UnitRetry(idempotent=True, limit=3))},
         {"made": doc.step("make", "true")},
         {"name": "db/drop"},
         {"name": "db/another"},

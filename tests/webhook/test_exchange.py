@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.execute.webhook import http_exchange
-from dayfly.execute.webhook.exit_codes import End
-from dayfly.execute.webhook.http_exchange import LostError, UnsentError, Way, send
-from dayfly.execute.webhook.request import Origin, Request
+from dayfly.execute.webhook.exit_codes import ExitCode
+from dayfly.execute.webhook.http_exchange import ResponseLostError, ServerAccess, UnsentError, send
+from dayfly.execute.webhook.request import ServerOrigin, WebhookRequest
 
 V6, V4 = (socket.AF_INET6, ("2001:db8::1", 443)), (socket.AF_INET, ("192.0.2.1", 443))
-HTTP, HTTPS = Origin("http", "a.example", 80), Origin("https", "a.example", 443)
-WAY = Way(HTTP, allowed=True, ca="", connect_s=5, answer_s=5, left_s=60)
-REQUEST = Request(HTTP, "GET", "/", (("Accept", "*/*"),), None)
+HTTP, HTTPS = ServerOrigin("http", "a.example", 80), ServerOrigin("https", "a.example", 443)
+WAY = ServerAccess(HTTP, allowed=True, ca="", connect_s=5, answer_s=5, left_s=60)
+REQUEST = WebhookRequest(HTTP, "GET", "/", (("Accept", "*/*"),), None)
 SHORT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -76,12 +76,12 @@ def test_each_part_of_an_answer_may_use_the_remaining_time(monkeypatch):
 
 def test_answer_that_does_not_end_is_slow(monkeypatch):
     begun = Network(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 9\r\n\r\n", b"o")
-    assert begun.send().fault is End.SLOW
+    assert begun.send().fault is ExitCode.SLOW
 
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_answer_that_does_not_begin_is_lost(monkeypatch, takes):
-    with pytest.raises(LostError, match="no answer came in time"):
+    with pytest.raises(ResponseLostError, match="no answer came in time"):
         Network(monkeypatch, takes=takes).send()
 
 

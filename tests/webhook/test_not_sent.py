@@ -97,7 +97,7 @@ def test_failed_connection_is_reported_by_its_cause(tmp_path, monkeypatch, fault
 @pytest.mark.parametrize(
     ("how", "trusted", "message"),
     [
-        ({}, False, "not of a trusted authority; name that authority in `tls.ca`"),
+        ({}, False, "not from a trusted authority; set `tls.ca` to that authority"),
         ({"begins": NOW - 3 * DAY, "ends": NOW - DAY}, True, "has expired or is not valid yet"),
         ({"begins": NOW + DAY, "ends": NOW + 3 * DAY}, True, "has expired or is not valid yet"),
         ({"address": "127.0.0.9"}, True, "is for another host"),

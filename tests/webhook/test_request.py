@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from dayfly.execute.webhook.exit_codes import End, is_open, of_status, status_of
+from dayfly.execute.webhook.exit_codes import ExitCode, is_open, of_status, status_of
 from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT
-from dayfly.execute.webhook.request import Origin, UnfitError, Values, asking, build, following, origin_of
+from dayfly.execute.webhook.request import RequestValues, ServerOrigin, UnfitError, asking, build, following, origin_of
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 
 URL = "https://api.example/v1/"
-VALUES = Values(
+VALUES = RequestValues(
     inputs={"name": b"a/b c", "gone": None, "port": b"5432", "bytes": b"\xff", "empty": b"", "up": b".."},
     environment={"DAYFLY_RESOURCE_ID": "box-db"},
     secrets={("dns", "token"): "t0ken\r\n"},
@@ -26,12 +26,12 @@ def built(url=URL, method="POST", **written):
 @pytest.mark.parametrize(
     ("url", "origin", "authority"),
     [
-        ("https://api.example/", Origin("https", "api.example", 443), "api.example"),
-        ("http://api.example", Origin("http", "api.example", 80), "api.example"),
-        ("https://api.example:8443", Origin("https", "api.example", 8443), "api.example:8443"),
-        ("http://api.example:443", Origin("http", "api.example", 443), "api.example:443"),
-        ("https://[2606:4700::1111]/", Origin("https", "2606:4700::1111", 443), "[2606:4700::1111]"),
-        ("https://api.example:0/", Origin("https", "api.example", 0), "api.example:0"),
+        ("https://api.example/", ServerOrigin("https", "api.example", 443), "api.example"),
+        ("http://api.example", ServerOrigin("http", "api.example", 80), "api.example"),
+        ("https://api.example:8443", ServerOrigin("https", "api.example", 8443), "api.example:8443"),
+        ("http://api.example:443", ServerOrigin("http", "api.example", 443), "api.example:443"),
+        ("https://[2606:4700::1111]/", ServerOrigin("https", "2606:4700::1111", 443), "[2606:4700::1111]"),
+        ("https://api.example:0/", ServerOrigin("https", "api.example", 0), "api.example:0"),
     ],
 )
 def test_a_server_by_its_url(url, origin, authority):
@@ -99,7 +99,7 @@ def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
 
 @pytest.mark.parametrize("text", ["[" * 60_000, '"\\ud83d"', "NaN", "-Infinity", "1e400", "9" * 5_000, ""])
 def test_what_json_cannot_hold_is_sent_to_nobody(text):
-    values = Values(inputs={"it": text.encode()}, environment={}, secrets={})
+    values = RequestValues(inputs={"it": text.encode()}, environment={}, secrets={})
     with pytest.raises(UnfitError, match="it is not JSON"):
         build({"method": "POST", "url": URL, "body": [{"$input": "it", "json": True}]}, values, "key-1")
 
@@ -150,14 +150,14 @@ def test_no_other_server_is_asked_for_a_job(location):
 
 
 def test_each_status_that_is_no_success_has_a_code_of_its_own():
-    told = {of_status(status): status for status in range(200, 656) if of_status(status) != End.ODD_STATUS}
+    told = {of_status(status): status for status in range(200, 656) if of_status(status) != ExitCode.ODD_STATUS}
     assert {code: status_of(code) for code in told} == told
     assert {200, 229, 300, 339, 400, 499, 500, 555} <= set(told.values())
-    assert {status for status in range(100, 700) if of_status(status) == End.ODD_STATUS} == {
+    assert {status for status in range(100, 700) if of_status(status) == ExitCode.ODD_STATUS} == {
         *(*range(100, 200), *range(230, 300), *range(340, 400), *range(556, 700))
     }
     assert max(told) == 255
-    assert all(status_of(code) == 0 for code in (0, 1, *End))
+    assert all(status_of(code) == 0 for code in (0, 1, *ExitCode))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from compile.wishes import run
 from dayfly.cli import options
 from dayfly.cli.exits import CliError
 from dayfly.compile import preview
-from dayfly.execute.webhook.render import Place, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Timeouts
+from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import NEVER
 from spec.places import load, refusal
 
@@ -273,7 +273,7 @@ def test_it_becomes_a_unit_with_its_request_and_clocks():
     assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
     assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
     # It cannot be called back, so whoever wants it to end waits for as long as it may take.
-    assert make.timeouts == Timeouts(run_ms=300_000, grace_ms=300_000)
+    assert make.timeouts == UnitTimeouts(run_ms=300_000, grace_ms=300_000)
     assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
     assert drop.retry.idempotent
 
@@ -302,7 +302,7 @@ def test_a_plugin_comes_back_as_it_was_written():
 
 def test_its_sender_is_told_all_but_secrets_and_needs_no_library_for_plain_paths():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
-    place = Place(command=("python3",), folder="/f", image="own", allowed=frozenset({"dns.example.com:443"}))
+    place = SenderSetup(command=("python3",), folder="/f", image="own", allowed=frozenset({"dns.example.com:443"}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
     assert (running.kind, running.exec.command, running.exec.image) == ("webhook", ("python3",), "own")
     [variable] = running.exec.pod_template["spec"]["containers"][0]["env"]
@@ -323,7 +323,7 @@ def test_a_request_without_headers_takes_none_from_a_secret():
     del make.webhook.request["headers"]
     assert variables(make) == []
     running = as_exec(
-        make, Place(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
+        make, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
     )
     assert running.exec.pod_template is None
 
@@ -332,7 +332,7 @@ def test_a_request_without_headers_takes_none_from_a_secret():
 def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
     """As it is written in a URL; whether the brackets are is nobody's concern."""
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
-    place = Place(command=("python3",), folder="/f", allowed=frozenset({server}))
+    place = SenderSetup(command=("python3",), folder="/f", allowed=frozenset({server}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
     assert f'"allowed":{allowed}' in running.exec.env["DAYFLY_WEBHOOK"]
 
@@ -342,7 +342,9 @@ def test_a_document_that_nobody_checked_cannot_lead_elsewhere():
     unit = make.documents[0].pre_start[0]
     unit.webhook.request["url"] = "https://user@dns.example.com/"
     with pytest.raises(CannotRenderError, match="is no plain URL"):
-        as_exec(unit, Place(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[])
+        as_exec(
+            unit, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
+        )
 
 
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])

@@ -13,7 +13,7 @@ from dayfly.cli.exits import CliError, Exit
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
-    from dayfly.control.chain import Entry, Head
+    from dayfly.control.chain import AuditEntry, ChainHead
 
 _PAGE = 500
 
@@ -31,7 +31,7 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     """
     from dayfly.control import chain
 
-    begin = _head(since) if since else chain.Head()
+    begin = _head(since) if since else chain.ChainHead()
     client = Client.open()
     entries, head = _fetched(client, begin.number)
     if verify:
@@ -60,22 +60,22 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     return Exit.OK
 
 
-def _fetched(client: Client, after: int) -> tuple[list[Entry], Head]:
+def _fetched(client: Client, after: int) -> tuple[list[AuditEntry], ChainHead]:
     """All entries behind that number, and the head that belongs to the last of them."""
     import msgspec
 
     from dayfly.control import chain
 
-    found: list[Entry] = []
+    found: list[AuditEntry] = []
     while True:
         page = client.get("audit", after=found[-1].number if found else after, limit=_PAGE)
-        found += msgspec.convert(page["entries"], list[chain.Entry])
-        head = msgspec.convert(page["head"], chain.Head)
+        found += msgspec.convert(page["entries"], list[chain.AuditEntry])
+        head = msgspec.convert(page["head"], chain.ChainHead)
         if not page["entries"] or found[-1].number >= head.number:
             return found, head
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> ChainHead:
     from dayfly.control import chain
 
     number, colon, digest = text.partition(":")
@@ -84,7 +84,7 @@ def _head(text: str) -> Head:
         raise CliError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
         )
-    return chain.Head(counted, digest)
+    return chain.ChainHead(counted, digest)
 
 
 def _time(at: int) -> str:

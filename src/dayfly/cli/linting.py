@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dayfly.lint import Finding
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 NO_SHELLCHECK = "shellcheck is not on PATH, so scripts were not searched for variables without quotes (DF502)"
 _SHELLCHECK_S = 30
@@ -113,7 +113,7 @@ def explain(code: str) -> None:
     show.line(f"Silence it in one line with: # dayfly: ignore={rule.code}")
 
 
-def _source(document: Document, data: bytes, variables: Mapping[str, str]) -> Source:
+def _source(document: ParsedDocument, data: bytes, variables: Mapping[str, str]) -> Source:
     """A document with what it embeds; variables that have no value are left standing."""
     embedded: dict[str, Embedded] = {}
     take = reading.reader(document.file)

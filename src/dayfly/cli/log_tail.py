@@ -58,7 +58,7 @@ class Tail:
         self.attempt: int = info["attempt"]
         self.offset = 0
         self._when = when
-        self._lines = log_times.Lines()
+        self._lines = log_times.LineCutter()
         self._doubted = when == NO_TIMES
 
     @property

@@ -17,12 +17,12 @@ from dayfly.cli import installed, options
 from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
-    from dayfly.execute.gateway.preview import Edge
+    from dayfly.execute.gateway.preview import PreviewGateway
     from dayfly.operator.agent.way import Way
-    from dayfly.operator.cluster.route_kinds import Routing
+    from dayfly.operator.cluster.route_kinds import RoutingSettings
     from dayfly.operator.extensions import Agents, Heralds
     from dayfly.operator.main import Place
-    from dayfly.operator.pods.namespaces import Runner
+    from dayfly.operator.pods.namespaces import RunnerConfigMap
     from dayfly.spec.routing.routing_keys import Forms
 
 _SYSTEM = "dayfly-system"
@@ -234,9 +234,9 @@ def _storage_limit(text: str) -> str:
     return "" if text == "0" else text
 
 
-def _program(runner: Path | None) -> Runner:
+def _program(runner: Path | None) -> RunnerConfigMap:
     """What is put into steps' pods."""
-    from dayfly.operator.pods.namespaces import Runner
+    from dayfly.operator.pods.namespaces import RunnerConfigMap
 
     runner = runner or installed.packaged_runner()
     if runner is None:
@@ -244,7 +244,7 @@ def _program(runner: Path | None) -> Runner:
             Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
         )
     try:
-        return Runner.of(runner.read_bytes())
+        return RunnerConfigMap.of(runner.read_bytes())
     except OSError as error:
         raise CliError(
             Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
@@ -254,24 +254,24 @@ def _program(runner: Path | None) -> Runner:
 def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
     from dayfly.execute import tracing
     from dayfly.operator.extensions import Heralds
-    from dayfly.operator.status.sandbox_events import Receiver
+    from dayfly.operator.status.sandbox_events import ClusterEventReceiver
 
     receiver = None
     if events_to:
         from dayfly.cli import events_out
 
         to = events_out.receiver(events_to, allowed)
-        receiver = Receiver(events_out.Poster(to), to.address.url)
+        receiver = ClusterEventReceiver(events_out.Poster(to), to.address.url)
     return Heralds(receiver, tracing.from_environment(os.environ, installed.part("otel")))
 
 
-def _routing(forms: Forms, istio: str, edge: Edge | None) -> Routing:
-    from dayfly.operator.cluster.route_kinds import Istio, Routing
+def _routing(forms: Forms, istio: str, edge: PreviewGateway | None) -> RoutingSettings:
+    from dayfly.operator.cluster.route_kinds import Istio, RoutingSettings
 
-    return Routing(forms, Istio(istio), edge)
+    return RoutingSettings(forms, Istio(istio), edge)
 
 
-def _edge(gateway: str, domain: str) -> Edge | None:
+def _edge(gateway: str, domain: str) -> PreviewGateway | None:
     from dayfly.execute.gateway.preview import read_edge
     from dayfly.spec.errors import SpecError
 
@@ -336,16 +336,21 @@ class _Dialled(NamedTuple):
 
 
 async def _operate(
-    context: str | None, runner: Runner, place: Place, rate: float | None, dialled: _Dialled | None, heralds: Heralds
+    context: str | None,
+    runner: RunnerConfigMap,
+    place: Place,
+    rate: float | None,
+    dialled: _Dialled | None,
+    heralds: Heralds,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
     from dayfly.kube.server_clock import Dated, ServerClock
     from dayfly.kube.transport import HttpTransport
-    from dayfly.operator.hooks.extension import Hooks
+    from dayfly.operator.hooks.extension import HooksExtension
     from dayfly.operator.main import operate
     from dayfly.operator.route_groups.extension import Groups
-    from dayfly.operator.sandboxes.extension import Front
+    from dayfly.operator.sandboxes.extension import SandboxesExtension
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -360,7 +365,9 @@ async def _operate(
     transport = Dated(HttpTransport(credentials), clock)
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
-        await operate(client, runner, place, stop, Front, Hooks, Groups, agents, heralds, clock.now)
+        await operate(
+            client, runner, place, stop, SandboxesExtension, HooksExtension, Groups, agents, heralds, clock.now
+        )
     except OSError as error:
         sys.stderr.flush()
         raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.cli.port import Host
-    from dayfly.compile.preview import Preview
-    from dayfly.spec.parsing.text import Document
+    from dayfly.compile.preview import CompilePreview
+    from dayfly.spec.parsing.text import ParsedDocument
 
     Plugins = dict[tuple[str, str], Plugin]
 
@@ -87,14 +87,14 @@ class _Planned(NamedTuple):
     """What one wish would do: its name by its kind, as data, and in words."""
 
     name: dict[str, Any]
-    preview: Preview
+    preview: CompilePreview
     lines: Iterable[str]
 
 
 def _beside(
     planned: _Planned,
     wish: Sandbox,
-    document: Document,
+    document: ParsedDocument,
     plugins: Plugins,
     host: Callable[[], Host | None],
     find: Callable[[str, str], Plugin],
@@ -114,7 +114,7 @@ def _beside(
     return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)])
 
 
-def _around(wish: LifecycleHook | RouteGroup, document: Document) -> _Planned:
+def _around(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Planned:
     """Of what has steps of its own and no workloads."""
     if isinstance(wish, RouteGroup):
         preview = compiler.preview_hook(compiler.check_group(wish, source=document))
@@ -126,12 +126,12 @@ def _around(wish: LifecycleHook | RouteGroup, document: Document) -> _Planned:
 
 def _preview(
     sandbox: Sandbox,
-    document: Document,
+    document: ParsedDocument,
     plugins: Plugins,
-    sources: dict[tuple[str, str], Document],
+    sources: dict[tuple[str, str], ParsedDocument],
     find: Callable[[str, str], Plugin],
     local: ToLocal = ToLocal.UNKNOWN,
-) -> Preview:
+) -> CompilePreview:
     known = dict(plugins)
     for name, version in compiler.missing(sandbox):
         if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):

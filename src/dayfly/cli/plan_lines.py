@@ -6,39 +6,39 @@ import json
 from typing import TYPE_CHECKING
 
 from dayfly.cli import show
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import LifecycleEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.compile.preview import EnvLine, InputLine, Preview, Stage, StepLine
+    from dayfly.compile.preview import CompilePreview, EnvLine, InputLine, Stage, StepLine
     from dayfly.spec.lifecycle_hook import LifecycleHook, Selector
     from dayfly.spec.route_group import RouteGroup
     from dayfly.spec.sandbox import Sandbox
-    from dayfly.spec.steps.kube_object import Verdict
+    from dayfly.spec.steps.kube_object import ReadyRule
 
 
-def of_sandbox(sandbox: Sandbox, preview: Preview) -> Iterator[str]:
+def of_sandbox(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
     """What a sandbox would do."""
     yield f'Sandbox "{sandbox.name}" in cluster "{sandbox.spec.cluster}"'
-    yield from _waves(preview, Event.PRE_START)
+    yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _forks(preview)
-    yield from _waves(preview, Event.POST_START)
+    yield from _waves(preview, LifecycleEvent.POST_START)
     yield from _stages(preview, preview.deletion, "delete")
     if not preview.deletion:
         yield "\ndelete: nothing to run"
 
 
-def of_group(group: RouteGroup, preview: Preview) -> Iterator[str]:
+def of_group(group: RouteGroup, preview: CompilePreview) -> Iterator[str]:
     """What a route group's own hooks would do. Whom it matches only a server knows."""
     where = f'in cluster "{group.spec.cluster}"' if group.spec.cluster else "of every cluster"
     yield f'Route group "{group.name}" {where}'
-    yield from _waves(preview, Event.PRE_START)
-    yield from _waves(preview, Event.POST_START)
+    yield from _waves(preview, LifecycleEvent.PRE_START)
+    yield from _waves(preview, LifecycleEvent.POST_START)
     yield from _stages(preview, preview.deletion, "delete", stop="  its routing key means nothing any more")
 
 
-def of_hook(hook: LifecycleHook, preview: Preview) -> Iterator[str]:
+def of_hook(hook: LifecycleHook, preview: CompilePreview) -> Iterator[str]:
     """What a lifecycle hook would do with each of its objects."""
     spec = hook.spec
     yield f'LifecycleHook "{hook.name}" for {_meant(spec.selector)}'
@@ -46,10 +46,10 @@ def of_hook(hook: LifecycleHook, preview: Preview) -> Iterator[str]:
         where = f"annotation {spec.hold.annotation}" if spec.hold.annotation else spec.hold.path
         value = "" if spec.hold.value is None else spec.hold.value
         yield f"\nhold\n  {where} = {_quoted(value)}, until preStop is done"
-    yield from _waves(preview, Event.PRE_START)
+    yield from _waves(preview, LifecycleEvent.PRE_START)
     started = f"  has started once {_holds(spec.started)}" if spec.started else "  has started once it exists"
     yield f"\nstart\n{started}"
-    yield from _waves(preview, Event.POST_START)
+    yield from _waves(preview, LifecycleEvent.POST_START)
     gone = _holds(spec.stopped) if spec.stopped else "no finalizer but Dayfly's is left"
     yield from _stages(preview, preview.deletion, "delete", stop=f"  has stopped once {gone}")
     yield from _stages(preview, preview.removal, "removal of the hook")
@@ -65,7 +65,7 @@ def _meant(selector: Selector) -> str:
     return f"any {selector.kind} of {where}{labels}"
 
 
-def _holds(verdict: Verdict) -> str:
+def _holds(verdict: ReadyRule) -> str:
     if verdict.contract:
         return "its contract says that it is ready"
     if verdict.when is not None:
@@ -73,7 +73,7 @@ def _holds(verdict: Verdict) -> str:
     return f"its condition {verdict.condition} is {verdict.status}"
 
 
-def _waves(preview: Preview, wanted: Event) -> Iterator[str]:
+def _waves(preview: CompilePreview, wanted: LifecycleEvent) -> Iterator[str]:
     for event in preview.events:
         for number, wave in enumerate(event.waves if event.event == wanted else (), 1):
             yield f"\n{wanted}, wave {number}"
@@ -81,7 +81,7 @@ def _waves(preview: Preview, wanted: Event) -> Iterator[str]:
                 yield from _step(step)
 
 
-def _stages(preview: Preview, stages: tuple[Stage, ...], word: str, *, stop: str = "") -> Iterator[str]:
+def _stages(preview: CompilePreview, stages: tuple[Stage, ...], word: str, *, stop: str = "") -> Iterator[str]:
     """`stop` says what the stage without units waits for."""
     steps = {step.id: step for event in preview.events for wave in event.waves for step in wave}
     for number, stage in enumerate(stages, 1):
@@ -95,7 +95,7 @@ def _stages(preview: Preview, stages: tuple[Stage, ...], word: str, *, stop: str
                 yield f"  {unit} stops"
 
 
-def _forks(preview: Preview) -> Iterator[str]:
+def _forks(preview: CompilePreview) -> Iterator[str]:
     if preview.forks:
         yield "\nstart"
     for fork in preview.forks:

@@ -95,7 +95,7 @@ class _Source(NamedTuple):
         from dayfly.kube.auth import CredentialsError, load
         from dayfly.kube.client import Client
         from dayfly.kube.transport import HttpTransport
-        from dayfly.routeserver.from_cluster import Watcher
+        from dayfly.routeserver.from_cluster import ClusterRuleWatcher
 
         try:
             credentials = await load(context=self.context)
@@ -103,7 +103,7 @@ class _Source(NamedTuple):
             raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
         client = Client(HttpTransport(credentials))
         try:
-            yield asyncio.create_task(Watcher(client, board, self.namespace).run())
+            yield asyncio.create_task(ClusterRuleWatcher(client, board, self.namespace).run())
         finally:
             await client.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dayfly.cli import show
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.exits import CliError, Exit
-from dayfly.testing import Fault, Life, NotPlayed, Played, Told, as_json, as_junit, as_line, judge, summary
+from dayfly.testing import Fault, Life, LifeResult, NotPlayed, Played, as_json, as_junit, as_line, judge, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +82,7 @@ def play(
     Raises:
         CliError: they cannot be played there.
     """
-    tolds: list[Told] = []
+    tolds: list[LifeResult] = []
     try:
         with bench as place:
             for life in place.lives(params):
@@ -106,7 +106,7 @@ def play(
     return Exit.FAILED if any(told.finding for told in tolds) else Exit.OK
 
 
-def _sum_up(tolds: Sequence[Told], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
+def _sum_up(tolds: Sequence[LifeResult], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
     """Print the results of the lives that were played; nothing if none was."""
     if aborted and not tolds:
         return
@@ -118,9 +118,9 @@ def _sum_up(tolds: Sequence[Told], plugin: Plugin, output: str | None, *, aborte
     show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, census=census)}")
 
 
-def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> Told:
+def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> LifeResult:
     if isinstance(life, NotPlayed):
-        return Told(life.name, 0.0, None, life.why)
+        return LifeResult(life.name, 0.0, None, life.why)
     started = time.monotonic()
     try:
         played = live(place, life)
@@ -128,10 +128,10 @@ def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) 
         # The plugin itself was accepted in its first life: only what this life changes can be refused.
         if first or fault.code != Exit.USAGE:
             raise
-        return Told(life.name, time.monotonic() - started, None, f"it is refused before anything runs: {fault}")
+        return LifeResult(life.name, time.monotonic() - started, None, f"it is refused before anything runs: {fault}")
     took = time.monotonic() - started
     finding = judge(life, played, plugin.spec)
-    return Told(life.name, took, finding, "" if finding else played.missed)
+    return LifeResult(life.name, took, finding, "" if finding else played.missed)
 
 
 def live(place: Bench, life: Life) -> Played:

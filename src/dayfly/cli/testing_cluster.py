@@ -18,7 +18,7 @@ from dayfly.cli.testing_made import Box
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import FAILED
-from dayfly.testing import Ends, Hand, Life, NotPlayed, Played, first_outside, lives_outside
+from dayfly.testing import DeleteAt, Hand, Life, NotPlayed, Played, first_outside, lives_outside
 from dayfly.testing.fault_scripts import listed
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _Bench:
             if report is None:
                 raise CliError(Exit.FAILED, f"somebody else has deleted the sandbox {box.name}", "start the test again")
             self._meet(life, box, report)
-            if life.ends is Ends.WAITS and box.met:
+            if life.ends is DeleteAt.WAITS and box.met:
                 return Played()
             if report.ready:
                 self._time(report)
@@ -126,7 +126,7 @@ class _Bench:
                     reached="failed", message=report.message + more, log=self._log(box, report), missed=missed
                 )
             if time.monotonic() > deadline:
-                missed = f"{life.step} has not begun within {self._seconds:g} s" if life.ends is Ends.WAITS else ""
+                missed = f"{life.step} has not begun within {self._seconds:g} s" if life.ends is DeleteAt.WAITS else ""
                 return Played(message=f"not within {self._seconds:g} s: {report.message}", missed=missed)
             self._cluster.pause(_LOOK_S)
 

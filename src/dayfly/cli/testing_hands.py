@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.cli.exits import CliError, Exit
-from dayfly.execute.object.render import Identity, name
+from dayfly.execute.object.render import ObjectIdentity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
@@ -88,7 +88,7 @@ async def meddle(client: Client, hand: Hand, manifest: dict[str, Any], namespace
     labels are gone, but for a new one.
     """
     kind = await _kind(client, manifest)
-    made = name(Identity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
+    made = name(ObjectIdentity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
     for each in (await client.list_all(kind, namespace)).items:
         meta = each["metadata"]
         owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Run"]

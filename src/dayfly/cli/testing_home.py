@@ -26,7 +26,7 @@ from dayfly.spec import documents
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import FAILED
 from dayfly.spec.scalars import names
-from dayfly.testing import Ends, Life, Played, first, lives
+from dayfly.testing import DeleteAt, Life, Played, first, lives
 from dayfly.testing.fault_scripts import took
 
 if TYPE_CHECKING:
@@ -151,9 +151,9 @@ class _Bench:
         report: Any = {}
         while time.monotonic() < deadline:
             self._heed()
-            if life.ends is Ends.WAITS and life.waits in self._lines():
+            if life.ends is DeleteAt.WAITS and life.waits in self._lines():
                 return Played(reached="")
-            wait = None if life.ends is Ends.WAITS or not report else 1
+            wait = None if life.ends is DeleteAt.WAITS or not report else 1
             report = self._client.get(
                 "sandboxes", box["name"], "report", after=report.get("version") if wait else None, wait=wait
             )
@@ -161,7 +161,7 @@ class _Bench:
                 return Played(reached="ready")
             if report["reason"] in FAILED:
                 return Played(reached="failed", message=report["message"], log=self._log(box["name"], report))
-            if life.ends is Ends.WAITS:
+            if life.ends is DeleteAt.WAITS:
                 time.sleep(_LOOK_S)
         return Played(message=f"not within {self._seconds:g} s: {report.get('message', '')}")
 

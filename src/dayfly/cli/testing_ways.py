@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from dayfly.spec.steps.webhook import METHODS
 from dayfly.testing.fault_scripts import begins, waits
-from dayfly.testing.webhook_faults import Trouble
+from dayfly.testing.webhook_faults import WebhookFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class Way:
         assert step.webhook is not None, "asked of webhooks alone"
         self._step, self._webhook, self._say = step.name, step.webhook, say
         self._origin = urlsplit(step.webhook.url)
-        self._trouble: Trouble | None = None
+        self._trouble: WebhookFault | None = None
         self._lock = threading.Lock()
         self._go = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -67,7 +67,7 @@ class Way:
         self._server.shutdown()
         self._server.server_close()
 
-    def expect(self, trouble: Trouble | None) -> None:
+    def expect(self, trouble: WebhookFault | None) -> None:
         """From now on: what becomes of the next request."""
         with self._lock:
             self._trouble = trouble
@@ -84,18 +84,18 @@ class Way:
             self._say(begins(self._step))
             with self._lock:
                 trouble, self._trouble = self._trouble, None
-        if trouble is Trouble.CUT:
+        if trouble is WebhookFault.CUT:
             return None
-        if trouble is Trouble.REFUSED:
+        if trouble is WebhookFault.REFUSED:
             return _Answer(500, [], b"")
-        if trouble is Trouble.BEFORE:
+        if trouble is WebhookFault.BEFORE:
             self._hold()
         answer = self._ask(method, target, headers, body)
-        if trouble is Trouble.TWICE:
+        if trouble is WebhookFault.TWICE:
             answer = self._ask(method, target, headers, body)
-        if trouble is Trouble.AFTER:
+        if trouble is WebhookFault.AFTER:
             self._hold()
-        return None if trouble is Trouble.LOST else answer
+        return None if trouble is WebhookFault.LOST else answer
 
     def _hold(self) -> None:
         self._say(waits(self._step))

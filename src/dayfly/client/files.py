@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dayfly.client.errors import RefusedError
     from dayfly.spec.documents import Wish
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 STANDARD_INPUT = "-"
 ENDINGS = (".yaml", ".yml", ".json")
@@ -35,7 +35,7 @@ class Wished(NamedTuple):
     """A wish and the document it was read from."""
 
     wish: Wish
-    document: Document
+    document: ParsedDocument
 
     @property
     def kind(self) -> str:
@@ -122,10 +122,10 @@ def only_names(files: Iterable[str], sets: Iterable[str], kind: documents.Kind) 
     return found
 
 
-def parse(files: Iterable[str]) -> list[Document]:
+def parse(files: Iterable[str]) -> list[ParsedDocument]:
     """The documents of some files, as written."""
     faults, files = Faults(), tuple(files)
-    found: list[Document] = []
+    found: list[ParsedDocument] = []
     for path in files:
         for name in expand(path):
             with faults:
@@ -155,7 +155,7 @@ def reader(file: str) -> Callable[[str], bytes]:
     return read
 
 
-def placed(fault: RefusedError, document: Document) -> DayflyError | SpecError:
+def placed(fault: RefusedError, document: ParsedDocument) -> DayflyError | SpecError:
     """The server's refusal of a document, as `located`; of several mistakes it has a line for each."""
     first, *others = (located(line, document) for line in fault.message.split("\n"))
     if not others:
@@ -164,7 +164,7 @@ def placed(fault: RefusedError, document: Document) -> DayflyError | SpecError:
     return first
 
 
-def located(message: str, document: Document | None) -> SpecError:
+def located(message: str, document: ParsedDocument | None) -> SpecError:
     """What the server says of a document, with file, line and column where it names a place in it."""
     way, _, problem = message.partition(": ")
     for keys, (line, column) in document.marks.items() if document else ():

@@ -11,7 +11,7 @@ from dayfly.client import files
 from dayfly.client.errors import Exit, InvalidError, RefusedError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
-from dayfly.spec.parsing.text import Document
+from dayfly.spec.parsing.text import ParsedDocument
 
 Source: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str]"
 """A wish as the API takes it (`{"name": ..., "spec": ...}`), or a file or folder with exactly one."""
@@ -22,7 +22,7 @@ class Wish(NamedTuple):
     """A wish in its form on the wire, and the document it was read from, if it was."""
 
     body: dict[str, Any]
-    document: Document | None = None
+    document: ParsedDocument | None = None
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ def sets(variables: Variables) -> list[str]:
 
 
 @contextlib.contextmanager
-def placed(document: Document | None) -> Iterator[None]:
+def placed(document: ParsedDocument | None) -> Iterator[None]:
     """Within this, what is wrong with a wish is an `InvalidError` with its places."""
     try:
         yield
@@ -67,5 +67,5 @@ def placed(document: Document | None) -> Iterator[None]:
         raise InvalidError([files.located(line, document) for line in lines], fault.advice) from None
 
 
-def _again(problem: SpecError, document: Document | None) -> SpecError:
+def _again(problem: SpecError, document: ParsedDocument | None) -> SpecError:
     return files.located(str(problem), document) if document is not None and not problem.file else problem

@@ -14,13 +14,13 @@ for wishes applied with kubectl; never by whoever executes.
 
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_doubts
-from dayfly.compile.preview import Preview, preview, preview_hook
+from dayfly.compile.preview import CompilePreview, preview, preview_hook
 from dayfly.compile.resources import missing
 from dayfly.compile.route_group import check_group, compile_group, group_previews
 
 __all__ = [
+    "CompilePreview",
     "Compiled",
-    "Preview",
     "check_group",
     "check_hook",
     "check_plugin",

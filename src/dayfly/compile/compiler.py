@@ -14,9 +14,9 @@ from dayfly.spec.lifecycle import (
     API_VERSION,
     MAX_DOCUMENT_BYTES,
     MAX_UNITS_PER_RUN,
-    Event,
     Lifecycle,
-    Origin,
+    LifecycleEvent,
+    StepOrigin,
     Target,
     Unit,
     canonical,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dayfly.compile.resources import Instance, Key
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ def compile(  # noqa: A001  -- the field's word for it
     publisher: str = "local",
     routed: Mapping[str, Sequence[str]] | None = None,
     local: ToLocal = ToLocal.UNKNOWN,
-    source: Document | None = None,
-    plugin_sources: Mapping[Key, Document] | None = None,
+    source: ParsedDocument | None = None,
+    plugin_sources: Mapping[Key, ParsedDocument] | None = None,
 ) -> Compiled:
     """Say what a sandbox means.
 
@@ -109,7 +109,7 @@ def _check(
     sandbox: Sandbox,
     hooks: tuple[Workflow, ...],
     found: Mapping[str, Instance],
-    plugin_sources: Mapping[Key, Document],
+    plugin_sources: Mapping[Key, ParsedDocument],
     *,
     routed: bool,
 ) -> None:
@@ -154,7 +154,7 @@ def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:
     return group.endpoints if group else ()
 
 
-def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle:
+def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lifecycle:
     """Refuse whatever can be refused when a plugin is published, before any sandbox names it.
 
     Returns:
@@ -168,7 +168,7 @@ def check_plugin(plugin: Plugin, *, source: Document | None = None) -> Lifecycle
         workflows = references.of_plugin(plugin.spec, ("spec",))
         # Without a sandbox's name and params it is smaller than it will ever be.
         work = units.work(plugin.spec.runner, {}, state=plugin.spec.state)
-        bare = units.Setting("", {}, (), work, Origin(plugin=plugin.name))
+        bare = units.Setting("", {}, (), work, StepOrigin(plugin=plugin.name))
         smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
         check_size(smallest, ("spec",))
     except SpecError as fault:
@@ -192,7 +192,7 @@ def check_steps(spec: PluginSpec, keys: Path) -> None:
     faults.settle()
 
 
-def _check_instance(instance: Instance, sources: Mapping[Key, Document]) -> None:
+def _check_instance(instance: Instance, sources: Mapping[Key, ParsedDocument]) -> None:
     try:
         check_workflows(instance.workflows)
     except SpecError as fault:
@@ -229,7 +229,7 @@ def hooks_of(written_hooks: Hooks | None) -> tuple[Workflow, ...]:
     steps = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
     return tuple(
         Workflow(event, f"{event} hook", written_steps, ("spec", "hooks", str(event)))
-        for event, written_steps in zip(Event, steps, strict=True)
+        for event, written_steps in zip(LifecycleEvent, steps, strict=True)
     )
 
 
@@ -269,7 +269,7 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.S
         params={**instance.defaults(), **instance.resource.params},
         params_at=(*instance.keys, "params"),
         work=units.work(instance.spec.runner, {**env, **named}, state=instance.spec.state),
-        origin=Origin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else Origin(),
+        origin=StepOrigin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else StepOrigin(),
         secrets=instance.spec.secrets(),
     )
 
@@ -281,10 +281,10 @@ def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Sett
         target=target,
         resource=shared.resource,
         origin=shared.origin,
-        pre_start=by_event.get(Event.PRE_START, ()),
-        post_start=by_event.get(Event.POST_START, ()),
-        pre_stop=by_event.get(Event.PRE_STOP, ()),
-        post_stop=(*by_event.get(Event.POST_STOP, ()), *objects.removals(workflows, shared.work.namespace)),
+        pre_start=by_event.get(LifecycleEvent.PRE_START, ()),
+        post_start=by_event.get(LifecycleEvent.POST_START, ()),
+        pre_stop=by_event.get(LifecycleEvent.PRE_STOP, ()),
+        post_stop=(*by_event.get(LifecycleEvent.POST_STOP, ()), *objects.removals(workflows, shared.work.namespace)),
     )
 
 
@@ -307,6 +307,6 @@ def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
         raise SpecError(problem, keys)
 
 
-def located(fault: SpecError, source: Document | None) -> SpecError:
+def located(fault: SpecError, source: ParsedDocument | None) -> SpecError:
     """The fault with its line and column, unless it has them or nobody knows them."""
     return fault if source is None else source.placed(fault)

@@ -10,7 +10,7 @@ from dayfly.compile.resources import Instance, check_output
 from dayfly.compile.units import output_of
 from dayfly.spec import lifecycle
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import Baseline, EnvChange, Input, Kind, Unit
+from dayfly.spec.lifecycle import Baseline, EnvChange, Kind, Unit, UnitInput
 from dayfly.spec.parsing import text
 from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, Patch
 from dayfly.spec.steps.value_from import ADDRESS, TOLD, check_expression
@@ -58,7 +58,7 @@ def _build(
     fork: Fork, changes: Customizations, builtin: tuple[EnvChange, ...], instances: Mapping[str, Instance], keys: Path
 ) -> Unit:
     here = (*keys, "customizations")
-    inputs: dict[str, Input] = {}
+    inputs: dict[str, UnitInput] = {}
     env = list(builtin)
     for index, change in enumerate(changes.env):
         wanted = change.value_from.resource if change.value_from else None
@@ -67,13 +67,13 @@ def _build(
             check_output(wanted, instances, (*here, "env", index, "valueFrom", "resource"))
             # None of the three may hold a dot, so the name is unique and the same value is asked for once.
             name = f"{wanted.name}.{wanted.output_key}"
-            inputs[name] = Input(name=name, from_=output_of(wanted))
+            inputs[name] = UnitInput(name=name, from_=output_of(wanted))
         env.append(_env_change(change, name))
     return Unit(
         name=fork.name or fork.fork_of.name,
         kind=Kind.FORK,
         inputs=tuple(inputs.values()),
-        fork=lifecycle.Fork(
+        fork=lifecycle.ForkUnit(
             baseline=fork.fork_of.baseline,
             env=tuple(env),
             images=tuple(msgspec.to_builtins(image) for image in changes.images),

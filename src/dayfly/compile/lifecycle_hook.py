@@ -9,18 +9,18 @@ import msgspec
 from dayfly.compile import compiler, units
 from dayfly.compile.references import Workflow, nearest
 from dayfly.spec.errors import Faults, SpecError, quote
-from dayfly.spec.lifecycle import CREATING, Event, Lifecycle, Origin, Target, Unit
+from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, StepOrigin, Target, Unit
 from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 PUBLISHER = "hook"
 """Grants name a hook's steps `hook:NAME`."""
 
 
-def compile_hook(hook: LifecycleHook, target: Target, *, source: Document | None = None) -> Lifecycle:
+def compile_hook(hook: LifecycleHook, target: Target, *, source: ParsedDocument | None = None) -> Lifecycle:
     """Say what a hook means for one object.
 
     Args:
@@ -37,7 +37,7 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: Document | None
         compiler.check_workflows(workflows)
         _check_undone(hook.spec)
         work = units.work(hook.spec.runner, _builtin(hook, target))
-        shared = units.Setting("", {}, (), work, Origin(publisher=PUBLISHER, plugin=hook.name))
+        shared = units.Setting("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
         made = compiler.document(target, workflows, shared)
         undone = {step.name: step.undoes for step in hook.spec.post_stop}
         made = msgspec.structs.replace(made, post_stop=tuple(_undoing(unit, undone) for unit in made.post_stop))
@@ -47,7 +47,7 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: Document | None
     return made
 
 
-def check_hook(hook: LifecycleHook, *, source: Document | None = None) -> Lifecycle:
+def check_hook(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> Lifecycle:
     """Refuse whatever can be refused before any object is there.
 
     Returns:
@@ -61,7 +61,7 @@ def check_hook(hook: LifecycleHook, *, source: Document | None = None) -> Lifecy
     return compile_hook(hook, anyone, source=source)
 
 
-def hook_doubts(hook: LifecycleHook, *, source: Document | None = None) -> tuple[str, ...]:
+def hook_doubts(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> tuple[str, ...]:
     """Sentences with their place, about what is legal and perhaps not meant."""
     found = []
     if hook.spec.pre_start:
@@ -71,18 +71,18 @@ def hook_doubts(hook: LifecycleHook, *, source: Document | None = None) -> tuple
 
 
 def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
-    return tuple(Workflow(event, f"{event} step", spec.steps(event), ("spec", str(event))) for event in Event)
+    return tuple(Workflow(event, f"{event} step", spec.steps(event), ("spec", str(event))) for event in LifecycleEvent)
 
 
 def _check_undone(spec: LifecycleHookSpec) -> None:
     """Whoever undoes names a step that creates."""
-    creating = [step.name for event in Event if event in CREATING for step in spec.steps(event)]
+    creating = [step.name for event in LifecycleEvent if event in CREATING for step in spec.steps(event)]
     faults = Faults()
     for index, step in enumerate(spec.post_stop):
         with faults:
             if step.undoes and step.undoes not in creating:
                 problem = f"no preStart or postStart step {quote(step.undoes)}; {nearest(step.undoes, creating)}"
-                raise SpecError(problem, ("spec", str(Event.POST_STOP), index, "undoes"))
+                raise SpecError(problem, ("spec", str(LifecycleEvent.POST_STOP), index, "undoes"))
     faults.settle()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.compile.references import nearest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import CREATING, Event, Input, Kind, Object, Ref, Retry, Timeouts, Unit
+from dayfly.spec.lifecycle import CREATING, Kind, LifecycleEvent, Object, Ref, Unit, UnitInput, UnitRetry, UnitTimeouts
 from dayfly.spec.steps.kube_object import GONE
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...
     written = {step.object.remove: step.name for step in _stopping(workflows) if step.object and step.object.remove}
     readers = _readers(workflows)
     remover = {step.name: written.get(step.name, _name(step.name)) for step, _, _ in _making(workflows)}
-    last = {step.name for workflow in workflows if workflow.event is Event.POST_STOP for step in workflow.steps}
+    last = {
+        step.name for workflow in workflows if workflow.event is LifecycleEvent.POST_STOP for step in workflow.steps
+    }
     last |= set(remover.values()) - set(written.values())
     made: list[Unit] = []
     for step, _, _ in _unremoved(workflows):
@@ -73,10 +75,10 @@ def _removal(name: str, after: list[str], namespace: str) -> Unit:
         name=_name(name),
         kind=Kind.OBJECT,
         inputs=tuple(
-            Input(name=f"after-{number}", from_=Ref(unit=other, output=GONE)) for number, other in enumerate(after)
+            UnitInput(name=f"after-{number}", from_=Ref(unit=other, output=GONE)) for number, other in enumerate(after)
         ),
-        retry=Retry(idempotent=True, limit=0),
-        timeouts=Timeouts(run_ms=0, grace_ms=0),
+        retry=UnitRetry(idempotent=True, limit=0),
+        timeouts=UnitTimeouts(run_ms=0, grace_ms=0),
         object=Object(remove=name, namespace=namespace),
     )
 

@@ -11,15 +11,15 @@ from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import (
     CREATING,
     EnvChange,
-    Event,
     ForkValue,
-    Input,
     Kind,
     Lifecycle,
-    Output,
+    LifecycleEvent,
     Ref,
-    Retry,
     Unit,
+    UnitInput,
+    UnitOutput,
+    UnitRetry,
     kept_id,
     unit_id,
 )
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from dayfly.compile.compiler import Compiled
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PreviewStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Frozen data that the command line prints or hands on as JSON."""
 
 
-class InputLine(Struct, frozen=True, kw_only=True):
+class InputLine(PreviewStruct, frozen=True, kw_only=True):
     """An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given."""
 
     name: str
@@ -45,7 +45,7 @@ class InputLine(Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
-class OutputLine(Struct, frozen=True, kw_only=True):
+class OutputLine(PreviewStruct, frozen=True, kw_only=True):
     """An output and where it is read from: a file, or what of an answer."""
 
     name: str
@@ -53,7 +53,7 @@ class OutputLine(Struct, frozen=True, kw_only=True):
     sensitive: bool = False
 
 
-class StepLine(Struct, frozen=True, kw_only=True):
+class StepLine(PreviewStruct, frozen=True, kw_only=True):
     """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
 
     `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
@@ -68,14 +68,14 @@ class StepLine(Struct, frozen=True, kw_only=True):
     tries: str
 
 
-class EventLine(Struct, frozen=True, kw_only=True):
+class EventLine(PreviewStruct, frozen=True, kw_only=True):
     """One event; the units of a wave can start together, once those they read in earlier waves have succeeded."""
 
-    event: Event
+    event: LifecycleEvent
     waves: tuple[tuple[StepLine, ...], ...]
 
 
-class EnvLine(Struct, frozen=True, kw_only=True):
+class EnvLine(PreviewStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: a constant, a `source`, or the variable's removal."""
 
     name: str
@@ -86,7 +86,7 @@ class EnvLine(Struct, frozen=True, kw_only=True):
     delete: bool = False
 
 
-class ForkLine(Struct, frozen=True, kw_only=True):
+class ForkLine(PreviewStruct, frozen=True, kw_only=True):
     """One fork: what it derives from and what is different."""
 
     id: str
@@ -96,7 +96,7 @@ class ForkLine(Struct, frozen=True, kw_only=True):
     patch: str
 
 
-class RouteLine(Struct, frozen=True, kw_only=True):
+class RouteLine(PreviewStruct, frozen=True, kw_only=True):
     """What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview."""
 
     id: str
@@ -106,14 +106,14 @@ class RouteLine(Struct, frozen=True, kw_only=True):
     address: str = ""
 
 
-class Stage(Struct, frozen=True, kw_only=True):
+class Stage(PreviewStruct, frozen=True, kw_only=True):
     """One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop."""
 
     what: str
     units: tuple[str, ...]
 
 
-class Preview(Struct, frozen=True, kw_only=True):
+class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
     """Events in the order in which they happen; `deletion` is what delete would do, in order.
 
     `removal` is what the removal of a hook would do while its target lives on.
@@ -127,22 +127,22 @@ class Preview(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def preview(compiled: Compiled) -> Preview:
+def preview(compiled: Compiled) -> CompilePreview:
     """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
-    index = _Index(compiled.documents)
+    index = _UnitIndex(compiled.documents)
     deletion: list[Stage] = []
     forks = tuple(unit for unit in compiled.forks if unit.kind is Kind.FORK)
     routes = tuple(unit for unit in compiled.forks if unit.kind is not Kind.FORK)
     if forks:
         # preStop prepares the end of the forks; without any it is skipped.
-        deletion += index.stages(Event.PRE_STOP)
+        deletion += index.stages(LifecycleEvent.PRE_STOP)
     deletion += [
         Stage(what=what, units=tuple(map(kept_id, units)))
         for what, units in (("routes", routes), ("forks", forks))
         if units
     ]
-    deletion += index.stages(Event.POST_STOP)
-    return Preview(
+    deletion += index.stages(LifecycleEvent.POST_STOP)
+    return CompilePreview(
         events=index.events(),
         forks=tuple(index.fork(unit) for unit in forks),
         deletion=tuple(deletion),
@@ -151,21 +151,25 @@ def preview(compiled: Compiled) -> Preview:
     )
 
 
-def preview_hook(document: Lifecycle, warnings: tuple[str, ...] = ()) -> Preview:
+def preview_hook(document: Lifecycle, warnings: tuple[str, ...] = ()) -> CompilePreview:
     """What a hook's document would do around the life of its target."""
-    index = _Index((document,))
+    index = _UnitIndex((document,))
     undoing = tuple(unit for unit in document.post_stop if unit.undoes)
-    removal = _Index((msgspec.structs.replace(document, post_stop=undoing),))
-    return Preview(
+    removal = _UnitIndex((msgspec.structs.replace(document, post_stop=undoing),))
+    return CompilePreview(
         events=index.events(),
         forks=(),
-        deletion=(*index.stages(Event.PRE_STOP), Stage(what="stop", units=()), *index.stages(Event.POST_STOP)),
-        removal=removal.stages(Event.POST_STOP),
+        deletion=(
+            *index.stages(LifecycleEvent.PRE_STOP),
+            Stage(what="stop", units=()),
+            *index.stages(LifecycleEvent.POST_STOP),
+        ),
+        removal=removal.stages(LifecycleEvent.POST_STOP),
         warnings=warnings,
     )
 
 
-class _Index:
+class _UnitIndex:
     """The units of all documents by their name within the run."""
 
     def __init__(self, documents: tuple[Lifecycle, ...]) -> None:
@@ -176,7 +180,7 @@ class _Index:
         self.units = {
             unit_id(document.resource, unit.name): (document, event, unit)
             for document in documents
-            for event in Event
+            for event in LifecycleEvent
             for unit in document.units(event)
         }
         self.sensitive = {
@@ -187,17 +191,17 @@ class _Index:
         }
 
     def events(self) -> tuple[EventLine, ...]:
-        ordered = {event: self.waves(event) for event in Event}
+        ordered = {event: self.waves(event) for event in LifecycleEvent}
         return tuple(
             EventLine(event=event, waves=tuple(tuple(self.line(name) for name in wave) for wave in found))
             for event, found in ordered.items()
             if found
         )
 
-    def stages(self, event: Event) -> tuple[Stage, ...]:
+    def stages(self, event: LifecycleEvent) -> tuple[Stage, ...]:
         return tuple(Stage(what=event, units=wave) for wave in self.waves(event))
 
-    def waves(self, event: Event) -> tuple[tuple[str, ...], ...]:
+    def waves(self, event: LifecycleEvent) -> tuple[tuple[str, ...], ...]:
         names = [name for name, (_, when, _) in self.units.items() if when is event]
         return waves(names, {name: list(self.needs(name)) for name in names})
 
@@ -205,7 +209,7 @@ class _Index:
         """Who must have succeeded first: whom it reads and, for a cleanup, the cleanups of its resource's readers."""
         document, event, unit = self.units[name]
         yield from (_producer(document, ref) for ref in _references(unit))
-        if event is Event.POST_STOP:
+        if event is LifecycleEvent.POST_STOP:
             for reader in self.readers.get(document.resource, ()):
                 yield from (unit_id(reader.resource, other.name) for other in reader.post_stop)
 
@@ -221,7 +225,7 @@ class _Index:
             tries=_tries(unit.retry, creates=event in CREATING),
         )
 
-    def input(self, document: Lifecycle, item: Input, unit: Unit) -> InputLine:
+    def input(self, document: Lifecycle, item: UnitInput, unit: Unit) -> InputLine:
         producer = _producer(document, item.from_) if item.from_ else ""
         output = item.from_.output if item.from_ else ""
         return InputLine(
@@ -263,7 +267,7 @@ class _Index:
         return EnvLine(name=change.name, value=change.value, container=change.container)
 
 
-def _asked(document: Lifecycle, item: Input) -> str:
+def _asked(document: Lifecycle, item: UnitInput) -> str:
     if item.comes_with_run:
         return "the secrets file"
     return f"{item.target} of the {document.target.kind}" if item.target else _told(item.fork)
@@ -282,7 +286,7 @@ def _request(unit: Unit) -> str:
     return f"{unit.webhook.request['method']} {unit.webhook.request['url']}" if unit.webhook else ""
 
 
-def _origin(output: Output, unit: Unit) -> str:
+def _origin(output: UnitOutput, unit: Unit) -> str:
     if output.secret is not None:
         return f"{output.secret.key} of Secret {output.secret.name or output.secret.json_path}"
     if unit.object is not None:
@@ -304,7 +308,7 @@ def _producer(document: Lifecycle, ref: Ref) -> str:
 
 def _read_resources(document: Lifecycle) -> list[str]:
     """Other documents' resources whose outputs this one reads, each once, in order."""
-    units = (unit for event in Event for unit in document.units(event))
+    units = (unit for event in LifecycleEvent for unit in document.units(event))
     return list(dict.fromkeys(ref.resource for unit in units for ref in _references(unit) if ref.resource))
 
 
@@ -344,7 +348,7 @@ def _clocks(unit: Unit) -> str:
     )
 
 
-def _tries(retry: Retry, *, creates: bool) -> str:
+def _tries(retry: UnitRetry, *, creates: bool) -> str:
     """Read as the core reads it: a create unit that is not idempotent starts once, whatever its limit says."""
     if creates and not retry.idempotent:
         return "once"

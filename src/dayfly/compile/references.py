@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.compile import graph
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import Event
+from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.plugin import PluginSpec, Step
 from dayfly.spec.steps.kube_object import GONE
 from dayfly.spec.steps.webhook import BUILT_IN_OUTPUTS
@@ -28,7 +28,7 @@ class Workflow(msgspec.Struct, frozen=True):
         keys: The way to the list of them.
     """
 
-    event: Event
+    event: LifecycleEvent
     word: str
     steps: tuple[Step, ...]
     keys: Path
@@ -41,8 +41,8 @@ class Workflow(msgspec.Struct, frozen=True):
 def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
     """A plugin's two workflows in the order of their events; `keys` leads to its `spec`."""
     return (
-        Workflow(Event.PRE_START, "create step", spec.create, (*keys, "create")),
-        Workflow(Event.POST_STOP, "delete step", spec.delete, (*keys, "delete")),
+        Workflow(LifecycleEvent.PRE_START, "create step", spec.create, (*keys, "create")),
+        Workflow(LifecycleEvent.POST_STOP, "delete step", spec.delete, (*keys, "delete")),
     )
 
 

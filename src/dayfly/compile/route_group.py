@@ -12,11 +12,11 @@ from dayfly.spec.route_group import GROUP_VARIABLES, KIND, RouteGroup
 
 if TYPE_CHECKING:
     from dayfly.spec.lifecycle import Unit
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 
 def compile_group(
-    group: RouteGroup, *, uid: str, routing_key: str, namespace: str = "", source: Document | None = None
+    group: RouteGroup, *, uid: str, routing_key: str, namespace: str = "", source: ParsedDocument | None = None
 ) -> Lifecycle:
     """Say what a route group means, but for whom it matches: that is no work of a step.
 
@@ -54,7 +54,7 @@ def group_previews(group: RouteGroup, routing_key: str, cluster: str | None = ""
     return routes.previews(here, routing_key)
 
 
-def check_group(group: RouteGroup, *, source: Document | None = None) -> Lifecycle:
+def check_group(group: RouteGroup, *, source: ParsedDocument | None = None) -> Lifecycle:
     """Refuse whatever can be refused before any host is asked.
 
     Returns:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dayfly.spec import lifecycle
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Baseline, Kind, Preview, Route, Unit
+from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, Unit
 from dayfly.spec.routing import routing_keys
 from dayfly.spec.routing.endpoints import split_target
 from dayfly.spec.scalars import numbers
@@ -95,7 +95,7 @@ def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Seq
     for endpoint in endpoints:
         scheme, host, port = split_target(endpoint.target)
         if scheme in PREVIEWED:
-            preview = Preview(scheme=scheme, host=host, port=port, key=key)
+            preview = PreviewUnit(scheme=scheme, host=host, port=port, key=key)
             ids = tuple(map(lifecycle.kept_id, after))
             found.append(Unit(name=endpoint.name, kind=Kind.PREVIEW, preview=preview, after=ids))
     return tuple(found)

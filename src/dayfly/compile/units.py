@@ -12,20 +12,20 @@ from dayfly.spec.errors import Path, SpecError
 from dayfly.spec.lifecycle import (
     PRE_STOP_TRIES,
     As,
-    Event,
     Exec,
     ForkValue,
-    Input,
     Kind,
+    LifecycleEvent,
     Object,
-    Origin,
-    Output,
     Ref,
-    Retry,
     SecretKey,
-    Timeouts,
+    StepOrigin,
     Unit,
-    Webhook,
+    UnitInput,
+    UnitOutput,
+    UnitRetry,
+    UnitTimeouts,
+    WebhookUnit,
 )
 from dayfly.spec.lifecycle_hook import HookInput
 from dayfly.spec.sandbox import Param
@@ -42,7 +42,7 @@ CREATE_TRIES = 3
 ENDLESS = 0
 MAX_VARIABLE_BYTES = 64 * 1024
 
-_STOPPING = frozenset({Event.PRE_STOP, Event.POST_STOP})
+_STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Setting(msgspec.Struct, frozen=True):
     params: Mapping[str, str | Param]
     params_at: Path
     work: Exec
-    origin: Origin = Origin()
+    origin: StepOrigin = StepOrigin()
     secrets: frozenset[str] = frozenset()
 
 
@@ -97,7 +97,7 @@ def check_retry(workflow: Workflow) -> None:
         if step.retry is not None and step.retry.idempotent is False:
             problem = f"a {workflow.word} may be tried again; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
-        if workflow.event is Event.PRE_STOP and step.retry is not None and step.retry.limit is not None:
+        if workflow.event is LifecycleEvent.PRE_STOP and step.retry is not None and step.retry.limit is not None:
             problem = f"a {workflow.word} is tried {PRE_STOP_TRIES} times; leave the limit out"
             raise SpecError(problem, (*here, "retry", "limit"))
         if step.webhook is not None and step.webhook.find is not None:
@@ -118,7 +118,7 @@ def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
 
 
-def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit:
+def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
     common: dict[str, Any] = {
         "name": step.name,
         "inputs": tuple(
@@ -136,7 +136,7 @@ def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit
     return Unit(
         kind=Kind.WEBHOOK,
         timeouts=_unhurried(timeouts, step),
-        webhook=Webhook(
+        webhook=WebhookUnit(
             request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
             namespace=shared.work.namespace,
             env=shared.work.env,
@@ -145,10 +145,10 @@ def _unit(shared: Setting, step: written.Step, event: Event, keys: Path) -> Unit
     )
 
 
-def _object(shared: Setting, item: KubeObject, timeouts: Timeouts, common: dict[str, Any]) -> Unit:
+def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
     """An object's one clock runs until it is ready; its removal has none."""
     if item.remove:
-        common["outputs"] = (Output(name=kube_object.GONE),)
+        common["outputs"] = (UnitOutput(name=kube_object.GONE),)
     return Unit(
         kind=Kind.OBJECT,
         timeouts=msgspec.structs.replace(timeouts, run_ms=0 if item.remove else timeouts.run_ms, grace_ms=0),
@@ -161,9 +161,9 @@ def _object(shared: Setting, item: KubeObject, timeouts: Timeouts, common: dict[
     )
 
 
-def _output(item: written.Output) -> Output:
+def _output(item: written.Output) -> UnitOutput:
     secret = item.value_from_secret
-    return Output(
+    return UnitOutput(
         name=item.name,
         path=item.value_from_path or "",
         json_path=item.value_from_json_path or "",
@@ -174,7 +174,7 @@ def _output(item: written.Output) -> Output:
     )
 
 
-def _unhurried(timeouts: Timeouts, step: written.Step) -> Timeouts:
+def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
     """A request that was sent cannot be called back: whoever asks its sender to end waits until it would have."""
     assert step.webhook is not None, "only a webhook sends"
     given = step.timeouts is not None and bool(step.timeouts.run)
@@ -189,16 +189,16 @@ def _place(item: written.Input, step: written.Step) -> As:
     return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
 
 
-def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input:
+def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> UnitInput:
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
-        return Input(name=item.name, from_=ref, as_=place)
+        return UnitInput(name=item.name, from_=ref, as_=place)
     if isinstance(item, HookInput) and item.value_from_target is not None:
-        return Input(name=item.name, target=item.value_from_target, as_=place)
+        return UnitInput(name=item.name, target=item.value_from_target, as_=place)
     if item.value_from is not None and item.value_from.fork is not None:
         wanted = item.value_from.fork
         fork = ForkValue(fork_of=wanted.fork_of.baseline, expression=wanted.expression)
-        return Input(name=item.name, fork=fork, as_=place)
+        return UnitInput(name=item.name, fork=fork, as_=place)
     source: str | ResourceOutput | None = item.value_from.resource if item.value_from is not None else item.value
     here: Path = (*keys, "value")
     if item.value_from_sandbox:
@@ -206,22 +206,22 @@ def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> Input
         source = param.value_from.resource if isinstance(param, Param) else param
     secret = item.value_from_sandbox and item.name in shared.secrets
     if isinstance(source, ResourceOutput):
-        return Input(name=item.name, from_=output_of(source, shared.resource), secret=secret, as_=place)
+        return UnitInput(name=item.name, from_=output_of(source, shared.resource), secret=secret, as_=place)
     if source is not None and place.env:
         check_variable(source, here)
-    return Input(name=item.name, value=source, secret=secret, as_=place)
+    return UnitInput(name=item.name, value=source, secret=secret, as_=place)
 
 
-def _retry(given: written.Retry, event: Event) -> Retry:
+def _retry(given: written.Retry, event: LifecycleEvent) -> UnitRetry:
     backoff = {"backoff_ms": milliseconds(given.backoff)} if given.backoff else {}
-    if event is Event.POST_STOP:
-        return Retry(idempotent=True, limit=ENDLESS, **backoff)
-    if event is Event.PRE_STOP:
-        return Retry(idempotent=True, limit=PRE_STOP_TRIES, **backoff)
+    if event is LifecycleEvent.POST_STOP:
+        return UnitRetry(idempotent=True, limit=ENDLESS, **backoff)
+    if event is LifecycleEvent.PRE_STOP:
+        return UnitRetry(idempotent=True, limit=PRE_STOP_TRIES, **backoff)
     tries = given.limit or (CREATE_TRIES if given.idempotent else 1)
-    return Retry(idempotent=bool(given.idempotent), limit=tries, **backoff)
+    return UnitRetry(idempotent=bool(given.idempotent), limit=tries, **backoff)
 
 
-def _timeouts(given: written.Timeouts) -> Timeouts:
+def _timeouts(given: written.Timeouts) -> UnitTimeouts:
     durations = {f"{field}_ms": getattr(given, field) for field in given.__struct_fields__}
-    return Timeouts(**{field: milliseconds(duration) for field, duration in durations.items() if duration})
+    return UnitTimeouts(**{field: milliseconds(duration) for field, duration in durations.items() if duration})

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.control import auth
-from dayfly.control.chain import Entry, Head, link
+from dayfly.control.chain import AuditEntry, ChainHead, link
 from dayfly.control.exchange import serve, whole_number
 from dayfly.control.scopes import WHOLE, Scope
 from dayfly.control.tables import audit, audit_heads
@@ -58,9 +58,9 @@ def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -
         spec: What is stored of the wish; its digest is kept, not itself.
     """
     found = rows.execute(rows.select(audit_heads)).one_or_none()
-    head = Head(found.number, found.digest) if found is not None else Head()
+    head = ChainHead(found.number, found.digest) if found is not None else ChainHead()
     data = spec.encode() if isinstance(spec, str) else spec
-    entry = Entry(
+    entry = AuditEntry(
         number=0,
         at=time.time_ns() // 1_000_000,
         key=who.key,
@@ -76,7 +76,7 @@ def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -
         rows.insert(audit_heads, now)
     else:
         rows.execute(rows.update(audit_heads).values(now))
-    rows.insert(audit, {name: getattr(entry, name) for name in Entry.__struct_fields__})
+    rows.insert(audit, {name: getattr(entry, name) for name in AuditEntry.__struct_fields__})
 
 
 class Audit:
@@ -96,9 +96,9 @@ class Audit:
 
         def work(rows: Rows) -> Any:
             query = rows.select(audit).where(audit.c.number > after).order_by(audit.c.number).limit(limit)
-            found = [{name: getattr(row, name) for name in Entry.__struct_fields__} for row in rows.execute(query)]
+            found = [{name: getattr(row, name) for name in AuditEntry.__struct_fields__} for row in rows.execute(query)]
             head = rows.execute(rows.select(audit_heads)).one_or_none()
-            last = Head(head.number, head.digest) if head is not None else Head()
+            last = ChainHead(head.number, head.digest) if head is not None else ChainHead()
             return {"entries": found, "head": last}
 
         return await self._store.of(auth.caller(request).org).read(work)

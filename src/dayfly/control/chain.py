@@ -20,14 +20,14 @@ BEGINNING = "0" * 64
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Head(msgspec.Struct, frozen=True):
+class ChainHead(msgspec.Struct, frozen=True):
     """The last entry's number and digest."""
 
     number: int = 0
     digest: str = BEGINNING
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what to which object, when.
 
     Attributes:
@@ -55,15 +55,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def link(org: str, head: Head, entry: Entry) -> Entry:
+def link(org: str, head: ChainHead, entry: AuditEntry) -> AuditEntry:
     """The entry as it stands behind the last one."""
     bound = msgspec.structs.replace(entry, number=head.number + 1, previous=head.digest, digest="")
     return msgspec.structs.replace(bound, digest=_digest(org, bound))
 
 
-def fault(org: str, entries: Iterable[Entry], head: Head, since: Head | None = None) -> str:
+def fault(org: str, entries: Iterable[AuditEntry], head: ChainHead, since: ChainHead | None = None) -> str:
     """What is wrong with the entries behind `since` (or all), up to the head; empty if nothing is."""
-    last = since or Head()
+    last = since or ChainHead()
     for entry in entries:
         if entry.number != last.number + 1:
             return f"entry {last.number + 1} is not there: after {last.number} comes {entry.number}"
@@ -71,7 +71,7 @@ def fault(org: str, entries: Iterable[Entry], head: Head, since: Head | None = N
             return f"entry {entry.number} does not follow on entry {last.number} as that stands now"
         if entry.digest != _digest(org, msgspec.structs.replace(entry, digest="")):
             return f"entry {entry.number} is not what was written"
-        last = Head(entry.number, entry.digest)
+        last = ChainHead(entry.number, entry.digest)
     if last.number != head.number:
         return f"the last entry is {last.number}, and there were {head.number}"
     if last.digest != head.digest:
@@ -79,5 +79,5 @@ def fault(org: str, entries: Iterable[Entry], head: Head, since: Head | None = N
     return ""
 
 
-def _digest(org: str, entry: Entry) -> str:
+def _digest(org: str, entry: AuditEntry) -> str:
     return hashlib.sha256(_encode({"org": org, **msgspec.to_builtins(entry)})).hexdigest()

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.lives import Told
-    from dayfly.plan.route_groups import Standing
+    from dayfly.plan.route_groups import GroupState
     from dayfly.spec.report import Report
-    from dayfly.spec.unsupported_fields import Leads
+    from dayfly.spec.unsupported_fields import GroupReach
     from dayfly.spec.wire import Endpoint
 
 
-def wire(record: GroupRecord, told: Told, stands: Standing, end: int, leads: Leads | None) -> dict[str, Any]:
+def wire(record: GroupRecord, told: Told, stands: GroupState, end: int, leads: GroupReach | None) -> dict[str, Any]:
     """A route group as the API tells of it.
 
     `end` is when its life is over as things stand, 0 for never; `leads` is where its key leads, None if nobody knows.
@@ -87,14 +87,14 @@ def listed(wire: dict[str, Any]) -> dict[str, Any]:
     return {**wire, "status": status}
 
 
-def spoken(record: GroupRecord, told: Told, stands: Standing, leads: Leads | None) -> Any:
+def spoken(record: GroupRecord, told: Told, stands: GroupState, leads: GroupReach | None) -> Any:
     """The report of its run in the words of the group, and what nobody carries out for it."""
     in_vain = group_unserved(documents.export(record.group)["spec"], leads) if leads else ()
     changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unserved": ()}
     return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unserved, *in_vain))
 
 
-def _conditions(stands: Standing) -> list[dict[str, str]]:
+def _conditions(stands: GroupState) -> list[dict[str, str]]:
     found = stands.conflicts
     return [
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.spec.unsupported_fields import Leads
+from dayfly.spec.unsupported_fields import GroupReach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dayfly.plan.route_groups import Member
 
 
-def leads(links: Links, record: GroupRecord, members: Iterable[Member]) -> Leads | None:
+def leads(links: Links, record: GroupRecord, members: Iterable[Member]) -> GroupReach | None:
     """Of a group with these members; None where no cluster of theirs has said anything of itself yet."""
     own = links.of(record.org, record.cluster)
     places = {}
@@ -25,7 +25,7 @@ def leads(links: Links, record: GroupRecord, members: Iterable[Member]) -> Leads
     if not places:
         return None
     has_addresses = own is not None and own.place().routes
-    return Leads(
+    return GroupReach(
         anywhere=any(place.routes for place in places.values()),
         nowhere=tuple(cluster for cluster, place in places.items() if not place.routes),
         addresses=record.cluster if has_addresses else "",

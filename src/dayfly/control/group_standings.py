@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dayfly.control.link import Links
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
-    from dayfly.plan.route_groups import Member, Standing
-    from dayfly.spec.unsupported_fields import Leads
+    from dayfly.plan.route_groups import GroupState, Member
+    from dayfly.spec.unsupported_fields import GroupReach
     from dayfly.spec.wire import Standing as Run
 
 
@@ -60,7 +60,7 @@ class GroupStandings:
         found = await self._of(records, scope)
         return [group_forms.wire(each, *found[each.uid], self.life(each)[1], self._leads(each)) for each in records]
 
-    async def _of(self, records: Sequence[GroupRecord], scope: Scope) -> dict[str, tuple[Told, Standing]]:
+    async def _of(self, records: Sequence[GroupRecord], scope: Scope) -> dict[str, tuple[Told, GroupState]]:
         """Of each group what its run is doing, and how it stands with whom it matches of those in the scope."""
         for org in {record.org for record in records}:
             await self.crowd(org).refresh()
@@ -108,7 +108,7 @@ class GroupStandings:
         found = self.crowd(of.org).of(of)
         return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
 
-    def _leads(self, of: GroupRecord) -> Leads | None:
+    def _leads(self, of: GroupRecord) -> GroupReach | None:
         return leads(self._links, of, self.crowd(of.org).of(of).values())
 
 

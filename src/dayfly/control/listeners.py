@@ -21,13 +21,13 @@ class Listeners:
         self._of_key: Counter[tuple[str, str]] = Counter()
         self._of_org: Counter[str] = Counter()
 
-    def take(self, org: str, key: str) -> Place | None:
+    def take(self, org: str, key: str) -> ListenerSlot | None:
         """One more for that key; None if it has to wait for one of its own, or of its organisation, to go."""
         mine, ours = self._of_key[org, key], self._of_org[org]
         for_us = _half(self._most - (self._of_org.total() - ours))
         if mine >= _half(for_us - (ours - mine)):
             return None
-        return Place(self, org, key)
+        return ListenerSlot(self, org, key)
 
     def count(self, org: str, key: str, change: int) -> None:
         """So many more, or fewer. Who has none is forgotten."""
@@ -37,7 +37,7 @@ class Listeners:
         self._of_key, self._of_org = +self._of_key, +self._of_org
 
 
-class Place:
+class ListenerSlot:
     """One of them, from its beginning until it is left."""
 
     def __init__(self, listeners: Listeners, org: str, key: str) -> None:
@@ -56,7 +56,7 @@ class Place:
 class Listened(StreamingResponse):
     """An answer that holds a place, for as long as it is sent: it may be given up before its first piece."""
 
-    place: Place | None = None
+    place: ListenerSlot | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

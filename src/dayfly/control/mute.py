@@ -28,7 +28,7 @@ AT_ONCE = 50
 KEPT = 1000
 
 
-class _Known(NamedTuple):
+class _KnownAttempts(NamedTuple):
     """The attempts whose logs were asked for, and which of their units have printed nothing."""
 
     attempts: dict[str, int]
@@ -39,7 +39,7 @@ class Mute:
     """What is known of the runs of each organisation, whoever of it has asked: their keys may see different ones."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, _Known]] = {}
+        self._known: dict[str, dict[str, _KnownAttempts]] = {}
 
     async def among(self, org: str, runs: Iterable[tuple[Report, Ask]]) -> dict[str, set[str]]:
         """By uid the units that have printed nothing, of all the runs of the organisation."""
@@ -59,7 +59,7 @@ class Mute:
         return found
 
 
-async def _learn(known: dict[str, _Known], uid: str, ask: Ask, attempts: dict[str, int]) -> None:
+async def _learn(known: dict[str, _KnownAttempts], uid: str, ask: Ask, attempts: dict[str, int]) -> None:
     """Ask, and keep the answer if all the attempts' logs have ended in it."""
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -68,4 +68,4 @@ async def _learn(known: dict[str, _Known], uid: str, ask: Ask, attempts: dict[st
         return
     newest = {info.unit: info.attempt for info in logs if info.sealed}
     if attempts.items() <= newest.items():
-        known[uid] = _Known(attempts, mute(logs))
+        known[uid] = _KnownAttempts(attempts, mute(logs))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dayfly.compile.preview import Preview
+from dayfly.compile.preview import CompilePreview
 from dayfly.control.forms import Form, RoleWord, Time
 
-Plan = Preview
+Plan = CompilePreview
 
 
 class PageLink(Form):

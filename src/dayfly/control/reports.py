@@ -307,7 +307,7 @@ class Reports:
         """The last part of a log, a message for each line."""
         start = max(info.size - MOST_LOG_BYTES, 0)
         _, found = await self._piece(subject, info.unit, info.attempt, start, when)
-        lines = log_times.Lines()
+        lines = log_times.LineCutter()
         cut = [*lines.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *lines.end()]
         said = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
         if not when.told:

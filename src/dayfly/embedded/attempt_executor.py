@@ -2,15 +2,15 @@
 
 import abc
 
-from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.ledger import Ledger
-from dayfly.embedded.runs import Live, Runs, telling
+from dayfly.embedded.ledger import SqliteLedger
+from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import Inputs, Told, UntoldError, is_complete, reads_forks, resolve
+from dayfly.execute.inputs import Inputs, UnitOutputRef, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.paths import private_directories
-from dayfly.execute.process.render import Attempt
+from dayfly.execute.process.render import OrderContext
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
@@ -26,7 +26,7 @@ class AttemptExecutor(abc.ABC):
     kind: str
     gated = False
 
-    def __init__(self, reader: Ledger, attempts: Attempts, starter: Starter, runs: Runs) -> None:
+    def __init__(self, reader: SqliteLedger, attempts: Attempts, starter: Starter, runs: RunCache) -> None:
         self._reader = reader
         self._attempts = attempts
         self._starter = starter
@@ -41,7 +41,7 @@ class AttemptExecutor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+    def order(self, live: Live, key: UnitAttempt, unit: Unit) -> bytes:
         """The work order of an attempt.
 
         Raises:
@@ -53,7 +53,7 @@ class AttemptExecutor(abc.ABC):
         facts = self._attempts.facts(live.run.uid)
         for name, record in live.run.units.items():
             if record.state in ALIVE and (name, record.attempt) not in facts and live.kind(name) == self.kind:
-                await self._attempts.drop_held([Key(live.run.uid, name, record.attempt)])
+                await self._attempts.drop_held([UnitAttempt(live.run.uid, name, record.attempt)])
                 self.adopt(live, name)
 
     def adopt(self, live: Live, name: str) -> None:
@@ -63,12 +63,12 @@ class AttemptExecutor(abc.ABC):
             OSError: it cannot be looked at now.
         """
         record = live.run.unit(name)
-        self._attempts.adopt(Key(live.run.uid, name, record.attempt), live.unit(name), record)
+        self._attempts.adopt(UnitAttempt(live.run.uid, name, record.attempt), live.unit(name), record)
 
     def known(self, live: Live) -> Known:
         uid, own = live.run.uid, self.kind
         facts = {key: fact for key, fact in self._attempts.facts(uid).items() if live.kind(key[0]) == own}
-        outputs = {key: values for key in facts if (values := self._attempts.values.get(Key(uid, *key)))}
+        outputs = {key: values for key in facts if (values := self._attempts.values.get(UnitAttempt(uid, *key)))}
         return Known(facts=facts, objections=self.objections(live), outputs=outputs)
 
     def objections(self, live: Live) -> dict[str, Objection]:
@@ -88,14 +88,14 @@ class AttemptExecutor(abc.ABC):
     async def prepare(self, _live: Live, _effect: Prepare) -> None:
         raise AssertionError("this host has no gate before the claim")
 
-    def hold(self, _live: Live, _key: Key) -> None:  # noqa: B027 - most kinds are started once they are claimed
+    def hold(self, _live: Live, _key: UnitAttempt) -> None:  # noqa: B027 - most kinds are started once they are claimed
         """Make ready what an attempt takes whose claim is being written; the run is as it will be then.
 
         Nothing may come of it that anybody sees before the claim is durable.
         """
 
     async def launch(self, live: Live, effect: Launch) -> None:
-        key, unit = Key(live.run.uid, effect.unit, effect.attempt), live.unit(effect.unit)
+        key, unit = UnitAttempt(live.run.uid, effect.unit, effect.attempt), live.unit(effect.unit)
         if await self._attempts.let_go(key, unit, live.run.unit(key.unit)):
             return
         try:
@@ -107,22 +107,22 @@ class AttemptExecutor(abc.ABC):
         else:
             await self._attempts.launch(key, unit, live.run.unit(key.unit), order)
 
-    def _not_started(self, key: Key, fact: NeverRan) -> None:
+    def _not_started(self, key: UnitAttempt, fact: NeverRan) -> None:
         self._attempts.busy.discard(key)
         self._attempts.tell(key, fact)
 
     async def fence(self, live: Live, effect: Fence) -> None:
-        key, record = Key(live.run.uid, effect.unit, effect.attempt), live.run.unit(effect.unit)
+        key, record = UnitAttempt(live.run.uid, effect.unit, effect.attempt), live.run.unit(effect.unit)
         self._attempts.fence(key, live.unit(effect.unit), record, effect.reason, effect.message)
 
     async def recall(self, _live: Live, _effect: Recall) -> None:
         raise AssertionError("this host says of no attempt that it could be recalled")
 
     async def cancel(self, live: Live, effect: Cancel) -> None:
-        self._attempts.cancel(Key(live.run.uid, effect.unit, effect.attempt))
+        self._attempts.cancel(UnitAttempt(live.run.uid, effect.unit, effect.attempt))
 
     async def release(self, live: Live, effect: Release) -> None:
-        self._attempts.release(Key(live.run.uid, effect.unit, effect.attempt))
+        self._attempts.release(UnitAttempt(live.run.uid, effect.unit, effect.attempt))
 
     async def keep(self, live: Live) -> None:  # noqa: B027 - nothing is what there is to do
         """A process has the form in which it was started: another wish is another attempt."""
@@ -134,12 +134,12 @@ class AttemptExecutor(abc.ABC):
         """Attempts are closed by themselves."""
 
     def _attempt(
-        self, live: Live, key: Key, unit: Unit, *, isolation: str, apart: bool, inputs: Inputs | None = None
-    ) -> Attempt:
+        self, live: Live, key: UnitAttempt, unit: Unit, *, isolation: str, apart: bool, inputs: Inputs | None = None
+    ) -> OrderContext:
         """`apart`: with a folder to begin in, and private ones, of its own. `inputs` are those it has, where known."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.at(key)
         resource = step.resource if step else ""
-        return Attempt(
+        return OrderContext(
             run=key.run,
             resource=resource,
             unit=key.unit,
@@ -154,7 +154,7 @@ class AttemptExecutor(abc.ABC):
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
 
-    def _inputs(self, live: Live, key: Key, unit: Unit) -> Inputs:
+    def _inputs(self, live: Live, key: UnitAttempt, unit: Unit) -> Inputs:
         step = live.plan.steps.get(key.unit)
         resource, cleans = (step.resource, not step.creates) if step else ("", False)
         forks = telling(live, self._runs, self._attempts) if reads_forks(unit) else None
@@ -162,19 +162,19 @@ class AttemptExecutor(abc.ABC):
         given = {name: value for (of, name), value in secrets.items() if of == resource}
         return resolve(live.run, unit, resource, cleans=cleans, given=given, forks=forks)
 
-    def _read(self, key: Key, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
+    def _read(self, key: UnitAttempt, run: Run, inputs: Inputs) -> dict[str, bytes | None]:
         """The values. What is handed over as absent though it was told is said where the step's own words go."""
         for sentence in inputs.unfit.values():
             self._attempts.at(key).say(f"{sentence}; it is passed as absent")
         return {
-            name: self._told(run, source) if isinstance(source, Told) else source
+            name: self._told(run, source) if isinstance(source, UnitOutputRef) else source
             for name, source in inputs.sources.items()
         }
 
-    def _told(self, run: Run, source: Told) -> bytes | None:
+    def _told(self, run: Run, source: UnitOutputRef) -> bytes | None:
         """The value of a recorded output, which may still be at hand; None if the ledger has none."""
         record = run.unit(source.unit).outputs.get(source.output)
-        at_hand = self._attempts.values.get(Key(run.uid, source.unit, record.attempt)) if record else None
+        at_hand = self._attempts.values.get(UnitAttempt(run.uid, source.unit, record.attempt)) if record else None
         if at_hand is not None and source.output in at_hand:
             return at_hand[source.output]
         return self._reader.value(run.uid, source.unit, source.output)

@@ -55,7 +55,7 @@ class Sweeping:
                     await self._fewer.wait()
 
 
-class Sweeper(Generic[K]):
+class AttemptSweeper(Generic[K]):
     """Sweeps them, and says which have gone. `at` tells an attempt's folder.
 
     `unseen` are attempts whose start or end was not seen to the last by us: something may be left beside their folder.

@@ -10,16 +10,16 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, Sweeper
+from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, AttemptSweeper
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.holding import Holding
-from dayfly.embedded.reaper import LOOK_AGAIN_S, Ends, Leaving, opened, reaped
+from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving, ProcessExits, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
 from dayfly.execute.process.attempt_folders import Beginnings
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import UnansweredError
 from dayfly.plan.reasons import Reason
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Key(NamedTuple):
+class UnitAttempt(NamedTuple):
     """One attempt of one unit of one run."""
 
     run: str
@@ -42,7 +42,7 @@ class Key(NamedTuple):
     attempt: int
 
 
-class Watched(NamedTuple):
+class WatchedAttempt(NamedTuple):
     """What is needed to read an attempt's end, whoever started it."""
 
     unit: Unit
@@ -58,22 +58,22 @@ class Watched(NamedTuple):
 class Attempts:
     """Facts of all attempts in flight. `news(run)` is called whenever one of them has changed."""
 
-    def __init__(self, place: Place, starter: Starter) -> None:
+    def __init__(self, place: AttemptStorage, starter: Starter) -> None:
         self.place = place
-        self.values: dict[Key, dict[str, bytes]] = {}
+        self.values: dict[UnitAttempt, dict[str, bytes]] = {}
         self._starter = starter
         self._folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, place))
         self.news: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
-        self._watched: dict[Key, Watched] = {}
-        self._children: dict[int, Key] = {}
-        self._ends = Ends()
+        self._watched: dict[UnitAttempt, WatchedAttempt] = {}
+        self._children: dict[int, UnitAttempt] = {}
+        self._ends = ProcessExits()
         self._leaving = Leaving(self._ends)
-        self._holding: Holding[Key] = Holding(starter, self._leaving)
-        self._sweeper: Sweeper[Key] = Sweeper(self.at, starter, self._leaving, Beginnings(place))
-        self._cancelled: set[Key] = set()
-        self.busy: set[Key] = set()
+        self._holding: Holding[UnitAttempt] = Holding(starter, self._leaving)
+        self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(self.at, starter, self._leaving, Beginnings(place))
+        self._cancelled: set[UnitAttempt] = set()
+        self.busy: set[UnitAttempt] = set()
         self._fork_ended = asyncio.Event()
         starter.tell(self._sealed)
 
@@ -81,11 +81,11 @@ class Attempts:
         """The newest fact of each attempt of a run."""
         return self._facts.get(uid, {})
 
-    def at(self, key: Key) -> run.Folder:
+    def at(self, key: UnitAttempt) -> run.Folder:
         """The attempt's folder."""
         return self._folder(*key)
 
-    def begin(self, key: Key) -> str:
+    def begin(self, key: UnitAttempt) -> str:
         """Make the empty folder in which its step begins; returns its path.
 
         Raises:
@@ -93,18 +93,18 @@ class Attempts:
         """
         return self._sweeper.beginnings.make(self.at(key))
 
-    def tell(self, key: Key, fact: Fact) -> None:
+    def tell(self, key: UnitAttempt, fact: Fact) -> None:
         """Replace what is known of an attempt."""
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self.news(key.run)
 
-    def hold(self, key: Key, unit: Unit, order: bytes) -> None:
+    def hold(self, key: UnitAttempt, unit: Unit, order: bytes) -> None:
         """While the attempt's claim is being written: have a runner make ready what `let_go` then starts."""
         with contextlib.suppress(FileExistsError):  # `launch` finds it there too
             if not self._holding.hold(key, self.at(key), unit, order):
                 self._sweeper.sweep(key)
 
-    async def let_go(self, key: Key, unit: Unit, record: UnitRecord) -> bool:
+    async def let_go(self, key: UnitAttempt, unit: Unit, record: UnitRecord) -> bool:
         """Start a claimed attempt by the runner that is held for it; false if `launch` is to start it."""
         child = None
         if self._holding.has(key):
@@ -125,13 +125,13 @@ class Attempts:
             return False
         return True
 
-    async def drop_held(self, keys: Iterable[Key]) -> None:
+    async def drop_held(self, keys: Iterable[UnitAttempt]) -> None:
         """Start none of these."""
         for key in filter(self._holding.has, keys):
             await self._holding.drop(key)
             self._sweeper.sweep(key)
 
-    async def launch(self, key: Key, unit: Unit, record: UnitRecord, order: bytes) -> None:
+    async def launch(self, key: UnitAttempt, unit: Unit, record: UnitRecord, order: bytes) -> None:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
         folder = self.at(key)
         try:
@@ -149,16 +149,16 @@ class Attempts:
             return
         self._started(key, unit, record, child)
 
-    def _started(self, key: Key, unit: Unit, record: UnitRecord, child: int) -> None:
+    def _started(self, key: UnitAttempt, unit: Unit, record: UnitRecord, child: int) -> None:
         # The turn that started it knows: this is no news.
         fact: Fact = Running(since=now_ms(), ready=not record.kept)
         if self._starter.slow and not record.kept:
             fact = Waiting(since=now_ms(), reason=Reason.STARTING, message="its container is being made")
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
-        self._watch(key, Watched(unit, record, child, opened(child)))
+        self._watch(key, WatchedAttempt(unit, record, child, opened(child)))
 
-    def _await_start(self, key: Key) -> None:
+    def _await_start(self, key: UnitAttempt) -> None:
         """Between the start of its container and its marker nobody tells us, so we look."""
         watched, fact = self._watched.get(key), self.facts(key.run).get((key.unit, key.attempt))
         if watched is None or not isinstance(fact, Waiting):
@@ -173,12 +173,12 @@ class Attempts:
         else:
             self._loop.call_later(LOOK_AGAIN_S, self._await_start, key)
 
-    def adopt(self, key: Key, unit: Unit, record: UnitRecord) -> None:
+    def adopt(self, key: UnitAttempt, unit: Unit, record: UnitRecord) -> None:
         """Find out how it stands with an attempt that somebody else may have started."""
         self._sweeper.unseen.add(key)
         seen = self.at(key).observe(record, unit=unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
-            self._watch(key, Watched(unit, record, 0, self.at(key).watch()))
+            self._watch(key, WatchedAttempt(unit, record, 0, self.at(key).watch()))
             self.tell(key, Running(since=seen.since, ready=not record.kept))
         else:
             fact = self._valued(key, seen)
@@ -187,7 +187,7 @@ class Attempts:
                 self.busy.discard(key)
             self.tell(key, fact)
 
-    def fence(self, key: Key, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
+    def fence(self, key: UnitAttempt, unit: Unit, record: UnitRecord, reason: str, message: str) -> None:
         """See to it that it never starts, or find that it has."""
         try:
             fenced = self.at(key).fence()
@@ -210,7 +210,7 @@ class Attempts:
                 signal.pidfd_send_signal(watched.pidfd, signal.SIGKILL)
         self.tell(key, NeverRan(reason=reason, message=message))
 
-    def cancel(self, key: Key) -> None:
+    def cancel(self, key: UnitAttempt) -> None:
         """Ask it to end, once; the runner forces it after its grace.
 
         Raises:
@@ -233,14 +233,14 @@ class Attempts:
         if pidfd != watched.pidfd:
             os.close(pidfd)
 
-    def release(self, key: Key) -> None:
+    def release(self, key: UnitAttempt) -> None:
         """The ledger has the result: drop the evidence, keep the log."""
         self._facts.get(key.run, {}).pop((key.unit, key.attempt), None)
         self.values.pop(key, None)
         self._cancelled.discard(key)
         self._sweeper.sweep(key)
 
-    def tidy(self, key: Key) -> None:
+    def tidy(self, key: UnitAttempt) -> None:
         """Remove a folder of which the ledger has the result already: a server ended between the two."""
         self._sweeper.unseen.add(key)
         self._sweeper.sweep(key)
@@ -253,7 +253,7 @@ class Attempts:
         """Nothing of the run is in flight any more."""
         self._facts.pop(uid, None)
 
-    def running_forks(self) -> list[Key]:
+    def running_forks(self) -> list[UnitAttempt]:
         """Forks whose process lives."""
         return [key for key, watched in self._watched.items() if watched.is_kept]
 
@@ -282,7 +282,7 @@ class Attempts:
         self._ends.close()
         self._sweeper.beginnings.close()
 
-    def _watch(self, key: Key, watched: Watched) -> None:
+    def _watch(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
         self._watched[key] = watched
         if watched.child:
             self._children[watched.child] = key
@@ -302,7 +302,7 @@ class Attempts:
         self._leaving.add(key, watched.child, watched.pidfd)
         self._conclude(key, watched)
 
-    def _ended(self, key: Key) -> None:
+    def _ended(self, key: UnitAttempt) -> None:
         watched = self._watched.get(key)
         if watched is None:
             return
@@ -315,7 +315,7 @@ class Attempts:
             os.close(watched.pidfd)
         self._conclude(key, watched)
 
-    def _conclude(self, key: Key, watched: Watched) -> None:
+    def _conclude(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
         """Whom we watched has ended: see what it has left."""
         if self._watched.pop(key, None) is None:
             return
@@ -328,7 +328,7 @@ class Attempts:
             self._watched[key] = watched._replace(pidfd=None)
             self._loop.call_later(REFUSED_AGAIN_S, self._conclude, key, watched)
 
-    def _look(self, key: Key, watched: Watched) -> None:
+    def _look(self, key: UnitAttempt, watched: WatchedAttempt) -> None:
         folder = self.at(key)
         seen = folder.observe(watched.record, unit=watched.unit, nonce=nonce(*key), now=now_ms())
         if isinstance(seen, Running):
@@ -346,7 +346,7 @@ class Attempts:
         self._fork_ended.set()
         self.tell(key, fact)
 
-    def _unmarked(self, folder: run.Folder, watched: Watched) -> run.Seen:
+    def _unmarked(self, folder: run.Folder, watched: WatchedAttempt) -> run.Seen:
         """Whoever was to start it has ended, and there is no marker."""
         if not watched.child and watched.pidfd is None:
             # It was seen running, and what is left of it cannot be seen any more.
@@ -363,7 +363,7 @@ class Attempts:
         said = f": {complaint}" if complaint else " before it started the step"
         return NeverRan(reason=Reason.CANNOT_START, message=f"{self._starter.name} ended{said}")
 
-    def _valued(self, key: Key, fact: Fact) -> Fact:
+    def _valued(self, key: UnitAttempt, fact: Fact) -> Fact:
         """Read the outputs that belong to a result, while they are there.
 
         Raises:

@@ -10,13 +10,13 @@ import msgspec
 
 from dayfly.embedded.alarms import Alarms
 from dayfly.embedded.attempt_executor import AttemptExecutor
-from dayfly.embedded.attempts import Attempts, Key
+from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.clock import Gaps, now_ms
 from dayfly.embedded.forks import Ports
-from dayfly.embedded.ledger import Ledger, LedgerError, Values
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, Values
 from dayfly.embedded.registry import Executors
 from dayfly.embedded.routes.route_executors import KeptExecutor
-from dayfly.embedded.runs import Live, Runs
+from dayfly.embedded.runs import Live, RunCache
 from dayfly.embedded.turn_view import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
@@ -51,11 +51,11 @@ class Engine:
 
     def __init__(
         self,
-        ledger: Ledger,
-        reader: Ledger,
+        ledger: SqliteLedger,
+        reader: SqliteLedger,
         writer: Writer,
         attempts: Attempts,
-        runs: Runs,
+        runs: RunCache,
         scenes: Scenes,
         executors: Executors,
         ports: Ports,
@@ -117,12 +117,12 @@ class Engine:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
         killed had recorded and not yet removed.
         """
-        for key in (Key(*found) for found in folders(self.attempts.place)):
+        for key in (UnitAttempt(*found) for found in folders(self.attempts.place)):
             with _said(key.run):
                 self._take_over_attempt(key)
         self.ports.keep_only(known)
 
-    def _take_over_attempt(self, key: Key) -> None:
+    def _take_over_attempt(self, key: UnitAttempt) -> None:
         live = self.runs.look(key.run)
         if live is None or not _is_in_flight(live, key):
             self.attempts.tidy(key)
@@ -312,7 +312,7 @@ class Engine:
         run = scene.world.run
         values = _values(scene, moves)
         claims = {
-            Key(run.uid, move.unit, move.attempt)
+            UnitAttempt(run.uid, move.unit, move.attempt)
             for move in moves
             if isinstance(move, Claim) and move.unit in scene.plan.steps
         }
@@ -334,11 +334,11 @@ class Engine:
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
         self.attempts.busy -= {
-            Key(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
+            UnitAttempt(run.uid, move.unit, move.attempt) for move in moves if isinstance(move, (Record, Void))
         }
         return True
 
-    def _hold(self, scene: Scene, moves: tuple[Move, ...], claims: set[Key]) -> None:
+    def _hold(self, scene: Scene, moves: tuple[Move, ...], claims: set[UnitAttempt]) -> None:
         """Have made ready what a step takes while its claim is written. Beside others no processor is free for that."""
         live = self.runs.kept(scene.world.run.uid)
         if len(claims) != 1 or claims != self.attempts.busy or live is None:
@@ -350,7 +350,7 @@ class Engine:
                 after = transitions.apply(scene.world.run, moves, scene.plan.creates)
                 executor.hold(Live(msgspec.structs.replace(live.stored, run=after), scene.plan), key)
 
-    async def _unclaim(self, claims: set[Key]) -> None:
+    async def _unclaim(self, claims: set[UnitAttempt]) -> None:
         """Give places and paths back that were taken for what was not written."""
         await self.attempts.drop_held(claims)
         self.attempts.busy -= claims
@@ -400,6 +400,6 @@ def _said(uid: str) -> Iterator[None]:
         log.exception("run %s cannot be taken over", uid)
 
 
-def _is_in_flight(live: Live, key: Key) -> bool:
+def _is_in_flight(live: Live, key: UnitAttempt) -> bool:
     record = live.run.unit(key.unit)
     return record.attempt == key.attempt and record.state in ALIVE

@@ -8,10 +8,10 @@ import msgspec
 
 from dayfly.embedded import forks
 from dayfly.embedded.attempt_executor import AttemptExecutor
-from dayfly.embedded.attempts import Attempts, Key
-from dayfly.embedded.forks import Baselines, Ports
-from dayfly.embedded.ledger import Ledger
-from dayfly.embedded.runs import Live, Runs
+from dayfly.embedded.attempts import Attempts, UnitAttempt
+from dayfly.embedded.forks import BaselineProcesses, Ports
+from dayfly.embedded.ledger import SqliteLedger
+from dayfly.embedded.runs import Live, RunCache
 from dayfly.embedded.state_door import StateDoor
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, resolve
@@ -21,7 +21,7 @@ from dayfly.execute.process.render import overlay_entries, step_order
 from dayfly.execute.state import access
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
-from dayfly.execute.webhook.render import Place, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Fence, Launch
@@ -32,18 +32,18 @@ from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.wire import RefusedError
 
 
-class StepExecutor(AttemptExecutor):
+class ProcessStepExecutor(AttemptExecutor):
     """Scripts, as processes of this machine or in containers of their images."""
 
     kind: str = Kind.EXEC
 
     def __init__(
         self,
-        reader: Ledger,
+        reader: SqliteLedger,
         attempts: Attempts,
         starter: Starter,
         *,
-        runs: Runs,
+        runs: RunCache,
         environment: dict[str, str],
         has_images: bool,
         states: StateDoor | None = None,
@@ -66,7 +66,7 @@ class StepExecutor(AttemptExecutor):
                 f"start it with a value for each: {given} dayfly up"
             )
 
-    def order(self, live: Live, key: Key, unit: Unit, inputs: Inputs | None = None) -> bytes:
+    def order(self, live: Live, key: UnitAttempt, unit: Unit, inputs: Inputs | None = None) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
@@ -91,7 +91,7 @@ class StepExecutor(AttemptExecutor):
                 facts[key] = with_state(live.plan, live.run, key, known.facts, states.head(live.run.uid, resource, key))
         return msgspec.structs.replace(known, facts=facts)
 
-    def hold(self, live: Live, key: Key) -> None:
+    def hold(self, live: Live, key: UnitAttempt) -> None:
         unit = live.unit(key.unit)
         # What is tried again has logs that may have to go, and a state is opened to whoever has claimed.
         if key.attempt > 1 or access.wants(unit) or not self._starter.can_hold(unit):
@@ -123,23 +123,23 @@ class StepExecutor(AttemptExecutor):
                 found[name] = Objection(reason=Reason.PATH_BUSY, message=message)
         return found
 
-    def _busy_unit(self, key: Key) -> Unit:
+    def _busy_unit(self, key: UnitAttempt) -> Unit:
         live = self._runs.look(key.run)
         return live.unit(key.unit) if live else Unit(name=key.unit, kind=Kind.EXEC)
 
 
-class WebhookExecutor(AttemptExecutor):
+class ProcessWebhookExecutor(AttemptExecutor):
     """Requests to servers, each sent by a process of ours, whatever scripts run in."""
 
     kind: str = Kind.WEBHOOK
 
     def __init__(
         self,
-        reader: Ledger,
+        reader: SqliteLedger,
         attempts: Attempts,
         starter: Starter,
         *,
-        runs: Runs,
+        runs: RunCache,
         environment: dict[str, str],
         allowed: frozenset[str],
     ) -> None:
@@ -156,11 +156,11 @@ class WebhookExecutor(AttemptExecutor):
                     f"set {variable} in the environment of `dayfly up`"
                 )
 
-    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+    def order(self, live: Live, key: UnitAttempt, unit: Unit) -> bytes:
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=True)
         sending = as_exec(
             unit,
-            Place(command=(sys.executable, "-I", sender.__file__), folder=attempt.folder, allowed=self._allowed),
+            SenderSetup(command=(sys.executable, "-I", sender.__file__), folder=attempt.folder, allowed=self._allowed),
             run=key.run,
             name=key.unit,
             record=live.run.unit(key.unit),
@@ -170,25 +170,25 @@ class WebhookExecutor(AttemptExecutor):
         return step_order(sending, attempt)
 
 
-class ForkExecutor(AttemptExecutor):
+class ProcessForkExecutor(AttemptExecutor):
     """Forks of process workloads: each has a port of its own, and is asked whether it answers there."""
 
     kind: str = Kind.FORK
 
     def __init__(
         self,
-        reader: Ledger,
+        reader: SqliteLedger,
         attempts: Attempts,
         starter: Starter,
         *,
-        runs: Runs,
-        baselines: Baselines,
+        runs: RunCache,
+        baselines: BaselineProcesses,
         ports: Ports,
     ) -> None:
         super().__init__(reader, attempts, starter, runs)
         self._baselines = baselines
         self._ports = ports
-        self._probes: dict[Key, asyncio.Task[None]] = {}
+        self._probes: dict[UnitAttempt, asyncio.Task[None]] = {}
 
     def admit(self, _name: str, unit: Unit) -> None:
         assert unit.fork is not None, "a fork says what it derives from"
@@ -204,7 +204,7 @@ class ForkExecutor(AttemptExecutor):
                     "write it as value, or into the env of the baseline's file"
                 )
 
-    def order(self, live: Live, key: Key, unit: Unit) -> bytes:
+    def order(self, live: Live, key: UnitAttempt, unit: Unit) -> bytes:
         assert unit.fork is not None, "only forks have a baseline"
         workload = self._baselines.get(unit.fork.baseline)
         if workload is None:
@@ -216,7 +216,7 @@ class ForkExecutor(AttemptExecutor):
         attempt = self._attempt(live, key, unit, isolation=self._starter.fork_isolation, apart=False)
         return forks.fork_order(unit, workload, attempt, port, elsewhere)
 
-    def _port(self, key: Key) -> int:
+    def _port(self, key: UnitAttempt) -> int:
         """Where its next process answers. Those that were told another address start anew with this one."""
         before = self._ports.known(key.run, key.unit)
         port = self._ports.renew(key.run, key.unit)
@@ -269,14 +269,14 @@ class ForkExecutor(AttemptExecutor):
         """Watch for a fork to answer."""
         if name not in live.plan.kept:
             return
-        key = Key(live.run.uid, name, live.run.unit(name).attempt)
+        key = UnitAttempt(live.run.uid, name, live.run.unit(name).attempt)
         if key in self._probes or not isinstance(self._fact(key), Running):
             return
         task = asyncio.create_task(self._answer(key))
         self._probes[key] = task
         task.add_done_callback(lambda _: self._probes.pop(key, None))
 
-    async def _answer(self, key: Key) -> None:
+    async def _answer(self, key: UnitAttempt) -> None:
         port = self._ports.known(key.run, key.unit)
         if port and not await forks.answered(port, lambda: isinstance(self._fact(key), Running)):
             return
@@ -284,5 +284,5 @@ class ForkExecutor(AttemptExecutor):
         if isinstance(fact, Running):
             self._attempts.tell(key, Running(since=fact.since, ready=True))
 
-    def _fact(self, key: Key) -> Fact | None:
+    def _fact(self, key: UnitAttempt) -> Fact | None:
         return self._attempts.facts(key.run).get((key.unit, key.attempt))

@@ -11,8 +11,8 @@ import msgspec
 
 from dayfly.execute.fork import addresses
 from dayfly.execute.inputs import Forks, UntoldError
-from dayfly.execute.process.attempt_storage import Place
-from dayfly.execute.process.render import Attempt, service_order
+from dayfly.execute.process.attempt_storage import AttemptStorage
+from dayfly.execute.process.render import OrderContext, service_order
 from dayfly.execute.process.run import slug
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
@@ -29,7 +29,7 @@ PROBE_S, PROBE_MOST_S, PROBES = 0.005, 1.0, 20
 STILL_THERE_S = 1.0
 
 
-class Baselines:
+class BaselineProcesses:
     """The process workloads that forks may derive from."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Ports:
     are for the next server: they may be removed under a fork that runs.
     """
 
-    def __init__(self, place: Place, free_port: Callable[[], int] | None = None) -> None:
+    def __init__(self, place: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
         self._place = place
         self._free_port = free_port or _any_free
         self._ports: dict[str, int] = {}
@@ -134,7 +134,7 @@ class Ports:
         return port
 
 
-def teller(run: Run, plan: Plan, baselines: Baselines, ports: Ports, answers: Callable[[str], bool]) -> Forks:
+def teller(run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, answers: Callable[[str], bool]) -> Forks:
     """What each fork of a run tells its steps at this moment; `answers` says whether one does.
 
     Its name is the one that it has in its sandbox: a process has no other.
@@ -155,7 +155,7 @@ def teller(run: Run, plan: Plan, baselines: Baselines, ports: Ports, answers: Ca
     return told
 
 
-def fork_order(unit: Unit, workload: Workload, attempt: Attempt, port: int, elsewhere: Mapping[str, int]) -> bytes:
+def fork_order(unit: Unit, workload: Workload, attempt: OrderContext, port: int, elsewhere: Mapping[str, int]) -> bytes:
     """The work order of a fork: the baseline's command and environment, then the changes in their order.
 
     `elsewhere` has the port of each fork of the run that has one.
@@ -208,7 +208,7 @@ def unavailable(change: EnvChange) -> str:
     return next((kind for kind in ("configMap", "secret") if (change.source or {}).get(kind)), "")
 
 
-def _value(change: EnvChange, attempt: Attempt, elsewhere: Mapping[str, int]) -> bytes:
+def _value(change: EnvChange, attempt: OrderContext, elsewhere: Mapping[str, int]) -> bytes:
     if change.source:
         return _address(change, elsewhere)
     if not change.input:

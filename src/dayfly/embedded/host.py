@@ -14,20 +14,20 @@ import msgspec
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
-from dayfly.embedded.executors import ForkExecutor, StepExecutor, WebhookExecutor
-from dayfly.embedded.forks import Baselines, Ports, unapplied
-from dayfly.embedded.ledger import Hook, Ledger, LedgerError, Stored
+from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
+from dayfly.embedded.forks import BaselineProcesses, Ports, unapplied
+from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger, Stored
 from dayfly.embedded.registry import Executors
 from dayfly.embedded.routes.envoy import envoy_of
-from dayfly.embedded.routes.route_executors import PreviewExecutor, RouteExecutor, nowhere, unrouted
-from dayfly.embedded.routes.route_table import Routing
+from dayfly.embedded.routes.route_executors import EnvoyPreviewExecutor, EnvoyRouteExecutor, nowhere, unrouted
+from dayfly.embedded.routes.route_table import RouteTable
 from dayfly.embedded.run_queries import answering, recorded
 from dayfly.embedded.run_secrets import RunSecrets
 from dayfly.embedded.run_tracing import Traces
-from dayfly.embedded.runs import Runs
+from dayfly.embedded.runs import RunCache
 from dayfly.embedded.startup import isolation, open_ledgers, take
 from dayfly.embedded.state_door import Serve, StateDoor
-from dayfly.embedded.step_logs import StepLogs
+from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.host_end import KeepingEnd
@@ -40,7 +40,7 @@ from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
-from dayfly.plan.world import Running, Wish, World
+from dayfly.plan.world import Running, TargetIntent, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report
 from dayfly.spec.routing.routing_keys import Forms
@@ -64,12 +64,12 @@ class EmbeddedHost:
         self,
         home: Path,
         lock: int,
-        ledger: Ledger,
+        ledger: SqliteLedger,
         writer: Writer,
         engine: Engine,
-        baselines: Baselines,
+        baselines: BaselineProcesses,
         states: StateDoor | None,
-        routing: Routing,
+        routing: RouteTable,
         life: int,
     ) -> None:
         self.home = home
@@ -83,7 +83,7 @@ class EmbeddedHost:
         self._routing = routing
         self.routes = routing.works
         self._place = engine.attempts.place
-        self._logs = StepLogs(self._place, engine.reader)
+        self._logs = StepLogFiles(self._place, engine.reader)
         # Versions of reports go on rising over restarts: whoever waits for a newer one hears of ours at once.
         self._first = life * VERSIONS_IN_A_LIFE
         self._versions: dict[str, int] = {}
@@ -136,15 +136,17 @@ class EmbeddedHost:
         environment = without_ci_marks(environment)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
-        attempts, baselines, ports = Attempts(place, starter), Baselines(), Ports(place)
-        runs, routing = Runs(reader, baselines, ports), Routing(await envoy_of(proxy, home, forms), baselines)
+        attempts, baselines, ports = Attempts(place, starter), BaselineProcesses(), Ports(place)
+        runs, routing = RunCache(reader, baselines, ports), RouteTable(await envoy_of(proxy, home, forms), baselines)
         states = StateDoor(home, reader, serve) if serve is not None else None
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
-            StepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
-            WebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)),
-            ForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
-            *(kind(routing, ports) for kind in (RouteExecutor, PreviewExecutor)),
+            ProcessStepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
+            ProcessWebhookExecutor(
+                reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)
+            ),
+            ProcessForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
+            *(kind(routing, ports) for kind in (EnvoyRouteExecutor, EnvoyPreviewExecutor)),
             secrets=True,
         )
         scenes = Scenes(executors, attempts, starter, runs, parallel=parallel)
@@ -232,7 +234,7 @@ class EmbeddedHost:
         """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""
         now = now_ms()
         run = Run(uid=offer.uid, target=offer.target, plan=digest(offer.documents), born_at=now)
-        wish = Wish(expires_at=offer.expires_at, lease_until=offer.lease_until)
+        wish = TargetIntent(expires_at=offer.expires_at, lease_until=offer.lease_until)
         stored = Stored(
             run=run,
             name=offer.name,
@@ -281,7 +283,7 @@ class EmbeddedHost:
         """End the back-off after those attempts of units, and after no others."""
         now = now_ms()
 
-        def newest(wish: Wish) -> Wish:
+        def newest(wish: TargetIntent) -> TargetIntent:
             later = {unit: attempt for unit, attempt in attempts.items() if attempt > wish.retry.get(unit, 0)}
             for unit, attempt in later.items():
                 self._ledger.note(uid, now, unit, attempt, "Retry", f"its back-off was ended (by {by})")
@@ -294,7 +296,12 @@ class EmbeddedHost:
         return await self._wish(uid, lambda wish: msgspec.structs.replace(wish, lease_until=until), only_open=True)
 
     async def _wish(
-        self, uid: str, change: Callable[[Wish], Wish], *, only_open: bool = False, never: Run | None = None
+        self,
+        uid: str,
+        change: Callable[[TargetIntent], TargetIntent],
+        *,
+        only_open: bool = False,
+        never: Run | None = None,
     ) -> Verdict:
         """Write what is wished of a run. One that nobody knows has ended with `never`, if that is given."""
 

@@ -16,7 +16,7 @@ from dayfly.plan import transitions
 from dayfly.plan.actions import Move
 from dayfly.plan.history import lines
 from dayfly.plan.sealed import Plan, seal
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec import run as ledger
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
@@ -79,7 +79,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...]
-    wish: Wish
+    wish: TargetIntent
     generation: int = 0
 
     def plan(self) -> Plan:
@@ -87,7 +87,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         return seal(self.documents, self.forks)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a run's history."""
 
     seq: int
@@ -102,10 +102,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 _encode = msgspec.json.Encoder().encode
 _documents = msgspec.json.Decoder(tuple[Lifecycle, ...]).decode
 _forks = msgspec.json.Decoder(tuple[Unit, ...]).decode
-_wish = msgspec.json.Decoder(Wish).decode
+_wish = msgspec.json.Decoder(TargetIntent).decode
 
 
-class Ledger:
+class SqliteLedger:
     """Synchronous access to the ledger file.
 
     `hook` is called with the name of each write, before it begins and after it is durable; tests end the process there.
@@ -243,7 +243,7 @@ class Ledger:
         self._db.executemany(_HISTORY, ((run.uid, *msgspec.structs.astuple(line)) for line in lines(after, moves, at)))
         return after
 
-    def set_wish(self, uid: str, wish: Wish) -> bool:
+    def set_wish(self, uid: str, wish: TargetIntent) -> bool:
         """Replace what the target's owner wants; false if there is no such run."""
         return bool(self._db.execute("UPDATE run SET wish = ? WHERE uid = ?", (_encode(wish), uid)).rowcount)
 
@@ -408,8 +408,8 @@ class Ledger:
         """The runs that were given something beside their documents, whether or not they have begun."""
         return {uid for (uid,) in self._read("SELECT DISTINCT run FROM secret")}
 
-    def history(self, uid: str) -> list[Entry]:
+    def history(self, uid: str) -> list[HistoryEntry]:
         """What was written to the run's ledger, in order; kept after the run has ended."""
         query = "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid"
-        fields = Entry.__struct_fields__
-        return [Entry(**dict(zip(fields, row, strict=True))) for row in self._read(query, uid)]
+        fields = HistoryEntry.__struct_fields__
+        return [HistoryEntry(**dict(zip(fields, row, strict=True))) for row in self._read(query, uid)]

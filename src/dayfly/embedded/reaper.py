@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.05
 
 
-class Ends:
+class ProcessExits:
     """Hears of the ends of processes by their descriptors (pidfd).
 
     The loop listens to one descriptor for all of them: most come and go without a word, and to tell the loop of each
@@ -54,7 +54,7 @@ class Ends:
 class Leaving:
     """Children of ours, each by what it ran for, from the receipt to the end. Most have ended when we ask."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: ProcessExits) -> None:
         self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._left: dict[Hashable, tuple[int, int | None]] = {}

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from dayfly.embedded.forks import HOST, Baselines
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.forks import HOST, BaselineProcesses
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.routes.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
@@ -12,7 +12,7 @@ from dayfly.spec.steps.webhook import DEFINITE
 from dayfly.spec.wire import Endpoint, Value
 
 
-def answering(scene: Scene, baselines: Baselines, port: Callable[[str], int]) -> tuple[Endpoint, ...]:
+def answering(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[Endpoint, ...]:
     """Those that do now. `port` is that of a kept unit, by its name; 0 where none is known."""
     found = []
     for name, step in scene.plan.kept.items():
@@ -27,7 +27,7 @@ def answering(scene: Scene, baselines: Baselines, port: Callable[[str], int]) ->
     return tuple(found)
 
 
-def recorded(reader: Ledger, uid: str) -> tuple[Value, ...]:
+def recorded(reader: SqliteLedger, uid: str) -> tuple[Value, ...]:
     """All recorded outputs of a live run."""
     stored = reader.load(uid)
     if stored is None:

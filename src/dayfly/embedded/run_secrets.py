@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Collection, Mapping
 
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.writer import Writer
 from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.wire import RefusedError
@@ -12,7 +12,7 @@ from dayfly.spec.wire import RefusedError
 class RunSecrets:
     """Those of one machine's runs. Whoever wishes for a run hands them over before the host is told of it."""
 
-    def __init__(self, ledger: Ledger, reader: Ledger, writer: Writer) -> None:
+    def __init__(self, ledger: SqliteLedger, reader: SqliteLedger, writer: Writer) -> None:
         self._ledger = ledger
         self._reader = reader
         self._writer = writer

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable
 
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.forks import Baselines, Ports, teller
-from dayfly.embedded.ledger import Ledger, Stored
+from dayfly.embedded.forks import BaselineProcesses, Ports, teller
+from dayfly.embedded.ledger import SqliteLedger, Stored
 from dayfly.execute.in_place_updates import in_place
 from dayfly.execute.inputs import Forks, reads_forks
 from dayfly.plan.run_trace import traceparent
-from dayfly.plan.sealed import KeptStep, Plan, Step
+from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
@@ -28,7 +28,7 @@ class Live:
         """Take over how it lies in the ledger now. What each turn asks of the plan is found once."""
         self.stored = stored
         self.plan = plan
-        wished: tuple[Step | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
+        wished: tuple[SealedStep | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
         self._kinds = frozenset(step.unit.kind for step in wished)
         self.reading_forks = tuple(step for step in plan.steps.values() if step.creates and reads_forks(step.unit))
         """Create steps to which forks tell something."""
@@ -56,10 +56,10 @@ class Live:
         return traceparent(self.run.uid, step, attempt, creates=self.plan.steps[step].creates)
 
 
-class Runs:
+class RunCache:
     """Runs by uid, read from the ledger when they are asked for."""
 
-    def __init__(self, reader: Ledger, baselines: Baselines, ports: Ports) -> None:
+    def __init__(self, reader: SqliteLedger, baselines: BaselineProcesses, ports: Ports) -> None:
         self._reader = reader
         self._baselines = baselines
         self._ports = ports
@@ -132,7 +132,7 @@ class Runs:
             return plan
 
 
-def telling(live: Live, runs: Runs, attempts: Attempts) -> Forks:
+def telling(live: Live, runs: RunCache, attempts: Attempts) -> Forks:
     """What each fork of a run tells its steps at this moment."""
 
     def answers(name: str) -> bool:

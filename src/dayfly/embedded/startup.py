@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.embedded.ledger import Hook, Ledger, LedgerError
+from dayfly.embedded.ledger import Hook, LedgerError, SqliteLedger
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ def _flocked(descriptor: int, how: int) -> bool:
 class Opened(NamedTuple):
     """The ledger of a home, to write and to read, and its life's number; `owes_leases` if they wait to be renewed."""
 
-    ledger: Ledger
-    reader: Ledger
+    ledger: SqliteLedger
+    reader: SqliteLedger
     life: int
     owes_leases: bool
 
@@ -68,13 +68,13 @@ def open_ledgers(home: Path, hook: Hook | None, now: int, grace_ms: int) -> Open
     Raises:
         LedgerError: it cannot be used.
     """
-    ledger = Ledger(home / "ledger.db", hook=hook)
+    ledger = SqliteLedger(home / "ledger.db", hook=hook)
     owes_leases = not renew_leases(ledger, now + grace_ms)
     life = begin_life(ledger, now)
-    return Opened(ledger, Ledger(home / "ledger.db"), life, owes_leases)
+    return Opened(ledger, SqliteLedger(home / "ledger.db"), life, owes_leases)
 
 
-def renew_leases(ledger: Ledger, until: int) -> bool:
+def renew_leases(ledger: SqliteLedger, until: int) -> bool:
     """Let no lease end before that moment: nobody could renew one while there was no server. False if the disk refused:
     no run may be judged by its lease before it has been done.
     """
@@ -89,7 +89,7 @@ def renew_leases(ledger: Ledger, until: int) -> bool:
     return True
 
 
-def begin_life(ledger: Ledger, now: int) -> int:
+def begin_life(ledger: SqliteLedger, now: int) -> int:
     """A number higher than any server of this home has had; on a disk that is full, as high as the clock."""
     try:
         return ledger.begin_life(now)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from dayfly.embedded import states
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import HOST
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.state import access
@@ -50,7 +50,7 @@ class Serve(Protocol):
 class StateDoor:
     """Serves states on this machine, from the moment on at which somebody needs one."""
 
-    def __init__(self, home: Path, reader: Ledger, serve: Serve) -> None:
+    def __init__(self, home: Path, reader: SqliteLedger, serve: Serve) -> None:
         self._home = home
         self._reader = reader
         self._serve = serve

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from dayfly.embedded.ledger import Ledger
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.process.files import make, private, slurp
 from dayfly.execute.state.access import KEY_BYTES, Keys
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
@@ -73,7 +73,7 @@ def chunks(home: Path, place: Place, version: Version) -> list[bytes]:
 class StateFiles:
     """The store of this host (`execute.state.service.Store`)."""
 
-    def __init__(self, home: Path, reader: Ledger) -> None:
+    def __init__(self, home: Path, reader: SqliteLedger) -> None:
         self._home = home
         self._reader = reader
         self._swapping = asyncio.Lock()

@@ -13,17 +13,17 @@ from dayfly.spec.wire import LogInfo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dayfly.embedded.ledger import Ledger
-    from dayfly.execute.process.attempt_storage import Place
+    from dayfly.embedded.ledger import SqliteLedger
+    from dayfly.execute.process.attempt_storage import AttemptStorage
     from dayfly.spec.log_times import Entry
 
 log = logging.getLogger(__name__)
 
 
-class StepLogs:
+class StepLogFiles:
     """Those that lie in the folders of one home."""
 
-    def __init__(self, place: Place, reader: Ledger) -> None:
+    def __init__(self, place: AttemptStorage, reader: SqliteLedger) -> None:
         self._place = place
         self._reader = reader
 

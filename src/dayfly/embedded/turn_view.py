@@ -3,7 +3,7 @@
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.clock import now_ms
 from dayfly.embedded.registry import Executors
-from dayfly.embedded.runs import Live, Runs, telling
+from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute import route_group
 from dayfly.execute.inputs import remarks
 from dayfly.execute.process.launch import Starter
@@ -20,7 +20,7 @@ class Scenes:
     """Gathers scenes."""
 
     def __init__(
-        self, executors: Executors, attempts: Attempts, starter: Starter, runs: Runs, *, parallel: int
+        self, executors: Executors, attempts: Attempts, starter: Starter, runs: RunCache, *, parallel: int
     ) -> None:
         self._executors = executors
         self._attempts = attempts

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from dayfly.embedded.ledger import Ledger, LedgerError
+from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.lib.group_commit import GroupCommit, Idle, Outcome
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Writer:
     before they write. Their exception reaches their own caller; a disk that refuses reaches everyone in the group.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: SqliteLedger) -> None:
         # Why the ledger could not be written last time; empty once it could.
         self.trouble = ""
         self._ledger = ledger

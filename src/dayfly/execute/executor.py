@@ -15,9 +15,9 @@ from dayfly.lib.tasks import attempt_all
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import KeptStep, Plan, Step
+from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import AttemptKey, Fact, Objection
-from dayfly.spec.lifecycle import Event, Kind, Lifecycle, Unit, kept_id, unit_id
+from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
 from dayfly.spec.wire import RefusedError
 
 V_contra = TypeVar("V_contra", contravariant=True)
@@ -127,7 +127,7 @@ class Registry(Generic[V_contra]):
         for document in documents:
             if not self._secrets and (problem := messages.no_secrets(document.secrets())):
                 raise RefusedError(f"{document.resource}: {problem}")
-            for unit in (unit for event in Event for unit in document.units(event)):
+            for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
         for unit in kept:
             _check_work(unit.name, unit)
@@ -165,7 +165,7 @@ class Registry(Generic[V_contra]):
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
         made: dict[AttemptKey, str] = {}
         definitions: dict[str, str] = {}
-        every: tuple[Step | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
+        every: tuple[SealedStep | KeptStep, ...] = (*plan.steps.values(), *plan.kept.values())
         objections = {
             step.id: Objection(reason=Reason.UNSUPPORTED_KIND, message=self._unsupported(step.unit))
             for step in every

@@ -17,21 +17,21 @@ import msgspec
 
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import Plan, Step
-from dayfly.spec.lifecycle import ForkValue, Input, Unit, unit_id
+from dayfly.plan.sealed import Plan, SealedStep
+from dayfly.spec.lifecycle import ForkValue, Unit, UnitInput, unit_id
 from dayfly.spec.run import ALIVE, Phase, Run, State
 
 ENV_INPUT_LIMIT = 64 * 1024
 
 
-class Told(msgspec.Struct, frozen=True):
+class UnitOutputRef(msgspec.Struct, frozen=True):
     """An output of another unit of the run; who it is that knows where its bytes lie depends on the host."""
 
     unit: str
     output: str
 
 
-Source = bytes | Told | None
+Source = bytes | UnitOutputRef | None
 """The value itself, who tells it, or (None) nothing: it is absent."""
 
 
@@ -95,7 +95,7 @@ def resolve(
     return Inputs(sources, unfit)
 
 
-def is_fit(run: Run, step: Step) -> bool:
+def is_fit(run: Run, step: SealedStep) -> bool:
     """Whether the step may be started with what it reads."""
     try:
         resolve(run, step.unit, step.resource, cleans=not step.creates)
@@ -133,7 +133,7 @@ def is_complete(plan: Plan, run: Run, resource: str) -> bool:
 
 
 def _source(
-    run: Run, item: Input, resource: str, given: Mapping[str, bytes], forks: Forks | None
+    run: Run, item: UnitInput, resource: str, given: Mapping[str, bytes], forks: Forks | None
 ) -> tuple[Source, int, bool]:
     """Where one value is, its size, and whether it is text."""
     if item.from_ is None:
@@ -145,14 +145,14 @@ def _source(
         return value, len(value or b""), b"\0" not in (value or b"")
     producer = unit_id(item.from_.resource or resource, item.from_.unit)
     record = run.unit(producer)
-    told = Told(producer, item.from_.output)
+    told = UnitOutputRef(producer, item.from_.output)
     known = record.outputs.get(item.from_.output)
     if record.state in ALIVE:
         return told, 0, True
     return (told, known.size, known.text) if known is not None else (None, 0, True)
 
 
-def _fault(item: Input, unit: Unit, size: int, *, text: bool) -> CannotRenderError | None:
+def _fault(item: UnitInput, unit: Unit, size: int, *, text: bool) -> CannotRenderError | None:
     """Why the input's place cannot hold it; a file holds everything."""
     if not item.as_.env and unit.fork is None:
         return None

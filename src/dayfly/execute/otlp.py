@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dayfly.plan.run_trace import Span
 
 
-class Sender:
+class SpanExporter:
     """Sends spans as the environment has it, all of one trace at once."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

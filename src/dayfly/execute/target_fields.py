@@ -5,7 +5,7 @@ from typing import Any
 
 from dayfly.execute.object.read import as_bytes
 from dayfly.plan import messages
-from dayfly.plan.sealed import Plan, Step
+from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.scalars import jsonpath
 
@@ -13,7 +13,7 @@ Given = Mapping[str, bytes]
 """By the names of a unit's inputs, those that its target has."""
 
 
-def readers(plan: Plan, run: Run, *, closing: bool) -> list[Step]:
+def readers(plan: Plan, run: Run, *, closing: bool) -> list[SealedStep]:
     """The steps that read their target and may yet be begun: those that create, or once it closes the others."""
     return [
         step
@@ -25,13 +25,13 @@ def readers(plan: Plan, run: Run, *, closing: bool) -> list[Step]:
     ]
 
 
-def given(step: Step, found: Mapping[str, Any] | None) -> dict[str, bytes]:
+def given(step: SealedStep, found: Mapping[str, Any] | None) -> dict[str, bytes]:
     """What the target, as it was found, gives to a step; nothing if it is gone."""
     values = {item.name: _find(item.target, found) for item in step.unit.inputs if item.target}
     return {name: as_bytes(some[0]) for name, some in values.items() if len(some) == 1 and some[0] is not None}
 
 
-def lack(step: Step, found: Mapping[str, Any] | None, kind: str) -> str:
+def lack(step: SealedStep, found: Mapping[str, Any] | None, kind: str) -> str:
     """Why a step must wait that creates: the first of its inputs that the target does not have; empty if it has all."""
     for item in step.unit.inputs if step.creates else ():
         if item.target and len(some := [each for each in _find(item.target, found) if each is not None]) != 1:

@@ -147,7 +147,7 @@ def otlp(environment: Mapping[str, str]) -> Send:
     Raises:
         ImportError: it is not installed.
     """
-    from dayfly.execute.otlp import Sender  # noqa: PLC0415  -- who asks for no traces does not pay for it
+    from dayfly.execute.otlp import SpanExporter  # noqa: PLC0415  -- who asks for no traces does not pay for it
 
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say of each trace is said once, here
-    return Sender(environment)
+    return SpanExporter(environment)

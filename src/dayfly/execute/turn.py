@@ -40,7 +40,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return unit.kind if unit else self.world.run.kind(name)
 
 
-class Host(Protocol):
+class TurnHost(Protocol):
     """What a turn needs of the host it runs on."""
 
     async def observe(self, run: str) -> Scene | None:
@@ -53,7 +53,7 @@ class Host(Protocol):
         """Bring one effect about, or begin to. What comes of it, failure too, is a fact of a later turn."""
 
 
-async def turn(run: str, host: Host) -> Decision | None:
+async def turn(run: str, host: TurnHost) -> Decision | None:
     """Take one run a step further; the decision says what it waits for. None if there is no such run.
 
     Effects come only after the moves they rest on are durable. When the run has just finished, the turn goes on at once

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dayfly.spec.errors import Path
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 _EMBED = re.compile(r"\s*@\{\s*embed\s*(?:\[raw\])?\s*:\s*([^}]*[^}\s])\s*\}\s*")
 _BLOCK = re.compile(r":\s*\|[-+0-9]*\s*(#.*)?$")
@@ -23,7 +23,7 @@ class Embedded(NamedTuple):
     text: str
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Where something stands; 0 = unknown."""
 
     file: str
@@ -41,27 +41,27 @@ class Source(NamedTuple):
         embedded: What it embeds, by the path it is called by.
     """
 
-    written: Document
-    document: Document
+    written: ParsedDocument
+    document: ParsedDocument
     text: str = ""
     embedded: Mapping[str, Embedded] = {}
 
-    def place(self, keys: Path, line: int = 0) -> Place:
+    def place(self, keys: Path, line: int = 0) -> SourcePosition:
         """Where a value stands, or a line (from 1) of the script that it is."""
         fault = self.written.error("", keys)
-        here = Place(fault.file, fault.line, fault.column)
+        here = SourcePosition(fault.file, fault.line, fault.column)
         if not line:
             return here
         written = _at(self.written.data, keys)
         if isinstance(written, str) and (match := _EMBED.fullmatch(written)):
             found = self.embedded.get(match[1])
-            return Place(found.file, line) if found else here
+            return SourcePosition(found.file, line) if found else here
         lines = self.text.splitlines()
         if 0 < here.line <= len(lines) and _BLOCK.search(lines[here.line - 1]):
-            return Place(here.file, here.line + line)
+            return SourcePosition(here.file, here.line + line)
         return here
 
-    def silences(self, place: Place, code: str) -> bool:
+    def silences(self, place: SourcePosition, code: str) -> bool:
         """Whether a comment in this line, or in one of its own above it, says that the rule is not meant here."""
         inner = next((each.text for each in self.embedded.values() if each.file == place.file), None)
         lines = (self.text if inner is None else inner).splitlines()
@@ -75,7 +75,7 @@ class Source(NamedTuple):
         )
 
 
-def has_directive(document: Document, keys: Path) -> bool:
+def has_directive(document: ParsedDocument, keys: Path) -> bool:
     """Whether a value is, or holds, a variable that nobody has given."""
     found = _at(document.data, keys)
     return isinstance(found, str) and "@{" in found

@@ -6,7 +6,7 @@ import logging
 from dayfly.execute.executor import Registry
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.refusals import is_down
 from dayfly.operator.run_memory import Sight
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class Effects:
     """What a turn asks for, done to the cluster."""
 
-    def __init__(self, cluster: Cluster, *, targets: Targets, executors: Registry[Sight]) -> None:
+    def __init__(self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight]) -> None:
         self._cluster = cluster
         self._targets = targets
         self._executors = executors

@@ -5,17 +5,17 @@ from typing import NamedTuple, Protocol
 
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.events import Recorder
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
-from dayfly.operator.status.sandbox_events import Receiver
-from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
+from dayfly.operator.status.sandbox_events import ClusterEventReceiver
+from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter
-from dayfly.operator.targets.sandbox import Server
+from dayfly.operator.targets.sandbox import ControlPlane
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.lifecycle import Lifecycle, Unit
 
 
-class Front(Protocol):
+class SandboxExtension(Protocol):
     """Who makes runs of what people wish for; whoever has none takes the runs further that are there."""
 
     def heeded(self, seen: SandboxObject) -> Heeded:
@@ -31,7 +31,7 @@ class Front(Protocol):
         """Work until the cluster's queues are closed."""
 
 
-Fronts = Callable[[Cluster, SandboxStatus], Front]
+Fronts = Callable[[ClusterWatches, SandboxStatusWriter], SandboxExtension]
 
 
 class Wing(Protocol):
@@ -48,13 +48,13 @@ class Wing(Protocol):
         """Work until the cluster's queues are closed."""
 
 
-class Agent(Server, Protocol):
+class AgentExtension(ControlPlane, Protocol):
     """Who brings a control plane's sandboxes here; whoever has none leaves those that are there as they are."""
 
     async def run(self) -> None:
         """Talk to the control plane, until cancelled."""
 
-    def why_waiting(self, seen: SandboxObject, /) -> WaitingError | None:
+    def why_waiting(self, seen: SandboxObject, /) -> SandboxNotReadyError | None:
         """Why one of its Sandboxes does not begin."""
 
     def figures(self) -> dict[str, Callable[[], float]]:
@@ -64,12 +64,12 @@ class Agent(Server, Protocol):
 class Heralds(NamedTuple):
     """Whom else than its cluster an operator tells, if anybody: a receiver of events, a collector of traces."""
 
-    receiver: Receiver | None = None
+    receiver: ClusterEventReceiver | None = None
     tracer: Tracer | None = None
 
 
-Wings = Callable[[Cluster, Targets, Recorder], Wing]
+Wings = Callable[[ClusterWatches, Targets, Recorder], Wing]
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
-Agents = Callable[[Cluster, Admit], Agent]
-Kinds = Sequence[Callable[[Cluster], Adapter]]
+Agents = Callable[[ClusterWatches, Admit], AgentExtension]
+Kinds = Sequence[Callable[[ClusterWatches], Adapter]]
 """Of targets, beside Sandboxes."""

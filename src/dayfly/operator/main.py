@@ -18,10 +18,10 @@ from dayfly.kube.manager import Manager, Runnable
 from dayfly.kube.server_clock import unix_ms
 from dayfly.lib.queue import WorkQueue, work
 from dayfly.lib.tasks import background, first
-from dayfly.operator.cluster.caches import WORKERS, Cluster
+from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
-from dayfly.operator.cluster.route_kinds import Routing
-from dayfly.operator.extensions import Agent, Agents, Fronts, Heralds, Kinds, Wing, Wings
+from dayfly.operator.cluster.route_kinds import RoutingSettings
+from dayfly.operator.extensions import AgentExtension, Agents, Fronts, Heralds, Kinds, Wing, Wings
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.metrics import Metrics
@@ -29,17 +29,17 @@ from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
 from dayfly.operator.outputs.resource_secrets import Bindings
 from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import STEPS
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
-from dayfly.operator.status.resource_status import ResourceStatus
+from dayfly.operator.status.resource_status import ResourceStatusWriter
 from dayfly.operator.status.sandbox_events import SandboxEvents
-from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError
-from dayfly.operator.targets.adapter import Adapter, FrozenError
+from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.targets.adapter import Adapter, UndecidableError
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision
@@ -58,7 +58,7 @@ class Operator:
         self,
         client: Client,
         *,
-        runner: Runner,
+        runner: RunnerConfigMap,
         front: Fronts | None = None,
         fallback: FallbackImage | None = None,
         senders: Senders | None = None,
@@ -70,17 +70,17 @@ class Operator:
         hooks: Wings | None = None,
         groups: Wings | None = None,
         states: StateAccess | None = None,
-        routing: Routing = Routing(),  # noqa: B008 - frozen
+        routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         agent: Agents | None = None,
         heralds: Heralds = Heralds(),  # noqa: B008 - frozen
         now: Callable[[], int] = unix_ms,
         seed: int | None = None,
     ) -> None:
-        self.cluster = Cluster(client, now=now, seed=seed, istio=routing.istio)
+        self.cluster = ClusterWatches(client, now=now, seed=seed, istio=routing.istio)
         self._manager = Manager(client, "dayfly.dev/operator", identity, elector=elector, watches=self.cluster)
         self._manager.add(Runnable(self._work, self.cluster.close, self._stand_by, self._take_over))
         self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
-        self._sandbox_status = SandboxStatus(self.cluster, self._manager.events)
+        self._sandbox_status = SandboxStatusWriter(self.cluster, self._manager.events)
         self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
         self._front = front(self.cluster, self._sandbox_status) if front else None
         for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
@@ -106,7 +106,7 @@ class Operator:
             traced=heralds.tracer is not None,
             ephemeral_storage=ephemeral_storage,
         )
-        self._resource_status = ResourceStatus(self.cluster, Bindings(self.cluster).of)
+        self._resource_status = ResourceStatusWriter(self.cluster, Bindings(self.cluster).of)
         self.metrics = self._metrics()
 
     def _metrics(self) -> Metrics:
@@ -205,7 +205,7 @@ class Operator:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
             await self._say_hindered(run, error)
-        except FrozenError as error:
+        except UndecidableError as error:
             log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the sentence is all there is to say
             self.cluster.queue.retry(run)
             await self._say_frozen(run, error)
@@ -257,7 +257,7 @@ class Operator:
         if after := await target.tell(scene, report):
             self.cluster.queue.add(run, after=after)
 
-    async def _say_waiting(self, run: str, agent: Agent) -> None:
+    async def _say_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
         target = found.ledger.target if found is not None and found.spec.offered is not None else None
         seen = self.cluster.sandboxes.get(target.name, target.namespace) if target is not None else None
@@ -284,7 +284,7 @@ class Operator:
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
         await self.targets.of(found).tell(scene, report, hindrance=said)
 
-    async def _say_frozen(self, run: str, error: FrozenError) -> None:
+    async def _say_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:
             with contextlib.suppress(errors.ApiError):  # it is said at the next try
                 await self.targets.of(found).freeze(found, error)
@@ -293,7 +293,9 @@ class Operator:
 class _OfSandboxes:
     """Tells the owners of Sandboxes how their runs stand."""
 
-    def __init__(self, cluster: Cluster, status: SandboxStatus, heeded: Callable[[SandboxObject], Heeded]) -> None:
+    def __init__(
+        self, cluster: ClusterWatches, status: SandboxStatusWriter, heeded: Callable[[SandboxObject], Heeded]
+    ) -> None:
         self._cluster = cluster
         self._status = status
         self._heeded = heeded
@@ -301,11 +303,11 @@ class _OfSandboxes:
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
         return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         target = run.ledger.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self._status.waiting(seen, WaitingError(why.reason, str(why)))
+            await self._status.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
 
 class Place(NamedTuple):
@@ -328,13 +330,13 @@ class Place(NamedTuple):
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
-    routing: Routing = Routing()
+    routing: RoutingSettings = RoutingSettings()
     ephemeral_storage: str = ""
 
 
 async def operate(
     client: Client,
-    runner: Runner,
+    runner: RunnerConfigMap,
     place: Place,
     stop: asyncio.Event,
     front: Fronts | None = None,

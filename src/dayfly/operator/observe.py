@@ -5,13 +5,13 @@ from dayfly.execute.executor import Known, Registry
 from dayfly.execute.in_place_updates import in_place
 from dayfly.execute.inputs import remarks
 from dayfly.execute.turn import Scene, judged
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.operator.pods.step_slots import Places
 from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
-from dayfly.operator.run_memory import Session, Sight
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.run_memory import RunMemory, Sight
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
@@ -24,21 +24,23 @@ UNSEEN_MS = 60_000
 CHANGED_IN_PLACE = frozenset({Kind.FORK, Kind.ROUTE, Kind.PREVIEW})
 
 
-class PlanLostError(FrozenError):
+class PlanLostError(UndecidableError):
     """A document that the run has pinned is not there as it was: nothing is decided without it."""
 
 
 class Observer:
     """Makes scenes. What is remembered of a run between turns only saves reads."""
 
-    def __init__(self, cluster: Cluster, *, targets: Targets, executors: Registry[Sight], places: Places) -> None:
+    def __init__(
+        self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight], places: Places
+    ) -> None:
         self._cluster = cluster
         self._places = places
         self._client = cluster.client
         self._targets = targets
         self._executors = executors
 
-    async def scene(self, run: RunObject, session: Session) -> tuple[Scene, Sight]:
+    async def scene(self, run: RunObject, session: RunMemory) -> tuple[Scene, Sight]:
         """The world of one run as far as it can be known now.
 
         Raises:
@@ -102,7 +104,7 @@ class Observer:
                 # Whoever writes the field may do so without a sign that we heed.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
 
-    async def _plan(self, run: RunObject, session: Session, *, given_up: bool) -> Plan:
+    async def _plan(self, run: RunObject, session: RunMemory, *, given_up: bool) -> Plan:
         """The sealed documents, if they are still those that were pinned. A run that is over needs none."""
         forks = digest(run.spec.forks)
         if session.work.plan is not None and session.work.plan[0] == forks:

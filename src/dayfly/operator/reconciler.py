@@ -16,39 +16,39 @@ from dayfly.execute.pod.read import began
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster
-from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.effects import Effects
-from dayfly.operator.executors.fork_executor import ForkExecutor
+from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
-from dayfly.operator.executors.preview_executor import PreviewExecutor
-from dayfly.operator.executors.route_executor import RouteExecutor
-from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
+from dayfly.operator.executors.route_executor import GatewayRouteExecutor
+from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
-from dayfly.operator.executors.webhook_executor import WebhookExecutor
+from dayfly.operator.executors.webhook_executor import PodWebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
-from dayfly.operator.outputs.attempt_secrets import ForeignSecretError, Outputs
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.log_follower import Followers
-from dayfly.operator.pods.namespaces import Namespaces, Runner
+from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.step_slots import STEPS, Places
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.refusals import is_down
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.run_memory import Session, Sessions, Sight
+from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
 from dayfly.operator.states.state_access import StateAccess
-from dayfly.operator.status.step_logs import StepLogs
-from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.status.step_logs import StepLogWriter
+from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.targets import Targets
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.plan.decision import lingers
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import STEP_KINDS, Event, Kind
+from dayfly.spec.lifecycle import STEP_KINDS, Kind, LifecycleEvent
 
 log = logging.getLogger(__name__)
 
@@ -58,16 +58,16 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         targets: Targets,
         *,
-        runner: Runner,
+        runner: RunnerConfigMap,
         fallback: FallbackImage,
         senders: Senders,
         ended: Callable[[], None],
         bound: int = STEPS,
         states: StateAccess | None = None,
-        routing: Routing = Routing(),  # noqa: B008 - frozen
+        routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         traced: bool,
         ephemeral_storage: str = "",
     ) -> None:
@@ -81,17 +81,17 @@ class Reconciler:
         self.targets = targets
         self.followers = Followers(cluster.client, cluster.queue.add)
         cluster.heeds = self.followers.wants
-        self._outputs = Outputs(cluster.client)
+        self._outputs = AttemptSecrets(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
-        self.sessions = Sessions(self._end)
+        self.sessions = RunMemories(self._end)
         cluster.made_ahead = self.sessions.made_ahead
-        self.logs = StepLogs(cluster)
+        self.logs = StepLogWriter(cluster)
         self.places = Places(cluster, bound)
         forks = ForkReconciler(cluster)
         labels = PodLabels(cluster, Forks(cluster.client))
         routes = RouteReconciler(cluster, routing.forms, labels)
         previews = Previews(cluster, routing.edge, labels)
-        self.sweeper = Sweeper(cluster, pods, self.targets, forks, routes)
+        self.sweeper = OrphanSweeper(cluster, pods, self.targets, forks, routes)
         namespaces = Namespaces(cluster.client, runner, cluster.now)
         builder = PodBuilder(
             cluster, namespaces, runner, senders, states, traced=traced, ephemeral_storage=ephemeral_storage
@@ -100,12 +100,12 @@ class Reconciler:
         steps = StepObserver(cluster, outputs=self._outputs, **seen)
         common: dict[str, Any] = {**seen, "fallback": fallback, "places": self.places}
         self.executors: Registry[Sight] = Registry(
-            StepExecutor(cluster, steps, **common),
-            WebhookExecutor(cluster, steps, **common),
+            PodStepExecutor(cluster, steps, **common),
+            PodWebhookExecutor(cluster, steps, **common),
             ObjectExecutor(cluster, self._outputs),
-            ForkExecutor(forks),
-            RouteExecutor(routes),
-            PreviewExecutor(cluster, previews),
+            DeploymentForkExecutor(forks),
+            GatewayRouteExecutor(routes),
+            GatewayPreviewExecutor(cluster, previews),
             refusals=(errors.Refused,),
         )
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
@@ -229,7 +229,7 @@ class Reconciler:
             return None
         return session.work.scene
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: RunMemory) -> None:
         """That run is no more, whoever has ended it."""
         for uid in session.pods:
             self.followers.forget(uid)
@@ -307,7 +307,7 @@ class Reconciler:
 def _may_stop(scene: Scene) -> bool:
     """Whether all that has to be done before its target stops is done, and proven to be."""
     run, facts = scene.world.run, scene.world.facts
-    steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[Event.PRE_STOP]]
+    steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[LifecycleEvent.PRE_STOP]]
     return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 

@@ -29,7 +29,7 @@ class Sight(msgspec.Struct):
     """One turn's view beside the scene: the very objects, so that effects can name them."""
 
     run: RunObject
-    session: "Session"
+    session: "RunMemory"
     plan: Plan
     now: int
     closing: bool
@@ -65,7 +65,7 @@ class Work(msgspec.Struct):
     sight: Sight | None = None
 
 
-class Session:
+class RunMemory:
     """All that this process remembers of one Run object. There may be as many as runs, so it is kept small."""
 
     __slots__ = (
@@ -116,33 +116,33 @@ class Session:
         return not (any(remembered) or self.routes or self.logs.waiting or self.logs.dealt_with or self.loosened)
 
 
-class Sessions:
+class RunMemories:
     """Those of all runs. A run that is born again under its name is another one."""
 
-    def __init__(self, dropped: Callable[[Session], None]) -> None:
+    def __init__(self, dropped: Callable[[RunMemory], None]) -> None:
         """`dropped` is told of each that ends, for what is under way on its behalf."""
         self._dropped = dropped
-        self._by_name: dict[str, Session] = {}
-        self._by_ledger: dict[str, Session] = {}
+        self._by_name: dict[str, RunMemory] = {}
+        self._by_ledger: dict[str, RunMemory] = {}
         self._resting: dict[str, str] = {}
         """The UIDs of runs, by their names, of which nothing need be remembered but that their targets were fenced."""
         self._woven: dict[str, tuple[str, ...]] = {}
         """And the rules for their forks that Istio's proxies go by: a VirtualService tells when it was written last, be
         it for another fork, and not since when the rules for one are in it."""
 
-    def find(self, run: RunObject | None) -> Session | None:
+    def find(self, run: RunObject | None) -> RunMemory | None:
         """The run's own, if anything was remembered of it."""
         found = self._by_name.get(run.metadata.name) if run is not None else None
         return found if found is not None and run is not None and found.uid == run.metadata.uid else None
 
-    def of(self, run: RunObject) -> Session:
+    def of(self, run: RunObject) -> RunMemory:
         """The run's own, begun if there is none."""
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
             fenced = self._resting.get(run.metadata.name) == run.metadata.uid
             woven = self._woven.get(run.metadata.name, ()) if fenced else ()
             self.drop(run.metadata.name)
-            found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = Session(run)
+            found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = RunMemory(run)
             found.fenced = fenced
             found.routes.woven_at = dict.fromkeys(woven, 0)
         return found
@@ -166,7 +166,7 @@ class Sessions:
                 if found.routes.woven_at:
                     self._woven[name] = tuple(found.routes.woven_at)
 
-    def by_ledger(self, uid: str) -> Session:
+    def by_ledger(self, uid: str) -> RunMemory:
         """That of a turn which is being taken.
 
         Raises:

@@ -16,12 +16,12 @@ from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.targets import Targets
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ async def _unless_refused(part: Awaitable[None]) -> None:
     """
     try:
         await part
-    except (errors.Refused, FrozenError) as error:
+    except (errors.Refused, UndecidableError) as error:
         log.warning("the sweep is not complete: %s", error)
     except errors.ApiError:
         raise
@@ -43,11 +43,11 @@ async def _unless_refused(part: Awaitable[None]) -> None:
         log.exception("a part of the sweep failed")
 
 
-class Sweeper:
+class OrphanSweeper:
     """Caches name the suspects, quorum reads judge them."""
 
     def __init__(
-        self, cluster: Cluster, pods: Pods, targets: Targets, forks: ForkReconciler, routes: RouteReconciler
+        self, cluster: ClusterWatches, pods: Pods, targets: Targets, forks: ForkReconciler, routes: RouteReconciler
     ) -> None:
         self._cluster = cluster
         self._pods = pods

@@ -42,7 +42,7 @@ The house rules of this room:
 - Of hosts this room knows what `world` says and no more: how many places there are, which kinds stand behind a gate.
 
 Where things are: `decide` gives the order (what has ended is recorded first; then an open run starts what is ready, in
-`opening`, and a closed one stops and cleans, in `closing`). `desk` is where one decision is written, on a ledger that
+`opening`, and a closed one stops and cleans, in `closing`). `draft` is where one decision is written, on a ledger that
 already has this turn's moves, so that a result and the claims that follow from it go into one write. `retry` says what
 follows a failure. `sealed` is the index over a run's documents, `actions` what may be asked of a host. `reasons` and
 `words` are all that is said; `status`, `why` and `phases` what people read. Called by the hosts' turns, and by

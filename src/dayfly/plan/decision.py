@@ -1,10 +1,10 @@
-"""The desk on which one decision is written: moves and effects so far, and the ledger as it will be after the moves."""
+"""The draft of one decision: moves and effects so far, and the ledger as it will be after the moves."""
 
 from dayfly.plan import messages, transitions
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import Standing, standing
-from dayfly.plan.sealed import KeptStep, Plan, Step
+from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import ALIVE, Phase, Request, Run, State, UnitRecord
 
@@ -19,7 +19,7 @@ def lingers(fact: Fact | None, now: int) -> bool:
     return not (fact is None or isinstance(fact, (Ended, NeverRan, Held)))
 
 
-class Desk:
+class DecisionDraft:
     """Collects one turn's answer. It is made, filled and dropped within `decide`; nothing of it outlives the call."""
 
     def __init__(self, plan: Plan, world: World, now: int) -> None:
@@ -65,9 +65,9 @@ class Desk:
         """Whether something of it may be there: an attempt that lives, or processes of one that is recorded."""
         return self.unit(name).state in ALIVE or self.lingers(name)
 
-    def has_failed(self, step: Step) -> bool:
+    def has_failed(self, step: SealedStep) -> bool:
         """Whether it has ended without success, for good."""
-        return standing(step, self.unit(step.id)) is Standing.FAILED
+        return standing(step, self.unit(step.id)) is UnitState.FAILED
 
     def hurried(self, name: str) -> bool:
         """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
@@ -81,7 +81,7 @@ class Desk:
         if at > self.now:
             self.waits.append(Wait(unit="", reason="", message="", until=at))
 
-    def claim(self, step: Step | KeptStep) -> None:
+    def claim(self, step: SealedStep | KeptStep) -> None:
         """Claim the step's next attempt and let it go, if the host can take it now; else say why it waits."""
         objection = self.world.objections.get(step.id)
         if objection is not None:
@@ -105,11 +105,11 @@ class Desk:
         self.slots -= not is_kept
         self.move(self._claim(step, attempt, ref, generation))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
-        if isinstance(step, Step):
+        if isinstance(step, SealedStep):
             # Should no news of it ever come, its start deadline is still looked at.
             self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
 
-    def ahead(self, step: Step, missing: tuple[str, ...]) -> None:
+    def ahead(self, step: SealedStep, missing: tuple[str, ...]) -> None:
         """Have a first attempt ready while what it reads is being made: one write and one wait less once it is.
 
         A host keeps what it has prepared only as long as it fits what is read by then.
@@ -121,7 +121,7 @@ class Desk:
         if made and (step.id, 1) not in self.world.facts:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
 
-    def _claim(self, step: Step | KeptStep, attempt: int, ref: str, generation: str) -> Claim:
+    def _claim(self, step: SealedStep | KeptStep, attempt: int, ref: str, generation: str) -> Claim:
         return Claim(
             unit=step.id,
             attempt=attempt,
@@ -133,7 +133,7 @@ class Desk:
             at=self.now,
         )
 
-    def _prepare(self, step: Step | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
+    def _prepare(self, step: SealedStep | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
         """Nothing is held behind the gate for this attempt, so it cannot be claimed yet. Or it can never be made."""
         name = step.id
         if fact is None:

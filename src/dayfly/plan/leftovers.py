@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
-from dayfly.spec.lifecycle import CREATING, Event, workload_of
+from dayfly.spec.lifecycle import CREATING, LifecycleEvent, workload_of
 from dayfly.spec.report import Report
 from dayfly.spec.wire import HistoryEntry
 
@@ -15,9 +15,9 @@ def left_over(report: Report) -> tuple[str, ...]:
     owed = {
         unit.resource
         for unit in report.units
-        if unit.event == Event.POST_STOP and unit.state not in ("succeeded", "skipped")
+        if unit.event == LifecycleEvent.POST_STOP and unit.state not in ("succeeded", "skipped")
     }
-    undone = {unit.resource for unit in report.units if unit.event == Event.POST_STOP}
+    undone = {unit.resource for unit in report.units if unit.event == LifecycleEvent.POST_STOP}
     return tuple(
         unit.id
         for unit in report.units

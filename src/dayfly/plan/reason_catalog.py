@@ -35,7 +35,7 @@ class Tone(enum.IntEnum):
     FAILED = 3  # it does not go on until somebody does something
 
 
-class Entry(NamedTuple):
+class ReasonEntry(NamedTuple):
     """One row. In `advice`, {look} is where its trouble is told, {logs} the command for its log, {sandbox} its name.
 
     `closing` is the advice while the run is being cleaned up, if it differs: sealed documents cannot be fixed.
@@ -67,191 +67,207 @@ _GRANT = "ask the namespace's administrator for what the message names"
 _FORK = "fix what the message names under the fork's customizations and apply the sandbox again"
 _NO_SPACE = "let the step read it as a file (`as: {{path: ...}}`), or make it smaller"
 
-_ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
+_ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
     Of.RUN: (
-        Entry(Reason.READY, Tone.PROGRESS, "Every create step has succeeded, every fork answers."),
-        Entry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources have not finished yet."),
-        Entry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks have not finished yet."),
-        Entry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being created, or do not answer yet."),
-        Entry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
-        Entry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
-        Entry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
-        Entry(Reason.SERVED, Tone.PROGRESS, "Every part of its file has effect here (the condition `Served`)."),
-        Entry(
+        ReasonEntry(Reason.READY, Tone.PROGRESS, "Every create step has succeeded, every fork answers."),
+        ReasonEntry(Reason.RESOURCES_PENDING, Tone.PROGRESS, "Create steps of its resources have not finished yet."),
+        ReasonEntry(Reason.HOOKS_PENDING, Tone.PROGRESS, "Its own hooks have not finished yet."),
+        ReasonEntry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being created, or do not answer yet."),
+        ReasonEntry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
+        ReasonEntry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
+        ReasonEntry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
+        ReasonEntry(Reason.SERVED, Tone.PROGRESS, "Every part of its file has effect here (the condition `Served`)."),
+        ReasonEntry(
             Reason.EXPIRES_SOON,
             Tone.WARNING,
             "Its time to live is nearly over (the condition `ExpiresSoon`): a tenth of it is left, or ten minutes.",
             "let it go, or keep it: `dayfly sandbox extend {sandbox} --for 2h`",
         ),
-        Entry(
+        ReasonEntry(
             Reason.UNSERVED,
             Tone.WARNING,
             "This host does not support a part of its file (see the condition `Served`, and `why`); the rest works.",
             "remove that part, or use the file where it is supported; everything else is ready",
         ),
-        Entry(Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED),
-        Entry(
+        ReasonEntry(
+            Reason.RESOURCE_FAILED, Tone.FAILED, "A create step has failed; nothing else is started.", _STEP_FAILED
+        ),
+        ReasonEntry(
             Reason.HOOK_FAILED,
             Tone.FAILED,
             "A postStart step has failed.",
             "{look}; the forks stay as they are until the sandbox is deleted",
         ),
-        Entry(
+        ReasonEntry(
             Reason.FORK_FAILED,
             Tone.FAILED,
             "A fork cannot be created as its spec says; waiting does not help.",
             "change the fork in the sandbox's file and apply it again",
         ),
-        Entry(
+        ReasonEntry(
             Reason.CLEANUP_STUCK,
             Tone.WARNING,
             "A delete step has failed several times. It is retried until it succeeds.",
             "{look} and fix what it needs; it is retried until it succeeds, or at once with `dayfly retry {sandbox}`. "
             "If what it would remove is certainly gone: `dayfly abandon {sandbox} --reason ...`",
         ),
-        Entry(
+        ReasonEntry(
             Reason.OUTCOME_UNKNOWN,
             Tone.WARNING,
             "A step may have run, and how it ended is not known yet. Nothing is started in the meantime.",
             "wait: it resolves itself by its deadline, and nothing runs twice in the meantime",
         ),
-        Entry(Reason.ABANDONED, Tone.WARNING, "Its cleanup was abandoned; the reason is recorded."),
-        Entry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
-        Entry(
+        ReasonEntry(Reason.ABANDONED, Tone.WARNING, "Its cleanup was abandoned; the reason is recorded."),
+        ReasonEntry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
+        ReasonEntry(
             Reason.PLUGIN_MISSING,
             Tone.WARNING,
             "A plugin that it names does not exist.",
             "apply the plugin; the sandbox then continues by itself",
         ),
-        Entry(Reason.HINDERED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
-        Entry(Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"),
-        Entry(Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."),
-        Entry(Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."),
+        ReasonEntry(Reason.HINDERED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
+        ReasonEntry(
+            Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"
+        ),
+        ReasonEntry(
+            Reason.LEDGER_LOST, Tone.FAILED, "Its ledger is gone, so nothing is done; the message says what to do."
+        ),
+        ReasonEntry(
+            Reason.PLAN_LOST, Tone.FAILED, "A sealed document is gone, so nothing is done: restore it, or abandon."
+        ),
     ),
     Of.WAIT: (
-        Entry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads has not finished."),
-        Entry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
-        Entry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
-        Entry(
+        ReasonEntry(Reason.WAITING_FOR_INPUT, Tone.PROGRESS, "A step whose output it reads has not finished."),
+        ReasonEntry(Reason.WAITING_FOR_FORKS, Tone.PROGRESS, "It starts after the forks, which do not answer yet."),
+        ReasonEntry(Reason.WAITING_FOR_LATER, Tone.PROGRESS, "It is removed once everything after it is gone."),
+        ReasonEntry(
             Reason.WAITING_FOR_TARGET,
             Tone.PROGRESS,
             "Its target has not started, or not stopped, yet.",
             closing="have the target stop, or have the owner of the finalizer that the message names remove it",
         ),
-        Entry(Reason.WAITING_FOR_EARLIER, Tone.PROGRESS, "It starts once the steps and forks before it are done."),
-        Entry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
-        Entry(
+        ReasonEntry(
+            Reason.WAITING_FOR_EARLIER, Tone.PROGRESS, "It starts once the steps and forks before it are done."
+        ),
+        ReasonEntry(Reason.WAITING_FOR_READERS, Tone.PROGRESS, "Resources that read this one are cleaned up first."),
+        ReasonEntry(
             Reason.WAITING_FOR_FIELD,
             Tone.TROUBLE,
             "The object that its hook selects lacks a field that it reads.",
             "wait for whoever writes that field, or correct `valueFromTarget` in the hook",
             closing="have the field written that the message names. " + _ABANDON,
         ),
-        Entry(
+        ReasonEntry(
             Reason.WAITING_FOR_SLOT,
             Tone.PROGRESS,
             "The limit of steps that may run at once is reached.",
             "wait, or raise the limit: on one machine with `dayfly up --parallel N`; in a cluster, the administrator "
             "sets the namespace's annotation dayfly.dev/steps",
         ),
-        Entry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
-        Entry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
-        Entry(
+        ReasonEntry(Reason.STARTING, Tone.PROGRESS, "It is allowed to run and is being started."),
+        ReasonEntry(Reason.RUNNING, Tone.PROGRESS, "It is running.", "watch it with `{logs} -f`"),
+        ReasonEntry(
             Reason.STOPPING,
             Tone.PROGRESS,
             "It has been asked to end, or its processes are ending.",
             closing="wait: its processes have their grace period to end, and are then killed. " + _NODE_GONE,
         ),
-        Entry(
+        ReasonEntry(
             Reason.NO_NEWS,
             Tone.PROGRESS,
             "It was released, and nothing has been heard of it yet.",
             closing="wait: its node reports it by itself. " + _NODE_GONE,
         ),
-        Entry(
+        ReasonEntry(
             Reason.WAITING_TO_RETRY,
             Tone.TROUBLE,
             "An attempt has failed or never ran; the next one follows after a pause.",
             "{look}; it is retried by itself, or at once with `dayfly retry {sandbox}`",
         ),
-        Entry(
+        ReasonEntry(
             Reason.NOT_ANSWERING,
             Tone.TROUBLE,
             "The fork's process is running but does not answer on its port.",
             "check that its process listens on the port given in PORT: `{logs}`",
         ),
-        Entry(Reason.ROUTE_PENDING, Tone.PROGRESS, "Its routes are being set up."),
-        Entry(
+        ReasonEntry(Reason.ROUTE_PENDING, Tone.PROGRESS, "Its routes are being set up."),
+        ReasonEntry(
             Reason.ROUTE_NOT_TAKEN,
             Tone.TROUBLE,
             "A Gateway does not accept the route that would send requests with its key to the fork.",
             "check what the Gateway says about the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
         ),
-        Entry(
+        ReasonEntry(
             Reason.RECALLED,
             Tone.TROUBLE,
             "It cannot start, and the runner has been asked to prove that it never began.",
             "wait: it continues by itself, with that proof or without it",
         ),
-        Entry(
+        ReasonEntry(
             Reason.OBJECT_NOT_READY,
             Tone.PROGRESS,
             "Its object exists and is not ready yet.",
             "check the controller that handles the object: use kubectl describe with the name in the message",
             closing="wait: it is being deleted",
         ),
-        Entry(
+        ReasonEntry(
             Reason.OBJECT_ENDING,
             Tone.PROGRESS,
             "Its object is being deleted; the message names the finalizers that are still on it.",
             "have that finalizer's owner remove it; the step then continues by itself",
         ),
-        Entry(
+        ReasonEntry(
             Reason.OUTPUTS_UNREAD,
             Tone.TROUBLE,
             "It has ended; its outputs cannot be read at the moment.",
             closing="wait: they are read again by and by. " + _NODE_GONE,
         ),
-        Entry(
+        ReasonEntry(
             Reason.STALLED,
             Tone.TROUBLE,
             "It was allowed to start, but the process that should have started it ended first.",
             closing="wait: another process takes over by itself",
         ),
-        Entry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
-        Entry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
-        Entry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
+        ReasonEntry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
+        ReasonEntry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
+        ReasonEntry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
     ),
     Of.HOLD: (
-        Entry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
-        Entry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing here routes requests to it by their routing key."),
-        Entry(
+        ReasonEntry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
+        ReasonEntry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing here routes requests to it by their routing key."),
+        ReasonEntry(
             Reason.PATH_BUSY,
             Tone.TROUBLE,
             "A running step uses the same path, on a machine that cannot keep them apart.",
         ),
-        Entry(Reason.UNSUPPORTED_KIND, Tone.TROUBLE, "This host does not run units of that kind."),
-        Entry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
-        Entry(Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK),
-        Entry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
-        Entry(Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "A change names a container that the baseline does not have."),
-        Entry(Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "The address of a fork is needed, but no Service selects it."),
-        Entry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "The address of a fork is needed, but it has no port."),
-        Entry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
-        Entry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
-        Entry(
+        ReasonEntry(Reason.UNSUPPORTED_KIND, Tone.TROUBLE, "This host does not run units of that kind."),
+        ReasonEntry(Reason.KIND_NOT_FORKED, Tone.TROUBLE, "Workloads of that kind cannot be forked here."),
+        ReasonEntry(
+            Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK
+        ),
+        ReasonEntry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
+        ReasonEntry(
+            Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "A change names a container that the baseline does not have."
+        ),
+        ReasonEntry(
+            Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "The address of a fork is needed, but no Service selects it."
+        ),
+        ReasonEntry(Reason.FORK_WITHOUT_PORT, Tone.TROUBLE, "The address of a fork is needed, but it has no port."),
+        ReasonEntry(Reason.NAMESPACE_NOT_GRANTED, Tone.TROUBLE, "The namespace does not allow it.", _GRANT),
+        ReasonEntry(Reason.NAMESPACE_MISSING, Tone.TROUBLE, "The namespace does not exist."),
+        ReasonEntry(
             Reason.OBJECTS_NOT_GRANTED,
             Tone.TROUBLE,
             "The account dayfly-objects of the namespace lacks a right that its object needs.",
             "ask the namespace's administrator to run the command at the end of the message; it then continues",
         ),
-        Entry(Reason.KIND_REFUSED, Tone.TROUBLE, "Steps are not allowed to create objects of that kind."),
-        Entry(
+        ReasonEntry(Reason.KIND_REFUSED, Tone.TROUBLE, "Steps are not allowed to create objects of that kind."),
+        ReasonEntry(
             Reason.FIELD_REFUSED,
             Tone.TROUBLE,
             "Steps are not allowed to set that field of an object: its effect reaches beyond the namespace.",
         ),
-        Entry(
+        ReasonEntry(
             Reason.KIND_NOT_SERVED,
             Tone.TROUBLE,
             "The cluster serves no objects of that kind.",
@@ -259,33 +275,39 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
             closing="have the cluster's administrator install what the message names, or delete its "
             "CustomResourceDefinition for good; the cleanup then continues. " + _ABANDON,
         ),
-        Entry(
+        ReasonEntry(
             Reason.PLUGIN_NOT_GRANTED,
             Tone.TROUBLE,
             "A Secret, ConfigMap or claim that its pod reads does not exist, lacks a key, or does not name its plugin.",
             "have its owner annotate it as the message says; the step then continues by itself",
         ),
-        Entry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
-        Entry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
-        Entry(
+        ReasonEntry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
+        ReasonEntry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
+        ReasonEntry(
             Reason.FIELD_INVALID,
             Tone.TROUBLE,
             "The API server refuses a field of its pod, or of the fork; the message names it.",
             "correct that field in the plugin or the sandbox",
         ),
-        Entry(Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."),
-        Entry(
+        ReasonEntry(
+            Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."
+        ),
+        ReasonEntry(
             Reason.CLOCKS_APART,
             Tone.TROUBLE,
             "By the operator's clock its pod is too old to start the moment it is created: that clock and the API "
             "server's differ, and what tells the API server's time on the way does not.",
             "have the clocks of the machines of operator and API server set; the step then continues by itself",
         ),
-        Entry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
-        Entry(Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE),
-        Entry(Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."),
-        Entry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
-        Entry(
+        ReasonEntry(Reason.INPUT_TOO_LARGE, Tone.TROUBLE, "An input is too large for a variable.", _NO_SPACE),
+        ReasonEntry(
+            Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE
+        ),
+        ReasonEntry(
+            Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."
+        ),
+        ReasonEntry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
+        ReasonEntry(
             Reason.UNSCHEDULABLE,
             Tone.TROUBLE,
             "No node can take the pod; the message has the scheduler's words.",
@@ -293,129 +315,145 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
     ),
     Of.IMAGE: (
-        Entry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being created."),
-        Entry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's init containers are running."),
-        Entry(Reason.PULLING, Tone.TROUBLE, "Pulling its image takes longer than usual.", NO_IMAGE_ADVICE),
-        Entry(Reason.ERR_IMAGE_PULL, Tone.TROUBLE, "Its image could not be pulled.", NO_IMAGE_ADVICE),
-        Entry(
+        ReasonEntry(Reason.CREATING_CONTAINER, Tone.PROGRESS, "Its container is being created."),
+        ReasonEntry(Reason.POD_INITIALIZING, Tone.PROGRESS, "Its pod's init containers are running."),
+        ReasonEntry(Reason.PULLING, Tone.TROUBLE, "Pulling its image takes longer than usual.", NO_IMAGE_ADVICE),
+        ReasonEntry(Reason.ERR_IMAGE_PULL, Tone.TROUBLE, "Its image could not be pulled.", NO_IMAGE_ADVICE),
+        ReasonEntry(
             Reason.IMAGE_PULL_BACK_OFF,
             Tone.TROUBLE,
             "Its image could not be pulled; tried again soon.",
             NO_IMAGE_ADVICE,
         ),
-        Entry(
+        ReasonEntry(
             Reason.ERR_IMAGE_NEVER_PULL,
             Tone.TROUBLE,
             "Its image is not on the node and may not be pulled.",
             NO_IMAGE_ADVICE,
         ),
-        Entry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name is not valid.", NO_IMAGE_ADVICE),
-        Entry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
-        Entry(Reason.REGISTRY_UNAVAILABLE, Tone.TROUBLE, "The image's registry does not answer."),
-        Entry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature could not be verified."),
+        ReasonEntry(Reason.INVALID_IMAGE_NAME, Tone.TROUBLE, "Its image's name is not valid.", NO_IMAGE_ADVICE),
+        ReasonEntry(Reason.IMAGE_INSPECT_ERROR, Tone.TROUBLE, "Its image is damaged on the node."),
+        ReasonEntry(Reason.REGISTRY_UNAVAILABLE, Tone.TROUBLE, "The image's registry does not answer."),
+        ReasonEntry(Reason.SIGNATURE_VALIDATION_FAILED, Tone.TROUBLE, "The image's signature could not be verified."),
     ),
     Of.RESULT: (
-        Entry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script or command ended with an exit code other than 0."),
-        Entry(Reason.SIGNAL, Tone.TROUBLE, "Its script or command was killed by a signal."),
-        Entry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it because memory ran out."),
-        Entry(Reason.EVICTED, Tone.TROUBLE, "The node evicted its pod: it filled the disk, or the node was short."),
-        Entry(Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."),
-        Entry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
-        Entry(
+        ReasonEntry(Reason.EXIT_CODE, Tone.TROUBLE, "Its script or command ended with an exit code other than 0."),
+        ReasonEntry(Reason.SIGNAL, Tone.TROUBLE, "Its script or command was killed by a signal."),
+        ReasonEntry(Reason.OOM_KILLED, Tone.TROUBLE, "The kernel killed it because memory ran out."),
+        ReasonEntry(
+            Reason.EVICTED, Tone.TROUBLE, "The node evicted its pod: it filled the disk, or the node was short."
+        ),
+        ReasonEntry(
+            Reason.RUN_DEADLINE, Tone.TROUBLE, "It ran longer than its limit: see its log, or raise `timeouts.run`."
+        ),
+        ReasonEntry(Reason.CANCELLED, Tone.TROUBLE, "It was asked to end."),
+        ReasonEntry(
             Reason.NOT_EXECUTABLE,
             Tone.TROUBLE,
             "Nothing of it ran: its script or command could not be executed. Is the program there, or the interpreter?",
         ),
-        Entry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
-        Entry(Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are above the limit for a step, or for a sandbox."),
-        Entry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
-        Entry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
-        Entry(
+        ReasonEntry(Reason.OUTPUT_MISSING, Tone.TROUBLE, "It succeeded but left no file where `valueFromPath` says."),
+        ReasonEntry(
+            Reason.OUTPUT_TOO_LARGE, Tone.TROUBLE, "Its outputs are above the limit for a step, or for a sandbox."
+        ),
+        ReasonEntry(Reason.OUTPUT_REFUSED, Tone.TROUBLE, "An output is not a plain file."),
+        ReasonEntry(Reason.OUTPUTS_LOST, Tone.TROUBLE, "Its outputs are gone, altered, or could not be kept."),
+        ReasonEntry(
             Reason.STATE_REFUSED,
             Tone.TROUBLE,
             "A Terraform state that it wrote was not stored, so what it created may be unknown to its delete steps.",
         ),
-        Entry(
+        ReasonEntry(
             Reason.STATE_MISSING,
             Tone.TROUBLE,
             "The plugin has `state: true`, and its create steps stored no Terraform state.",
         ),
-        Entry(
+        ReasonEntry(
             Reason.STATE_LEFT,
             Tone.TROUBLE,
             "The delete steps succeeded, and the Terraform state still lists resources.",
             "{look}; let a delete step run `terraform destroy` with the backend that the create step used",
         ),
-        Entry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
-        Entry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
-        Entry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
-        Entry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
-        Entry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
-        Entry(Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."),
-        Entry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
-        Entry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
-        Entry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
-        Entry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
-        Entry(Reason.REPLACED, Tone.TROUBLE, "A newer version of the fork replaces it, or it is no longer wanted."),
+        ReasonEntry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
+        ReasonEntry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
+        ReasonEntry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
+        ReasonEntry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
+        ReasonEntry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
+        ReasonEntry(
+            Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."
+        ),
+        ReasonEntry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
+        ReasonEntry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
+        ReasonEntry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
+        ReasonEntry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
+        ReasonEntry(
+            Reason.REPLACED, Tone.TROUBLE, "A newer version of the fork replaces it, or it is no longer wanted."
+        ),
     ),
     Of.WEBHOOK: (
-        Entry(
+        ReasonEntry(
             Reason.NOT_SENT,
             Tone.TROUBLE,
             "Its host was not found, or the connection or TLS handshake failed; nothing was sent.",
         ),
-        Entry(
+        ReasonEntry(
             Reason.ADDRESS_REFUSED,
             Tone.TROUBLE,
             "It leads to an address that is not public, or would be sent unencrypted.",
             "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
         ),
-        Entry(
+        ReasonEntry(
             Reason.ANSWER_LOST,
             Tone.TROUBLE,
             "It was sent, but its outcome is not known. It is cleaned up, or sent again with the same key if that is "
             "allowed.",
         ),
-        Entry(Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that does not mean success."),
-        Entry(Reason.REDIRECTED, Tone.TROUBLE, "The server sent a redirect, and redirects are not followed."),
-        Entry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
-        Entry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, but a value is to be read from it."),
-        Entry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
-        Entry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, but did not finish in time."),
-        Entry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
-        Entry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
-        Entry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job did not finish within `timeouts.run`."),
-        Entry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot be used at its place in the request."),
+        ReasonEntry(
+            Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that does not mean success."
+        ),
+        ReasonEntry(Reason.REDIRECTED, Tone.TROUBLE, "The server sent a redirect, and redirects are not followed."),
+        ReasonEntry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
+        ReasonEntry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, but a value is to be read from it."),
+        ReasonEntry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
+        ReasonEntry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, but did not finish in time."),
+        ReasonEntry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
+        ReasonEntry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
+        ReasonEntry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job did not finish within `timeouts.run`."),
+        ReasonEntry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot be used at its place in the request."),
     ),
     Of.VOID: (
-        Entry(Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."),
-        Entry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
-        Entry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not prepare what the step needs."),
-        Entry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
+        ReasonEntry(
+            Reason.START_DEADLINE, Tone.TROUBLE, "It did not start in time (`timeouts.schedule`, `timeouts.pull`)."
+        ),
+        ReasonEntry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
+        ReasonEntry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not prepare what the step needs."),
+        ReasonEntry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
     ),
     Of.END: (
-        Entry(Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."),
-        Entry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook was removed: what the hook's steps made is undone."),
-        Entry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
-        Entry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
+        ReasonEntry(
+            Reason.DELETED, Tone.TROUBLE, "Somebody deleted it: the sandbox, a step's pod, or a fork's workload."
+        ),
+        ReasonEntry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook was removed: what the hook's steps made is undone."),
+        ReasonEntry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
+        ReasonEntry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),
     Of.OBJECT: (
-        Entry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
-        Entry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
-        Entry(
+        ReasonEntry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
+        ReasonEntry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
+        ReasonEntry(
             Reason.MAY_BE_LEFT,
             Tone.WARNING,
             "Its create steps ran and its cleanup was abandoned, so what they created may still exist.",
             "check whether these still exist, and remove them by hand",
         ),
-        Entry(Reason.TAKEN_UP, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
-        Entry(
+        ReasonEntry(Reason.TAKEN_UP, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
+        ReasonEntry(
             Reason.TARGETS_NOT_GRANTED,
             Tone.WARNING,
             "The operator may not read and hold objects of the kind that the hook selects, so the hook does nothing.",
             "ask the cluster's administrator to run the command at the end of the message; it then continues",
         ),
-        Entry(
+        ReasonEntry(
             Reason.CLUSTER_SILENT,
             Tone.TROUBLE,
             "The server has not heard from the cluster's agent, which carries on with what it has received.",
@@ -423,23 +461,23 @@ _ROWS: Final[dict[Of, tuple[Entry, ...]]] = {
         ),
     ),
     Of.GROUP: (
-        Entry(
+        ReasonEntry(
             Reason.NO_MATCHED_SANDBOXES,
             Tone.PROGRESS,
             "It is ready, and no living sandbox has the labels that it matches.",
         ),
-        Entry(
+        ReasonEntry(
             Reason.FORK_CONFLICT,
             Tone.TROUBLE,
             "Several of its sandboxes fork the same baseline; the fork of the oldest answers (the condition "
             "`ForkConflict`).",
             "narrow the group's match, or delete the sandbox that you do not want",
         ),
-        Entry(Reason.NO_FORK_CONFLICT, Tone.PROGRESS, "No two of its sandboxes fork the same baseline."),
+        ReasonEntry(Reason.NO_FORK_CONFLICT, Tone.PROGRESS, "No two of its sandboxes fork the same baseline."),
     ),
 }
 
-CATALOGUE: Final[dict[str, Entry]] = {entry.reason: entry for rows in _ROWS.values() for entry in rows}
+CATALOGUE: Final[dict[str, ReasonEntry]] = {entry.reason: entry for rows in _ROWS.values() for entry in rows}
 SECTIONS: Final = {of: tuple(entry.reason for entry in rows) for of, rows in _ROWS.items()}
 NO_IMAGE: Final = frozenset(SECTIONS[Of.IMAGE]) - {Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING, Reason.PULLING}
 """What a kubelet says of a container whose image it cannot get; more than one of these may be said in turn."""
@@ -467,7 +505,7 @@ def keeps_from_ending(reason: str) -> bool:
 
 
 def advice(reason: str, *, closing: bool = False) -> str:
-    """Return what a person can do, as a template (see `Entry`).
+    """Return what a person can do, as a template (see `ReasonEntry`).
 
     It is empty if there is nothing to do, or the message has the advice. While a run is being cleaned up (`closing`)
     every reason has advice.

@@ -10,8 +10,8 @@ import enum
 from typing import Final
 
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import Step
-from dayfly.spec.lifecycle import PRE_STOP_TRIES, Event
+from dayfly.plan.sealed import SealedStep
+from dayfly.spec.lifecycle import PRE_STOP_TRIES, LifecycleEvent
 from dayfly.spec.run import State, UnitRecord
 
 STUCK_AFTER: Final = 5
@@ -53,7 +53,7 @@ FORK_BACKOFF_MS: Final = 1_000
 FORK_BACKOFF_MAX_MS: Final = 60_000
 
 
-class Standing(enum.Enum):
+class UnitState(enum.Enum):
     """A unit's place in its event, all attempts considered."""
 
     FRESH = "fresh"  # never claimed
@@ -64,43 +64,43 @@ class Standing(enum.Enum):
     FAILED = "failed"  # ended without success, for good
 
 
-REST: Final = frozenset({Standing.FRESH, Standing.AGAIN, Standing.SUCCEEDED, Standing.FAILED})
+REST: Final = frozenset({UnitState.FRESH, UnitState.AGAIN, UnitState.SUCCEEDED, UnitState.FAILED})
 
 
-def standing(step: Step, record: UnitRecord) -> Standing:
+def standing(step: SealedStep, record: UnitRecord) -> UnitState:
     """Where the unit stands."""
     match record.state:
         case State.NONE:
-            return Standing.FRESH
+            return UnitState.FRESH
         case State.CLAIMED:
-            return Standing.ALIVE
+            return UnitState.ALIVE
         case State.UNKNOWN:
-            return Standing.UNKNOWN
+            return UnitState.UNKNOWN
         case State.VOID:
             if step.creates:
                 hopeless = record.voids >= max(VOID_LIMIT, tries(step)) or record.reason in _ALWAYS_SO
-                return Standing.FAILED if hopeless else Standing.AGAIN
-            return Standing.AGAIN if record.vain < tries(step) else Standing.FAILED
+                return UnitState.FAILED if hopeless else UnitState.AGAIN
+            return UnitState.AGAIN if record.vain < tries(step) else UnitState.FAILED
         case State.DONE:
             if record.outcome == "succeeded":
-                return Standing.SUCCEEDED
+                return UnitState.SUCCEEDED
             spent = record.failures if step.creates else record.vain
-            return Standing.AGAIN if spent < tries(step) else Standing.FAILED
+            return UnitState.AGAIN if spent < tries(step) else UnitState.FAILED
 
 
-def tries(step: Step) -> float:
+def tries(step: SealedStep) -> float:
     """Return how many attempts the unit may have; those that never ran count only for stop units."""
     retry = step.unit.retry
-    if step.event is Event.POST_STOP:
+    if step.event is LifecycleEvent.POST_STOP:
         return float("inf")
-    if step.event is Event.PRE_STOP:
+    if step.event is LifecycleEvent.PRE_STOP:
         return PRE_STOP_TRIES
     if not retry.idempotent:
         return 1
     return retry.limit or float("inf")
 
 
-def again_at(step: Step, record: UnitRecord, now: int) -> int:
+def again_at(step: SealedStep, record: UnitRecord, now: int) -> int:
     """The moment from which the next attempt may be claimed."""
     return ended_by(record, now) + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
 

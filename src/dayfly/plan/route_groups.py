@@ -48,7 +48,7 @@ class Group(NamedTuple):
         return self.scope in ("", member.scope) and self.match.takes(member.labels)
 
 
-class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+class BaselineConflict(msgspec.Struct, frozen=True, kw_only=True):
     """A baseline that several sandboxes of a group fork: requests go to the fork of `sandbox`, not of the `others`."""
 
     baseline: str
@@ -56,14 +56,14 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...]
 
 
-class Standing(NamedTuple):
+class GroupState(NamedTuple):
     """What is said of a group."""
 
     ready: bool
     reason: str
     message: str
     matched: tuple[str, ...]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[BaselineConflict, ...]
 
 
 class Members:
@@ -73,7 +73,7 @@ class Members:
         self._sandboxes: dict[str, Member] = {}
         self._groups: dict[str, Group] = {}
         self._found: dict[str, set[str]] = {}
-        self._index = _Index()
+        self._index = _LabelIndex()
 
     def put(self, uid: str, member: Member) -> list[str]:
         """A sandbox has come or changed; the groups to which that is news."""
@@ -139,7 +139,7 @@ class Members:
         return set(self._sandboxes)
 
 
-class _Index:
+class _LabelIndex:
     """The sandboxes by their labels, so that a new group looks at each value once, and not at each sandbox."""
 
     def __init__(self) -> None:
@@ -187,14 +187,14 @@ def precedence(member: Member) -> tuple[int, str, str]:
     return member.born_at, member.name, member.scope
 
 
-def conflicts(members: Iterable[Member]) -> tuple[Conflict, ...]:
+def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
     """The baselines that several of these fork, each with whose fork it is to be."""
     by_baseline: dict[tuple[str, str], list[Member]] = {}
     for member in sorted(members, key=precedence):
         for baseline in member.baselines:
             by_baseline.setdefault((member.scope, baseline), []).append(member)
     return tuple(
-        Conflict(baseline=baseline, sandbox=first.name, others=tuple(other.name for other in others))
+        BaselineConflict(baseline=baseline, sandbox=first.name, others=tuple(other.name for other in others))
         for (_, baseline), (first, *others) in sorted(by_baseline.items())
         if others
     )
@@ -217,7 +217,7 @@ def routed(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict
     return {uid: {name: tuple(sorted(keys)) for name, keys in own.items()} for uid, own in found.items()}
 
 
-def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) -> Standing:
+def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
     """How a group stands whose run stands so.
 
     Whether it is ready depends on its own hooks alone: else whoever labels a sandbox could make it unready.
@@ -230,21 +230,21 @@ def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) 
     there = tuple(members) if report.phase is Phase.OPEN else ()
     names, clashes = tuple(member.name for member in there), conflicts(there)
     if not report.ready:
-        return Standing(False, report.reason, report.message, names, clashes)
+        return GroupState(False, report.reason, report.message, names, clashes)
     if not names:
-        return Standing(True, Reason.NO_MATCHED_SANDBOXES, messages.no_members(), (), ())
+        return GroupState(True, Reason.NO_MATCHED_SANDBOXES, messages.no_members(), (), ())
     message = messages.members(names, tuple(sorted(waiting)))
     if clashes:
         message = f"{message} {conflict_message(clashes)}"
-    return Standing(True, Reason.READY, message, names, clashes)
+    return GroupState(True, Reason.READY, message, names, clashes)
 
 
-def conflict_reason(found: tuple[Conflict, ...]) -> str:
+def conflict_reason(found: tuple[BaselineConflict, ...]) -> str:
     """The reason of the condition that tells of conflicts."""
     return Reason.FORK_CONFLICT if found else Reason.NO_FORK_CONFLICT
 
 
-def conflict_message(found: tuple[Conflict, ...]) -> str:
+def conflict_message(found: tuple[BaselineConflict, ...]) -> str:
     """One sentence on all conflicts; empty for none."""
     shown = ((each.baseline, each.sandbox, each.others) for each in found[:_SHOWN])
     return messages.conflicts(shown, max(len(found) - _SHOWN, 0))

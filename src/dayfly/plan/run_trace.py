@@ -46,7 +46,7 @@ class Span(NamedTuple):
     """Trace and id of a span that this one belongs to as well."""
 
 
-class Attempt(NamedTuple):
+class AttemptSpan(NamedTuple):
     """One attempt, as far as it is known; times are unix milliseconds, 0 for not yet or not known."""
 
     unit: str
@@ -107,13 +107,13 @@ def deletion(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
     return _spans(run, DELETE, ours, (since, run.ended_at), run.phase.value, error)
 
 
-def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[Attempt]:
+def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[AttemptSpan]:
     """All that are known, in the order in which they were permitted: the history's, and each unit's latest."""
-    found: dict[tuple[str, int], Attempt] = {}
+    found: dict[tuple[str, int], AttemptSpan] = {}
     for entry in history:
         key = entry.unit, entry.attempt
         if entry.move == Claim.__name__:
-            found[key] = Attempt(entry.unit, entry.attempt, entry.at)
+            found[key] = AttemptSpan(entry.unit, entry.attempt, entry.at)
         elif key in found and entry.move in _ENDS:
             # A record without a reason has its outcome in its place.
             outcome = _ENDS[entry.move] or ("succeeded" if entry.reason == "succeeded" else "failed")
@@ -128,8 +128,8 @@ def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[Attempt]:
 _ENDS: Final = {Record.__name__: "", Doubt.__name__: "unknown", Void.__name__: "void"}
 
 
-def _latest(unit: str, record: UnitRecord) -> Attempt:
-    return Attempt(
+def _latest(unit: str, record: UnitRecord) -> AttemptSpan:
+    return AttemptSpan(
         unit=unit,
         number=record.attempt,
         claimed_at=record.claimed_at,
@@ -143,7 +143,7 @@ def _latest(unit: str, record: UnitRecord) -> Attempt:
 
 
 def _spans(
-    run: Run, part: str, ours: list[Attempt], times: tuple[int, int], outcome: str, error: str
+    run: Run, part: str, ours: list[AttemptSpan], times: tuple[int, int], outcome: str, error: str
 ) -> tuple[Span, ...]:
     trace, root = trace_id(run.uid, part), span_id(run.uid, part)
     start, end = times[0], max(times)
@@ -154,7 +154,7 @@ def _spans(
     link = (trace_id(run.uid, CREATE), span_id(run.uid, CREATE)) if part == DELETE else None
     name = f"{part} {target.kind.lower()}"
     found = [Span(trace, root, 0, name, start, end, whole, _word(error), link)]
-    by_unit: dict[str, list[Attempt]] = {}
+    by_unit: dict[str, list[AttemptSpan]] = {}
     for each in ours:
         by_unit.setdefault(each.unit, []).append(each)
     for unit, tries in by_unit.items():
@@ -162,7 +162,7 @@ def _spans(
     return tuple(found)
 
 
-def _of_unit(run: Run, part: str, unit: str, tries: list[Attempt], end: int) -> list[Span]:
+def _of_unit(run: Run, part: str, unit: str, tries: list[AttemptSpan], end: int) -> list[Span]:
     trace, own, last = trace_id(run.uid, part), span_id(run.uid, part, unit), tries[-1]
     resource, _, step = unit.rpartition("/") if not last.kept else ("", "", unit)
     known = {"dayfly.unit": unit, "dayfly.resource": resource, "dayfly.step": step, "dayfly.kind": run.kind(unit)}
@@ -182,7 +182,9 @@ def _of_unit(run: Run, part: str, unit: str, tries: list[Attempt], end: int) -> 
     return [span, *(_of_attempt(run, part, each, own, attributes, end) for each in tries[-MOST_ATTEMPTS:])]
 
 
-def _of_attempt(run: Run, part: str, each: Attempt, parent: int, attributes: Mapping[str, str | int], end: int) -> Span:
+def _of_attempt(
+    run: Run, part: str, each: AttemptSpan, parent: int, attributes: Mapping[str, str | int], end: int
+) -> Span:
     error = each.reason if each.outcome in _TROUBLES else ""
     own = {"dayfly.attempt": each.number, "dayfly.outcome": each.outcome, **_trouble(error)}
     if each.started_at >= each.claimed_at:

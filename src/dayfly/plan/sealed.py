@@ -2,15 +2,15 @@
 
 import msgspec
 
-from dayfly.spec.lifecycle import CREATING, Event, Lifecycle, Ref, Unit, digest, kept_id, unit_id
+from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, Ref, Unit, digest, kept_id, unit_id
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A unit in its place within the run."""
 
     id: str
     unit: Unit
-    event: Event
+    event: LifecycleEvent
     resource: str
     # Units of any document whose outputs it reads, in the order of its inputs.
     reads: tuple[str, ...]
@@ -42,9 +42,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     documents: tuple[Lifecycle, ...]
     digest: str
-    steps: dict[str, Step]
-    events: dict[Event, tuple[Step, ...]]
-    parts: dict[str, dict[Event, tuple[Step, ...]]]
+    steps: dict[str, SealedStep]
+    events: dict[LifecycleEvent, tuple[SealedStep, ...]]
+    parts: dict[str, dict[LifecycleEvent, tuple[SealedStep, ...]]]
     kept: dict[str, KeptStep]
     readers: dict[str, frozenset[str]]
 
@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a closed run may not claim this unit: create steps and what is kept."""
         return unit not in self.steps or self.steps[unit].creates
 
-    def creators(self, resource: str) -> tuple[Step, ...]:
+    def creators(self, resource: str) -> tuple[SealedStep, ...]:
         """The units of one document that create."""
         return tuple(step for event in CREATING for step in self.parts[resource][event])
 
@@ -67,16 +67,16 @@ def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
 
     Only the documents enter the digest; what is kept may be revised while the target lives.
     """
-    steps: dict[str, Step] = {}
+    steps: dict[str, SealedStep] = {}
     readers: dict[str, set[str]] = {document.resource: set() for document in documents}
-    parts: dict[str, dict[Event, tuple[Step, ...]]] = {document.resource: {} for document in documents}
+    parts: dict[str, dict[LifecycleEvent, tuple[SealedStep, ...]]] = {document.resource: {} for document in documents}
     where = {
         unit_id(document.resource, unit.name): event
         for document in documents
-        for event in Event
+        for event in LifecycleEvent
         for unit in document.units(event)
     }
-    for event in Event:
+    for event in LifecycleEvent:
         for document in documents:
             own = tuple(_step(document.resource, unit, event, where) for unit in document.units(event))
             parts[document.resource][event] = own
@@ -88,7 +88,7 @@ def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
         documents=documents,
         digest=digest(documents),
         steps=steps,
-        events={event: tuple(step for step in steps.values() if step.event is event) for event in Event},
+        events={event: tuple(step for step in steps.values() if step.event is event) for event in LifecycleEvent},
         parts=parts,
         kept=_kept(kept),
         readers={name: frozenset(who) for name, who in readers.items()},
@@ -120,10 +120,10 @@ def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _step(resource: str, unit: Unit, event: Event, where: dict[str, Event]) -> Step:
+def _step(resource: str, unit: Unit, event: LifecycleEvent, where: dict[str, LifecycleEvent]) -> SealedStep:
     reads = tuple(dict.fromkeys(unit_id(ref.resource or resource, ref.unit) for ref in references(unit)))
     creates = event in CREATING
-    return Step(
+    return SealedStep(
         id=unit_id(resource, unit.name),
         unit=unit,
         event=event,

@@ -7,12 +7,12 @@ import msgspec
 from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Wait
 from dayfly.plan.closed_run import is_due, owed
-from dayfly.plan.decision import Desk
+from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, Standing, standing
-from dayfly.plan.sealed import KeptStep, Plan, Step, program
+from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, UnitState, standing
+from dayfly.plan.sealed import KeptStep, Plan, SealedStep, program
 from dayfly.plan.world import Running, World
-from dayfly.spec.lifecycle import CREATING, Event
+from dayfly.spec.lifecycle import CREATING, LifecycleEvent
 from dayfly.spec.report import Report, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
 from dayfly.spec.steps.webhook import DEFINITE
@@ -23,8 +23,8 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
     remarks = {**_same_mistake(plan, world), **world.remarks}
     world = msgspec.structs.replace(world, remarks=remarks) if remarks else world
-    desk = Desk(plan, world, now)
-    units = tuple(_step(desk, step, waits.get(step.id)) for step in plan.steps.values())
+    draft = DecisionDraft(plan, world, now)
+    units = tuple(_step(draft, step, waits.get(step.id)) for step in plan.steps.values())
     forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
@@ -63,7 +63,10 @@ def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
     ]
     found: dict[str, str] = {}
     for step in broken:
-        of_stop = (*plan.parts[step.resource][Event.PRE_STOP], *plan.parts[step.resource][Event.POST_STOP])
+        of_stop = (
+            *plan.parts[step.resource][LifecycleEvent.PRE_STOP],
+            *plan.parts[step.resource][LifecycleEvent.POST_STOP],
+        )
         if alike := tuple(each.id for each in of_stop if program(each.unit) == program(step.unit)):
             found[step.id] = messages.same_program(alike)
     return found
@@ -110,8 +113,8 @@ _Said = str | list[UnitReport]
 
 def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
     """The first of these that holds is the run's own reason: the deepest trouble first, progress last."""
-    before = [unit for unit in units if unit.event == Event.PRE_START]
-    after = [unit for unit in units if unit.event == Event.POST_START]
+    before = [unit for unit in units if unit.event == LifecycleEvent.PRE_START]
+    after = [unit for unit in units if unit.event == LifecycleEvent.POST_START]
     if failed := _with(before, "failed"):
         return Reason.RESOURCE_FAILED, failed
     if failed := _with(forks, "failed"):
@@ -161,8 +164,14 @@ def _busiest(units: list[UnitReport]) -> list[UnitReport]:
     return sorted(units, key=lambda unit: (unit.state != "retrying", unit.state != "running"))
 
 
-_ORDER_OPEN = (Event.PRE_START, "start", Event.POST_START)
-_ORDER_CLOSED = (Event.PRE_START, Event.POST_START, Event.PRE_STOP, "start", Event.POST_STOP)
+_ORDER_OPEN = (LifecycleEvent.PRE_START, "start", LifecycleEvent.POST_START)
+_ORDER_CLOSED = (
+    LifecycleEvent.PRE_START,
+    LifecycleEvent.POST_START,
+    LifecycleEvent.PRE_STOP,
+    "start",
+    LifecycleEvent.POST_STOP,
+)
 
 
 def _ordered(
@@ -191,10 +200,10 @@ def _answers(unit: UnitReport, *, open_: bool) -> bool:
     return open_ and unit.event == "start" and unit.state == "running"
 
 
-def _step(desk: Desk, step: Step, wait: Wait | None) -> UnitReport:
-    world, now = desk.world, desk.now
+def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitReport:
+    world, now = draft.world, draft.now
     record = world.run.unit(step.id)
-    state = _state(desk, step, record)
+    state = _state(draft, step, record)
     text: messages.Text = record.message
     reason, since, until = record.reason, record.claimed_at, 0
     if wait is not None:
@@ -224,29 +233,29 @@ def _step(desk: Desk, step: Step, wait: Wait | None) -> UnitReport:
     )
 
 
-def _state(desk: Desk, step: Step, record: UnitRecord) -> str:
-    closed = desk.run.phase is not Phase.OPEN
+def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
+    closed = draft.run.phase is not Phase.OPEN
     match standing(step, record):
-        case Standing.FRESH:
-            over = desk.run.phase in (Phase.CLEANED, Phase.ABANDONED)
-            return "skipped" if over or (closed and not _comes(desk, step)) else "waiting"
-        case Standing.ALIVE:
+        case UnitState.FRESH:
+            over = draft.run.phase in (Phase.CLEANED, Phase.ABANDONED)
+            return "skipped" if over or (closed and not _comes(draft, step)) else "waiting"
+        case UnitState.ALIVE:
             return "running"
-        case Standing.UNKNOWN:
+        case UnitState.UNKNOWN:
             return "unknown"
-        case Standing.AGAIN:
+        case UnitState.AGAIN:
             return "stopped" if closed and step.creates else "retrying"
-        case Standing.SUCCEEDED:
+        case UnitState.SUCCEEDED:
             return "succeeded"
-        case Standing.FAILED:
+        case UnitState.FAILED:
             return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
-def _comes(desk: Desk, step: Step) -> bool:
+def _comes(draft: DecisionDraft, step: SealedStep) -> bool:
     """Whether a step that has not begun when its run closes still has to."""
-    if step.creates or not is_due(desk.run, step):
+    if step.creates or not is_due(draft.run, step):
         return False
-    return desk.run.has_started if step.event is Event.PRE_STOP else owed(desk, step.resource)
+    return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else owed(draft, step.resource)
 
 
 def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:

@@ -6,13 +6,13 @@ from dayfly.plan import messages, reason_catalog
 from dayfly.plan.leftovers import left_over
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
-from dayfly.spec.lifecycle import CREATING, Kind, Struct
+from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.wire import LogInfo
 
 
-class Blocker(Struct, frozen=True, kw_only=True):
+class Blocker(WireStruct, frozen=True, kw_only=True):
     """One thing that is not as it should be, and those that it is not so because of. `since` in unix milliseconds."""
 
     subject: str

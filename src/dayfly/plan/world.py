@@ -95,7 +95,7 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     since: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
     """What the target's owner wants now: `stop` once it is to go, `abandon` once nobody wants the cleanup any more.
 
     `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt after
@@ -140,7 +140,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run: Run
-    wish: Wish = Wish()
+    wish: TargetIntent = TargetIntent()
     facts: dict[AttemptKey, Fact] = {}
     target: TargetState | None = None
     gated: frozenset[str] = frozenset()

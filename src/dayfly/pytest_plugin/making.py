@@ -28,7 +28,7 @@ READY_S = 300.0
 GONE_S = 300.0
 
 
-class Running(Mapping[str, str]):
+class ReadySandbox(Mapping[str, str]):
     """A sandbox that is ready: a mapping of its outputs, by `resource/step.output`, `step.output` or `output`.
 
     Attributes:
@@ -65,7 +65,7 @@ class Running(Mapping[str, str]):
         return f"<{self.name}: {self.outputs!r}>"
 
 
-class Resource(Running):
+class ReadyResource(ReadySandbox):
     """The resource of one plugin."""
 
 
@@ -99,9 +99,9 @@ class Making:
         return bool(self._config.getoption("dayfly_keep"))
 
     @contextlib.contextmanager
-    def scope(self, request: pytest.FixtureRequest) -> Iterator[Scope]:
+    def scope(self, request: pytest.FixtureRequest) -> Iterator[FactoryScope]:
         """What is made within this is removed at its end."""
-        of = Scope(self, request)
+        of = FactoryScope(self, request)
         try:
             yield of
         finally:
@@ -136,7 +136,7 @@ class Making:
                     self.client.sandboxes.lease(name, LEASE_S)
 
 
-class Scope:
+class FactoryScope:
     """What one factory has made."""
 
     def __init__(self, making: Making, request: pytest.FixtureRequest) -> None:
@@ -152,7 +152,7 @@ class Scope:
         *,
         secrets: Mapping[str, str] | None = None,
         **more: object,
-    ) -> Resource:
+    ) -> ReadyResource:
         """A resource of a plugin, ready for use.
 
         Args:
@@ -173,7 +173,7 @@ class Scope:
             short, resource = wish.name, temporary.resource_name(wish)
             of = temporary.given([wish], given.items(), "")
             body = temporary.of_plugins([wish], of, "")
-        return Resource(*self._run(body, short, {resource: secrets} if secrets else {}))
+        return ReadyResource(*self._run(body, short, {resource: secrets} if secrets else {}))
 
     def sandbox(
         self,
@@ -182,7 +182,7 @@ class Scope:
         *,
         secrets: Secrets | None = None,
         **more: object,
-    ) -> Running:
+    ) -> ReadySandbox:
         """A sandbox of a file or folder, ready for use, under a name of its own.
 
         Args:
@@ -200,7 +200,7 @@ class Scope:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
         body = temporary.of_sandbox(found)
-        return Running(*self._run(body, str(body["name"]), secrets or {}))
+        return ReadySandbox(*self._run(body, str(body["name"]), secrets or {}))
 
     def remove(self) -> None:
         """Have all of it removed, and wait until it is gone; of a failed test, only if nothing is to be kept."""

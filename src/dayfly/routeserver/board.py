@@ -26,7 +26,7 @@ class Board:
     def __init__(self) -> None:
         self.known = False
         self._rules: dict[RuleId, RoutingRule] = {}
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[RuleListener] = set()
         self._told = asyncio.Event()
 
     def rules(self, query: Query) -> list[RoutingRule]:
@@ -60,9 +60,9 @@ class Board:
         await self._told.wait()
 
     @contextlib.contextmanager
-    def watch(self, query: Query) -> Iterator[Watcher]:
+    def watch(self, query: Query) -> Iterator[RuleListener]:
         """Hear of those that are asked for, beginning with all of them."""
-        watcher = Watcher(self._rules, query)
+        watcher = RuleListener(self._rules, query)
         self._watchers.add(watcher)
         try:
             yield watcher
@@ -75,7 +75,7 @@ class Board:
         return len(self._watchers)
 
 
-class Watcher:
+class RuleListener:
     """What one listener has been told, and what is new to it."""
 
     def __init__(self, rules: Mapping[RuleId, RoutingRule], query: Query) -> None:

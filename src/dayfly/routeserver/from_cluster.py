@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.kube.cache import Cache, Change
@@ -66,7 +66,7 @@ class _Fork(Slim, frozen=True):
     spec: _ForkSpec = _ForkSpec()
 
 
-class Watcher:
+class ClusterRuleWatcher:
     """Keeps a board up by what it sees of one namespace, or (empty) of all."""
 
     def __init__(self, client: Client, board: Board, namespace: str = "") -> None:
@@ -74,7 +74,7 @@ class Watcher:
         self._watches = Watches(client)
         self._sandboxes: Cache[SandboxObject] = Cache()
         self._groups: Cache[RouteGroupObject] = Cache()
-        self._services: Cache[Service] = Cache()
+        self._services: Cache[ForkService] = Cache()
         self._forks: Cache[_Fork] = Cache()
         self._members = Members()
         self._places: dict[str, Key] = {}
@@ -140,7 +140,7 @@ class Watcher:
             self._members.put_group(uid, Group(seen.metadata.namespace, match))
         self._tell(*before, *self._members.of(uid))
 
-    def _place_changed(self, change: Change[Service] | Change[_Fork]) -> None:
+    def _place_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
             self._tell(uid)
 

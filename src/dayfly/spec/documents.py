@@ -29,7 +29,7 @@ from dayfly.spec.workload import Workload, check_workload, from_deployment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dayfly.spec.parsing.text import Document
+    from dayfly.spec.parsing.text import ParsedDocument
 
 Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "LifecycleHook"]
 Wish: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook
@@ -40,7 +40,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _LISTS = ("forks", "resources", "endpoints", "local", "virtual", "middleware")
 
 
-def classify(document: Document) -> Kind:
+def classify(document: ParsedDocument) -> Kind:
     """What a document is: what its `kind` says, else what its `spec` holds.
 
     Raises:
@@ -69,7 +69,7 @@ def classify(document: Document) -> Kind:
     raise document.error(f"cannot tell what this is; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
 
 
-def load(document: Document) -> Wish:
+def load(document: ParsedDocument) -> Wish:
     """The wish in a document, typed and checked by every rule that needs no second document.
 
     Raises:
@@ -129,7 +129,7 @@ def export(wish: Wish) -> dict[str, Any]:
     return {"name": wish.name, "spec": spec}
 
 
-def only_name(document: Document) -> Document:
+def only_name(document: ParsedDocument) -> ParsedDocument:
     """The document with nothing but what names it, so that deleting by file needs only the variables of its name."""
     data = document.data
     if isinstance(data, dict):
@@ -141,7 +141,7 @@ def only_name(document: Document) -> Document:
     return msgspec.structs.replace(document, data=data)
 
 
-def name_of(document: Document) -> str:
+def name_of(document: ParsedDocument) -> str:
     """The name a document gives, at the top or in `metadata`; a plugin's may carry its version.
 
     Raises:

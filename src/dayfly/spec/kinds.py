@@ -4,11 +4,11 @@ Every status is spoken for people and never read back: `plan.status` finds the w
 must be remembered is in the ledger (`run`).
 """
 
-from dayfly.spec.lifecycle import Struct, Unit
+from dayfly.spec.lifecycle import Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.plugin import PluginSpec
 from dayfly.spec.run import Request, Run
-from dayfly.spec.steps.kube_object import Verdict
+from dayfly.spec.steps.kube_object import ReadyRule
 
 
 class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
@@ -20,11 +20,11 @@ class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
     name: str
 
 
-class Ledger(Run, frozen=True, kw_only=True):
+class RunObject(Run, frozen=True, kw_only=True):
     """What was allowed to start and how it ended. Only Dayfly's operator writes it, by compare-and-swap."""
 
 
-class Pin(Struct, frozen=True, kw_only=True):
+class Pin(WireStruct, frozen=True, kw_only=True):
     """One document that a run has sealed: that very object, with these very bytes."""
 
     name: str
@@ -32,7 +32,7 @@ class Pin(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class Hooked(Struct, frozen=True, kw_only=True):
+class Hooked(WireStruct, frozen=True, kw_only=True):
     """The LifecycleHook that a run carries out, that very object, and what it said when the run was sealed.
 
     `older`: its target was there before it, so preStart was passed over. `definition` is the UID of the
@@ -41,14 +41,14 @@ class Hooked(Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
-    started: Verdict | None = None
-    stopped: Verdict | None = None
+    started: ReadyRule | None = None
+    stopped: ReadyRule | None = None
     hold: Hold | None = None
     older: bool = False
     definition: str = ""
 
 
-class Offered(Struct, frozen=True, kw_only=True):
+class Offered(WireStruct, frozen=True, kw_only=True):
     """A sandbox or route group of a control plane that a run carries out: by its UID there, and what was ordered of it.
 
     `kind` is empty where an operator wrote it that knew sandboxes alone. Times are unix milliseconds, 0 for never.
@@ -65,7 +65,7 @@ class Offered(Struct, frozen=True, kw_only=True):
     stop: Request | None = None
 
 
-class RunSpec(Struct, frozen=True, kw_only=True):
+class RunSpec(WireStruct, frozen=True, kw_only=True):
     """What a run has pinned, and the newest revision of its target's forks."""
 
     documents: tuple[Pin, ...] = ()
@@ -78,7 +78,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     offered: Offered | None = None
 
 
-class Condition(Struct, frozen=True, kw_only=True):
+class StatusCondition(WireStruct, frozen=True, kw_only=True):
     """One of an object's conditions, as all Kubernetes tools read them. `kubectl wait --for=condition=Ready` does."""
 
     type: str
@@ -89,7 +89,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class UnitStatus(Struct, frozen=True, kw_only=True):
+class UnitStatus(WireStruct, frozen=True, kw_only=True):
     """One step or fork as people see it. Times are RFC 3339.
 
     A message with clocks has them as moments, which stay true; `template` has `{since}` and `{until}` in their places.
@@ -112,20 +112,20 @@ class UnitStatus(Struct, frozen=True, kw_only=True):
     waits_on: tuple[str, ...] = ()
 
 
-class Binding(Struct, frozen=True, kw_only=True):
+class Binding(WireStruct, frozen=True, kw_only=True):
     """Where the outputs lie: a Secret of this name, keys `<step>.<output>` (Service Binding's provisioned service)."""
 
     name: str
 
 
-class EndpointStatus(Struct, frozen=True, kw_only=True):
+class EndpointStatus(WireStruct, frozen=True, kw_only=True):
     """A way in that works now."""
 
     name: str
     url: str
 
 
-class SandboxStatus(Struct, frozen=True, kw_only=True):
+class SandboxStatus(WireStruct, frozen=True, kw_only=True):
     """How a sandbox stands. Where its message is a unit's, `about` is that unit's id and `others` counts more such."""
 
     observed_generation: int = 0
@@ -140,22 +140,22 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
     served_for: str = ""
     run: str = ""
     expires_at: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     units: tuple[UnitStatus, ...] = ()
     endpoints: tuple[EndpointStatus, ...] = ()
 
 
-class PluginStatus(Struct, frozen=True, kw_only=True):
+class PluginStatus(WireStruct, frozen=True, kw_only=True):
     """Whether sandboxes can use a plugin."""
 
     observed_generation: int = 0
     accepted: bool = False
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
 
-class LifecycleHookStatus(Struct, frozen=True, kw_only=True):
+class LifecycleHookStatus(WireStruct, frozen=True, kw_only=True):
     """How a lifecycle hook stands, and how many objects it goes with.
 
     `objects` counts those whose run is not over; among them `ending` are closed, `troubled` in want of a look, and
@@ -170,10 +170,10 @@ class LifecycleHookStatus(Struct, frozen=True, kw_only=True):
     ending: int = 0
     troubled: int = 0
     older: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
 
-class ConflictStatus(Struct, frozen=True, kw_only=True):
+class ConflictStatus(WireStruct, frozen=True, kw_only=True):
     """A baseline that several sandboxes of a route group fork: the fork of `sandbox` is meant, not of the `others`."""
 
     baseline: str
@@ -181,7 +181,7 @@ class ConflictStatus(Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
 
 
-class RouteGroupStatus(Struct, frozen=True, kw_only=True):
+class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
     """How a route group stands, and which sandboxes it has now, the one whose forks go first at the head."""
 
     observed_generation: int = 0
@@ -196,12 +196,12 @@ class RouteGroupStatus(Struct, frozen=True, kw_only=True):
     matched_sandboxes: tuple[str, ...] = ()
     matched: int = 0
     conflicts: tuple[ConflictStatus, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     units: tuple[UnitStatus, ...] = ()
     endpoints: tuple[EndpointStatus, ...] = ()
 
 
-class SandboxRef(Struct, frozen=True, kw_only=True):
+class SandboxRef(WireStruct, frozen=True, kw_only=True):
     """The sandbox a resource belongs to: that very object."""
 
     namespace: str
@@ -209,7 +209,7 @@ class SandboxRef(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-class ResourceSpec(Struct, frozen=True, kw_only=True):
+class ResourceSpec(WireStruct, frozen=True, kw_only=True):
     """One instance of a plugin inside one sandbox. Written by the operator; people write it into the Sandbox."""
 
     name: str
@@ -219,7 +219,7 @@ class ResourceSpec(Struct, frozen=True, kw_only=True):
     output_namespaces: tuple[str, ...] = ()
 
 
-class ResourceStatus(Struct, frozen=True, kw_only=True):
+class ResourceStatus(WireStruct, frozen=True, kw_only=True):
     """How a resource stands."""
 
     observed_generation: int = 0
@@ -230,11 +230,11 @@ class ResourceStatus(Struct, frozen=True, kw_only=True):
     progress: str = ""
     run: str = ""
     binding: Binding | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     units: tuple[UnitStatus, ...] = ()
 
 
-class StepLog(Struct, frozen=True, kw_only=True):
+class StepLog(WireStruct, frozen=True, kw_only=True):
     """The end of what one attempt of a step printed. It is text, or base64 where it is no text.
 
     `times` says when: a row of pairs, as `spec.log_times.flat` makes it.
@@ -248,7 +248,7 @@ class StepLog(Struct, frozen=True, kw_only=True):
     times: tuple[int, ...] = ()
 
 
-class StepLogsSpec(Struct, frozen=True, kw_only=True):
+class StepLogsSpec(WireStruct, frozen=True, kw_only=True):
     """What some steps of a sandbox printed, kept beyond their pods as long as the sandbox is there."""
 
     sandbox: SandboxRef

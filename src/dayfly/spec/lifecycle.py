@@ -20,7 +20,7 @@ PRE_STOP_TRIES = 5
 DRAIN_MS = 5_000
 
 
-class Event(enum.StrEnum):
+class LifecycleEvent(enum.StrEnum):
     """The four moments around the target's own start and stop, in the order in which they happen."""
 
     PRE_START = "preStart"
@@ -29,7 +29,7 @@ class Event(enum.StrEnum):
     POST_STOP = "postStop"
 
 
-CREATING = frozenset({Event.PRE_START, Event.POST_START})
+CREATING = frozenset({LifecycleEvent.PRE_START, LifecycleEvent.POST_START})
 
 
 class Kind(enum.StrEnum):
@@ -47,11 +47,13 @@ STEP_KINDS = frozenset({Kind.EXEC, Kind.WEBHOOK})
 """The kinds that are carried out by a program that runs once, with a log of its own."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class WireStruct(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Frozen wire data: camelCase outside, unknown fields refused, defaults left out."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(WireStruct, frozen=True, kw_only=True):
     """The object to whose life the hooks are tied."""
 
     api_version: str = ""
@@ -61,7 +63,7 @@ class Target(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class StepOrigin(WireStruct, frozen=True, kw_only=True):
     """Who wrote a document's steps: a published plugin, or (both empty) whoever wrote the target itself."""
 
     publisher: str = ""
@@ -78,7 +80,7 @@ class Origin(Struct, frozen=True, kw_only=True):
         return f"{self.publisher}:{self.plugin}" if self.plugin else ""
 
 
-class Ref(Struct, frozen=True, kw_only=True):
+class Ref(WireStruct, frozen=True, kw_only=True):
     """An output of another unit. Without `resource` it is a unit of the same document."""
 
     unit: str
@@ -86,14 +88,14 @@ class Ref(Struct, frozen=True, kw_only=True):
     resource: str = ""
 
 
-class As(Struct, frozen=True, kw_only=True):
+class As(WireStruct, frozen=True, kw_only=True):
     """Where an input appears in the unit: an environment variable, a file, or both."""
 
     env: str = ""
     path: str = ""
 
 
-class Baseline(Struct, frozen=True, kw_only=True):
+class Baseline(WireStruct, frozen=True, kw_only=True):
     """The workload a fork derives from."""
 
     kind: str
@@ -101,14 +103,14 @@ class Baseline(Struct, frozen=True, kw_only=True):
     name: str
 
 
-class ForkValue(Struct, frozen=True, kw_only=True):
+class ForkValue(WireStruct, frozen=True, kw_only=True):
     """What the fork of a baseline tells when the unit is made ready, put into the places of an expression."""
 
     fork_of: Baseline
     expression: str
 
 
-class Input(Struct, frozen=True, kw_only=True):
+class UnitInput(WireStruct, frozen=True, kw_only=True):
     """One named input: a constant, another unit's output, what its target or a fork tells, or (none) a value not given.
 
     `target` is a JSONPath into the target object, which is asked when an attempt is prepared. The value of a `secret`
@@ -129,7 +131,7 @@ class Input(Struct, frozen=True, kw_only=True):
         return self.secret and self.from_ is None
 
 
-class SecretKey(Struct, frozen=True, kw_only=True):
+class SecretKey(WireStruct, frozen=True, kw_only=True):
     """A key of a Secret whose name is constant, or what `json_path` finds in the object beside which it lies."""
 
     key: str
@@ -137,7 +139,7 @@ class SecretKey(Struct, frozen=True, kw_only=True):
     json_path: str = ""
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class UnitOutput(WireStruct, frozen=True, kw_only=True):
     """One named output: of a script the file at `path`, byte for byte, once its work has ended.
 
     Of a webhook it is what `json_path` or `header` finds in its answer, or the answer's `status`. Of an object it is
@@ -153,7 +155,7 @@ class Output(Struct, frozen=True, kw_only=True):
     sensitive: bool = False
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class UnitRetry(WireStruct, frozen=True, kw_only=True):
     """May the unit start again after a failed attempt, how often (0 = without end), and how soon."""
 
     idempotent: bool = False
@@ -161,7 +163,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     backoff_ms: int = 5_000
 
 
-class Timeouts(Struct, frozen=True, kw_only=True):
+class UnitTimeouts(WireStruct, frozen=True, kw_only=True):
     """Three clocks (time to be placed, time to fetch, time to run) and the grace between asking and forcing."""
 
     schedule_ms: int = 600_000
@@ -170,7 +172,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     grace_ms: int = 10_000
 
 
-class Exec(Struct, frozen=True, kw_only=True):
+class Exec(WireStruct, frozen=True, kw_only=True):
     """A script, or a program with its arguments, in a container or in a process of the embedded host.
 
     `env` is the built-in environment. `$(NAME)` in an argument is a variable of the step, as in a pod's containers.
@@ -186,7 +188,7 @@ class Exec(Struct, frozen=True, kw_only=True):
     state: bool = False
 
 
-class Webhook(Struct, frozen=True, kw_only=True):
+class WebhookUnit(WireStruct, frozen=True, kw_only=True):
     """A request to a server, as it was written. `env` is the built-in environment, of which it may take values."""
 
     request: dict[str, Any]
@@ -194,7 +196,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
-class Object(Struct, frozen=True, kw_only=True):
+class Object(WireStruct, frozen=True, kw_only=True):
     """A Kubernetes object in the target's namespace, as it was written; or the unit whose object is removed.
 
     What it tells is kept in `namespace`, for the other units of its document.
@@ -205,7 +207,7 @@ class Object(Struct, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class EnvChange(Struct, frozen=True, kw_only=True):
+class EnvChange(WireStruct, frozen=True, kw_only=True):
     """One ordered change to a fork's environment: a constant, the value of the input of that name, or a `source`.
 
     A source is what only the host can look up: `{configMap | secret: {name, key, optional}}` in the fork's namespace,
@@ -220,7 +222,7 @@ class EnvChange(Struct, frozen=True, kw_only=True):
     delete: bool = False
 
 
-class Fork(Struct, frozen=True, kw_only=True):
+class ForkUnit(WireStruct, frozen=True, kw_only=True):
     """An object derived from a baseline, kept as long as the target lives."""
 
     baseline: Baseline
@@ -229,7 +231,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     patch: dict[str, Any] | None = None
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(WireStruct, frozen=True, kw_only=True):
     """Requests for the baseline that carry one of these keys go to its fork, as long as the target lives.
 
     The first key is the target's own, the others are of groups that it is in. Keys that come or go change the route
@@ -243,7 +245,7 @@ class Route(Struct, frozen=True, kw_only=True):
     local_port: int = 0
 
 
-class Preview(Struct, frozen=True, kw_only=True):
+class PreviewUnit(WireStruct, frozen=True, kw_only=True):
     """An address of its own, kept as long as the target lives: what comes there is given `key`, and goes to `host`.
 
     `host` and `port` are those of a workload or Service, as a request without a key would name it.
@@ -255,21 +257,21 @@ class Preview(Struct, frozen=True, kw_only=True):
     key: str
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(WireStruct, frozen=True, kw_only=True):
     """One step of one event."""
 
     name: str
     kind: str
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
-    retry: Retry = Retry()
-    timeouts: Timeouts = Timeouts()
+    inputs: tuple[UnitInput, ...] = ()
+    outputs: tuple[UnitOutput, ...] = ()
+    retry: UnitRetry = UnitRetry()
+    timeouts: UnitTimeouts = UnitTimeouts()
     exec: Exec | None = None
-    webhook: Webhook | None = None
+    webhook: WebhookUnit | None = None
     object: Object | None = None
-    fork: Fork | None = None
+    fork: ForkUnit | None = None
     route: Route | None = None
-    preview: Preview | None = None
+    preview: PreviewUnit | None = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
     after: tuple[str, ...] = ()
     # Of a postStop unit: the create unit whose work it undoes. Of a hook that is removed from a target which lives on
@@ -277,12 +279,12 @@ class Unit(Struct, frozen=True, kw_only=True):
     undoes: str = ""
 
 
-class Lifecycle(Struct, frozen=True, kw_only=True):
+class Lifecycle(WireStruct, frozen=True, kw_only=True):
     """One document's `spec`. `resource` is the resource it makes; empty means the target's own hooks."""
 
     target: Target
     resource: str = ""
-    origin: Origin = Origin()
+    origin: StepOrigin = StepOrigin()
     pre_start: tuple[Unit, ...] = ()
     post_start: tuple[Unit, ...] = ()
     pre_stop: tuple[Unit, ...] = ()
@@ -290,19 +292,19 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
 
     def secrets(self) -> tuple[str, ...]:
         """The names of those that must come with the run, each once."""
-        units = (unit for event in Event for unit in self.units(event))
+        units = (unit for event in LifecycleEvent for unit in self.units(event))
         return tuple(dict.fromkeys(item.name for unit in units for item in unit.inputs if item.comes_with_run))
 
-    def units(self, event: Event) -> tuple[Unit, ...]:
+    def units(self, event: LifecycleEvent) -> tuple[Unit, ...]:
         """The units of one event, in the order they were written."""
         match event:
-            case Event.PRE_START:
+            case LifecycleEvent.PRE_START:
                 return self.pre_start
-            case Event.POST_START:
+            case LifecycleEvent.POST_START:
                 return self.post_start
-            case Event.PRE_STOP:
+            case LifecycleEvent.PRE_STOP:
                 return self.pre_stop
-            case Event.POST_STOP:
+            case LifecycleEvent.POST_STOP:
                 return self.post_stop
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
-from dayfly.spec.lifecycle import Event, Struct
+from dayfly.spec.lifecycle import LifecycleEvent, WireStruct
 from dayfly.spec.plugin import (
     Input,
     Runner,
@@ -22,7 +22,7 @@ from dayfly.spec.plugin import (
 )
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.steps import param_rules
-from dayfly.spec.steps.kube_object import Verdict, check_type, check_verdict, is_ours, is_pointer, parts
+from dayfly.spec.steps.kube_object import ReadyRule, check_type, check_verdict, is_ours, is_pointer, parts
 from dayfly.spec.steps.object_kinds import why_no_target
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
@@ -52,7 +52,7 @@ _VARIABLES = (*TARGET_VARIABLES, *EVERY_STEPS_VARIABLES)
 _INDEX = re.compile(r"-|[0-9]+")
 
 
-class Selector(Struct, frozen=True, kw_only=True):
+class Selector(WireStruct, frozen=True, kw_only=True):
     """Which objects are meant: of one kind, in these namespaces (none: all), with all of these labels.
 
     Without namespaces those of Kubernetes itself (kube-*) are left out. Dayfly's own always are, and so is what lies in
@@ -75,7 +75,7 @@ class Selector(Struct, frozen=True, kw_only=True):
         return meant and all(labels.get(key) == value for key, value in self.labels.items())
 
 
-class Hold(Struct, frozen=True, kw_only=True):
+class Hold(WireStruct, frozen=True, kw_only=True):
     """What makes the object's own controller wait: an annotation, or the field at `path` (JSON Pointer), of this value.
 
     Dayfly sets it first, and takes it away once preStop is done.
@@ -106,12 +106,12 @@ class HookStep(Step, frozen=True, kw_only=True):
     undoes: str = ""
 
 
-class LifecycleHookSpec(Struct, frozen=True, kw_only=True):
+class LifecycleHookSpec(WireStruct, frozen=True, kw_only=True):
     """Steps around the lives of the selected objects: each object has a run of its own."""
 
     selector: Selector
-    started: Verdict | None = None
-    stopped: Verdict | None = None
+    started: ReadyRule | None = None
+    stopped: ReadyRule | None = None
     hold: Hold | None = None
     runner: Runner = Runner()
     pre_start: tuple[HookStep, ...] = ()
@@ -119,20 +119,20 @@ class LifecycleHookSpec(Struct, frozen=True, kw_only=True):
     pre_stop: tuple[HookStep, ...] = ()
     post_stop: tuple[HookStep, ...] = ()
 
-    def steps(self, event: Event) -> tuple[HookStep, ...]:
+    def steps(self, event: LifecycleEvent) -> tuple[HookStep, ...]:
         """The steps of one event, as written."""
         match event:
-            case Event.PRE_START:
+            case LifecycleEvent.PRE_START:
                 return self.pre_start
-            case Event.POST_START:
+            case LifecycleEvent.POST_START:
                 return self.post_start
-            case Event.PRE_STOP:
+            case LifecycleEvent.PRE_STOP:
                 return self.pre_stop
-            case Event.POST_STOP:
+            case LifecycleEvent.POST_STOP:
                 return self.post_stop
 
 
-class LifecycleHook(Struct, frozen=True, kw_only=True):
+class LifecycleHook(WireStruct, frozen=True, kw_only=True):
     """A named wish."""
 
     name: str
@@ -258,15 +258,15 @@ def _check_field(path: str, keys: Path) -> None:
 
 
 def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
-    workflows = [(spec.steps(event), (*root, str(event))) for event in Event]
+    workflows = [(spec.steps(event), (*root, str(event))) for event in LifecycleEvent]
     if not any(steps for steps, _ in workflows):
-        raise SpecError(f"has no steps: write at least one under {', '.join(Event)}", root)
+        raise SpecError(f"has no steps: write at least one under {', '.join(LifecycleEvent)}", root)
     faults = Faults()
     for steps, keys in workflows:
         for index, step in enumerate(steps):
             here = (*keys, index)
             with faults:
-                check_step(step, here, repeats=keys[-1] == Event.POST_STOP, variables=_VARIABLES)
+                check_step(step, here, repeats=keys[-1] == LifecycleEvent.POST_STOP, variables=_VARIABLES)
             with faults:
                 _check_undoing(step, here)
             for position, wanted in enumerate(step.inputs):
@@ -279,13 +279,13 @@ def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
 
 def _check_undoing(step: HookStep, keys: Path) -> None:
     event = keys[-2]
-    if step.object is not None and event == Event.PRE_STOP:
+    if step.object is not None and event == LifecycleEvent.PRE_STOP:
         problem = "a preStop step neither makes nor removes an object: it does not run when the hook is removed"
         raise SpecError(f"{problem}; write a script or a webhook, or remove it under postStop", (*keys, "object"))
     if not step.undoes:
         return
     here = (*keys, "undoes")
-    if event != Event.POST_STOP:
+    if event != LifecycleEvent.POST_STOP:
         raise SpecError("belongs to a postStop step; leave it out", here)
     if step.object is not None:
         raise SpecError("the removal of an object undoes the step that makes it; leave it out", here)

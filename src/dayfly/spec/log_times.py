@@ -98,7 +98,7 @@ def paired(numbers: Sequence[int]) -> tuple[Entry, ...]:
     return found if fit and rises and len(numbers) % 2 == 0 else ()
 
 
-class Lines:
+class LineCutter:
     """Cuts a log that comes in pieces into lines, each with its time (0: not known)."""
 
     def __init__(self) -> None:

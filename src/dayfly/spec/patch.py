@@ -22,7 +22,7 @@ _OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 Pointer = tuple[str, ...]
 
 
-class Operation(NamedTuple):
+class PatchOperation(NamedTuple):
     """One operation of RFC 6902; `source` is where `move` and `copy` take from."""
 
     op: str
@@ -43,7 +43,7 @@ def read(kind: str, value: str, keys: Path = ()) -> Any:
         documents = text.parse(value, file="")
     except SpecError as fault:
         raise _placed(fault, keys) from None
-    found = documents[0] if len(documents) == 1 else text.Document(data=None, marks={}, spelled={})
+    found = documents[0] if len(documents) == 1 else text.ParsedDocument(data=None, marks={}, spelled={})
     try:
         check(kind, found.data)
     except SpecError as fault:
@@ -71,7 +71,7 @@ def check(kind: str, data: Any) -> None:
         operations(data)
 
 
-def operations(data: Any) -> list[Operation]:
+def operations(data: Any) -> list[PatchOperation]:
     """The operations of a JSON Patch.
 
     Raises:
@@ -84,7 +84,7 @@ def operations(data: Any) -> list[Operation]:
     return [_operation(item, index) for index, item in enumerate(data)]
 
 
-def _operation(item: Any, index: int) -> Operation:
+def _operation(item: Any, index: int) -> PatchOperation:
     here = f"operation {index + 1}"
     if not isinstance(item, dict):
         raise SpecError(f"{here} is {text.kind_of(item)}; write a mapping with op and path", (index,))
@@ -97,11 +97,11 @@ def _operation(item: Any, index: int) -> Operation:
     if op in _WITH_VALUE and "value" not in item:
         raise SpecError(f"{here} needs a value", (index,))
     if op not in _WITH_FROM:
-        return Operation(op, path, item.get("value"))
+        return PatchOperation(op, path, item.get("value"))
     source = _pointer(item, "from", here, index)
     if op == "move" and path[: len(source)] == source and path != source:
         raise SpecError(f"{here} moves a value into itself: path lies below from", (index, "path"))
-    return Operation(op, path, source=source)
+    return PatchOperation(op, path, source=source)
 
 
 def _pointer(item: dict[str, Any], field: str, here: str, index: int) -> Pointer:

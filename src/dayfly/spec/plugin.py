@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
@@ -28,7 +28,7 @@ MAX_SCRIPT_BYTES = script.MAX_BYTES
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
-class Runner(Struct, frozen=True, kw_only=True):
+class Runner(WireStruct, frozen=True, kw_only=True):
     """Where steps run on a cluster: image and namespace of their pods, and a partial pod template as YAML text.
 
     The embedded host needs none of it, so no field is required here; a cluster without an image says so.
@@ -39,21 +39,21 @@ class Runner(Struct, frozen=True, kw_only=True):
     pod_template_overlay: str = ""
 
 
-class StepOutput(Struct, frozen=True, kw_only=True):
+class StepOutput(WireStruct, frozen=True, kw_only=True):
     """An output of another step of the same plugin, or of another hook of the same sandbox."""
 
     name: str
     output: str
 
 
-class Injection(Struct, frozen=True, kw_only=True):
+class Injection(WireStruct, frozen=True, kw_only=True):
     """Where an input appears: an environment variable, a file with the value as its bytes, or both."""
 
     env: str = ""
     path: str = ""
 
 
-class Input(Struct, frozen=True, kw_only=True):
+class Input(WireStruct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
     A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook, a resource
@@ -85,7 +85,7 @@ class Input(Struct, frozen=True, kw_only=True):
         return self.as_.path if self.as_ else ""
 
 
-class Output(Struct, frozen=True, kw_only=True):
+class Output(WireStruct, frozen=True, kw_only=True):
     """One output of a step: of a script the bytes of a file once it has ended, of a webhook a part of its answer.
 
     Of an object it is a field of it, or a key of a Secret beside it. A sensitive one is never shown; what comes from a
@@ -103,7 +103,7 @@ class Output(Struct, frozen=True, kw_only=True):
     sensitive: bool = False
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(WireStruct, frozen=True, kw_only=True):
     """Whether a step may start again after a failed attempt, how often, and how soon."""
 
     idempotent: bool | None = None
@@ -111,7 +111,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     backoff: str = ""
 
 
-class Timeouts(Struct, frozen=True, kw_only=True):
+class Timeouts(WireStruct, frozen=True, kw_only=True):
     """Durations like `10s`, `5m`, `1h`: to be placed, to fetch the image, to run, and from asking to forcing."""
 
     schedule: str = ""
@@ -120,7 +120,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     grace: str = ""
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class Step(WireStruct, frozen=True, kw_only=True):
     """One script, command, webhook or Kubernetes object, with its inputs and outputs.
 
     A command is a program that its image has, and its arguments.
@@ -137,7 +137,7 @@ class Step(Struct, frozen=True, kw_only=True):
     timeouts: Timeouts | None = None
 
 
-class PluginSpec(Struct, frozen=True, kw_only=True):
+class PluginSpec(WireStruct, frozen=True, kw_only=True):
     """`create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
     With `state` its scripts find a Terraform state of the resource's own, which outlives them. `census` scripts say
@@ -180,7 +180,7 @@ class ParamRule(NamedTuple):
     secret: bool = False
 
 
-class Plugin(Struct, frozen=True, kw_only=True):
+class Plugin(WireStruct, frozen=True, kw_only=True):
     """One version of a plugin: bare name, canonical version and what it does. Published, only its README changes."""
 
     name: str

@@ -6,7 +6,7 @@ A host of another release may say more than we know: unlike a document, a report
 import re
 from typing import Final
 
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.run import Phase, Request
 
 FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
@@ -24,7 +24,7 @@ def with_reason(reason: str, message: str) -> str:
     return message if message.lower().startswith(same) else ": ".join(filter(None, (reason, message)))
 
 
-class UnitReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
 
     `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
@@ -50,7 +50,7 @@ class UnitReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False)
     outputs: tuple[str, ...] = ()
 
 
-class Report(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Report(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
 
     Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.

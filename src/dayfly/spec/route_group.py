@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.plugin import Runner
 from dayfly.spec.routing import label_match
 from dayfly.spec.routing.endpoints import split_target
@@ -27,7 +27,7 @@ GROUP_VARIABLES = ("DAYFLY_ROUTE_GROUP_NAME", "DAYFLY_ROUTE_GROUP_ROUTING_KEY", 
 """What each step finds in its environment: whose hook it is."""
 
 
-class GroupTtl(Struct, frozen=True, kw_only=True, omit_defaults=False):
+class GroupTtl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
     """`duration` is a whole number and m, h, d or w, counted from `offset_from`: the last match, or a moment."""
 
     duration: str
@@ -50,7 +50,7 @@ class GroupTtl(Struct, frozen=True, kw_only=True, omit_defaults=False):
         return begin + self.seconds * 1000 if begin else 0
 
 
-class GroupEndpoint(Struct, frozen=True, kw_only=True):
+class GroupEndpoint(WireStruct, frozen=True, kw_only=True):
     """A way in: `target` is `<scheme>://<host>:<port>`. `cluster` says where, for a group of several clusters."""
 
     name: str
@@ -62,7 +62,7 @@ MAY_CHANGE = ("labels", "match", "ttl", "endpoints")
 """What of a living route group's spec may change."""
 
 
-class RouteGroupSpec(Struct, frozen=True, kw_only=True):
+class RouteGroupSpec(WireStruct, frozen=True, kw_only=True):
     """A route group as wished."""
 
     cluster: str = ""
@@ -80,7 +80,7 @@ class RouteGroupSpec(Struct, frozen=True, kw_only=True):
         return label_match.parse(self.match)
 
 
-class RouteGroup(Struct, frozen=True, kw_only=True):
+class RouteGroup(WireStruct, frozen=True, kw_only=True):
     """A named wish."""
 
     name: str

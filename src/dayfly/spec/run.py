@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from dayfly.spec.lifecycle import Struct, Target, kind_by_name
+from dayfly.spec.lifecycle import Target, WireStruct, kind_by_name
 
 Outcome = Literal["", "succeeded", "failed"]
 # Lines of a ledger in a cluster: four times as many as a run may have steps, for all that comes and goes beside them.
@@ -38,7 +38,7 @@ class Phase(enum.StrEnum):
     ABANDONED = "abandoned"
 
 
-class OutputRecord(Struct, frozen=True, kw_only=True):
+class OutputRecord(WireStruct, frozen=True, kw_only=True):
     """That an output exists, which bytes it is, and which attempt told it."""
 
     digest: str
@@ -49,7 +49,7 @@ class OutputRecord(Struct, frozen=True, kw_only=True):
     text: bool = True
 
 
-class UnitRecord(Struct, frozen=True, kw_only=True):
+class UnitRecord(WireStruct, frozen=True, kw_only=True):
     """One unit's line in the ledger: its latest attempt and the count of those before."""
 
     attempt: int = 0
@@ -90,7 +90,7 @@ class UnitRecord(Struct, frozen=True, kw_only=True):
         return self.failures + self.voids
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(WireStruct, frozen=True, kw_only=True):
     """Who asked for something irrevocable, when, and why."""
 
     at: int
@@ -99,7 +99,7 @@ class Request(Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(WireStruct, frozen=True, kw_only=True):
     """The ledger document. It changes only by compare-and-swap on `seq`, which rises by one with each commit."""
 
     uid: str
@@ -138,7 +138,7 @@ class Run(Struct, frozen=True, kw_only=True):
 NEVER = UnitRecord()
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(WireStruct, frozen=True, kw_only=True):
     """How an attempt ended, as its receipt or its host tells. `reason` is empty for a plain success."""
 
     outcome: Outcome

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.plugin import PluginSpec, Runner, Step
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
@@ -29,7 +29,7 @@ MOST_FORKS, MOST_IMAGES, MOST_CHANGES = 64, 32, 128
 LONGEST_VALUE = 131_072
 
 
-class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
+class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
     """`duration` is a whole number and m, h, d or w, counted from createdAt or updatedAt."""
 
     duration: str
@@ -41,14 +41,14 @@ class Ttl(Struct, frozen=True, kw_only=True, omit_defaults=False):
         return ttl_seconds(self.duration)
 
 
-class Image(Struct, frozen=True, kw_only=True):
+class Image(WireStruct, frozen=True, kw_only=True):
     """Another image for one container; none named is the main one."""
 
     image: str
     container: str = ""
 
 
-class KeyRef(Struct, frozen=True, kw_only=True):
+class KeyRef(WireStruct, frozen=True, kw_only=True):
     """A key of a ConfigMap or Secret in the workload's namespace."""
 
     name: str
@@ -56,7 +56,7 @@ class KeyRef(Struct, frozen=True, kw_only=True):
     optional: bool = False
 
 
-class EnvSource(Struct, frozen=True, kw_only=True):
+class EnvSource(WireStruct, frozen=True, kw_only=True):
     """Where an environment value comes from: exactly one is given."""
 
     resource: ResourceOutput | None = None
@@ -65,7 +65,7 @@ class EnvSource(Struct, frozen=True, kw_only=True):
     secret: KeyRef | None = None
 
 
-class Env(Struct, frozen=True, kw_only=True):
+class Env(WireStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: `operation` is upsert (or "") or delete."""
 
     name: str
@@ -75,14 +75,14 @@ class Env(Struct, frozen=True, kw_only=True):
     operation: str = ""
 
 
-class Patch(Struct, frozen=True, kw_only=True):
+class Patch(WireStruct, frozen=True, kw_only=True):
     """A patch to the whole workload object, as YAML or JSON text."""
 
     type: str
     value: str
 
 
-class Customizations(Struct, frozen=True, kw_only=True):
+class Customizations(WireStruct, frozen=True, kw_only=True):
     """What is different in a fork: images, then environment, then the patch."""
 
     images: tuple[Image, ...] = ()
@@ -90,7 +90,7 @@ class Customizations(Struct, frozen=True, kw_only=True):
     patch: Patch | None = None
 
 
-class PortEndpoint(Struct, frozen=True, kw_only=True):
+class PortEndpoint(WireStruct, frozen=True, kw_only=True):
     """A named port of a fork, or with `host` of the cluster. Kept for old sandboxes."""
 
     name: str
@@ -99,7 +99,7 @@ class PortEndpoint(Struct, frozen=True, kw_only=True):
     protocol: str = ""
 
 
-class Fork(Struct, frozen=True, kw_only=True):
+class Fork(WireStruct, frozen=True, kw_only=True):
     """One workload derived from a baseline."""
 
     name: str = ""
@@ -108,7 +108,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     endpoints: tuple[PortEndpoint, ...] = ()
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class Resource(WireStruct, frozen=True, kw_only=True):
     """One instance of a plugin: a published one by name (`name[@version]`), or one written in place as `spec`."""
 
     name: str
@@ -117,26 +117,26 @@ class Resource(Struct, frozen=True, kw_only=True):
     params: dict[str, str | Param] = {}
 
 
-class Param(Struct, frozen=True, kw_only=True):
+class Param(WireStruct, frozen=True, kw_only=True):
     """A param whose value another resource of the same sandbox makes."""
 
     value_from: ValueFrom
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class Endpoint(WireStruct, frozen=True, kw_only=True):
     """A way in: `target` is `<scheme>://<host>:<port>`."""
 
     name: str
     target: str
 
 
-class DefaultRouteGroup(Struct, frozen=True, kw_only=True):
+class DefaultRouteGroup(WireStruct, frozen=True, kw_only=True):
     """The endpoints of the sandbox's own route."""
 
     endpoints: tuple[Endpoint, ...] = ()
 
 
-class Hooks(Struct, frozen=True, kw_only=True):
+class Hooks(WireStruct, frozen=True, kw_only=True):
     """Steps of the sandbox itself, around the start and stop of its workloads."""
 
     pre_start: tuple[Step, ...] = ()
@@ -149,7 +149,7 @@ MAY_CHANGE = ("labels", "description", "ttl", "endpoints", "default_route_group"
 """What of a living sandbox's spec may change. All else is what it was made with, and stays."""
 
 
-class SandboxSpec(Struct, frozen=True, kw_only=True):
+class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     """A sandbox as wished."""
 
     cluster: str = ""
@@ -171,7 +171,7 @@ class SandboxSpec(Struct, frozen=True, kw_only=True):
     disable_sandbox_traffic_manager: bool = False
 
 
-class Sandbox(Struct, frozen=True, kw_only=True):
+class Sandbox(WireStruct, frozen=True, kw_only=True):
     """A named wish."""
 
     name: str

@@ -56,7 +56,7 @@ def unserved(
     return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 
-class Leads(NamedTuple):
+class GroupReach(NamedTuple):
     """Where a route group's key leads anywhere: whether it does at all, and in which clusters of its sandboxes not.
 
     `addresses` is the cluster in which its endpoints have addresses of their own; empty where none of them has, None
@@ -68,7 +68,7 @@ class Leads(NamedTuple):
     addresses: str | None = ""
 
 
-def group_unserved(spec: Mapping[str, Any], leads: Leads = Leads()) -> tuple[str, ...]:  # noqa: B008 - frozen
+def group_unserved(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
     """The same of a route group."""
     if leads.anywhere:
         nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)

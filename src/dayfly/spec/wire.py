@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dayfly.spec.lifecycle import Lifecycle, Struct, Target, Unit
+from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import Report
 from dayfly.spec.run import Request
 from dayfly.spec.workload import Workload
@@ -33,7 +33,7 @@ class HostSilentError(HostUnavailableError):
     """The host does not answer. What it was told may have reached it; telling it again is telling it once."""
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class Endpoint(WireStruct, frozen=True, kw_only=True):
     """Where a fork or an endpoint answers. `scheme` is how to ask there; empty for that of the endpoint's target."""
 
     unit: str
@@ -42,7 +42,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     scheme: str = ""
 
 
-class Value(Struct, frozen=True, kw_only=True):
+class Value(WireStruct, frozen=True, kw_only=True):
     """One recorded output."""
 
     unit: str
@@ -51,7 +51,7 @@ class Value(Struct, frozen=True, kw_only=True):
     sensitive: bool = False
 
 
-class LogInfo(Struct, frozen=True, kw_only=True):
+class LogInfo(WireStruct, frozen=True, kw_only=True):
     """One attempt's log: how much of it there is, and whether more can come."""
 
     unit: str
@@ -60,7 +60,7 @@ class LogInfo(Struct, frozen=True, kw_only=True):
     sealed: bool
 
 
-class HistoryEntry(Struct, frozen=True, kw_only=True):
+class HistoryEntry(WireStruct, frozen=True, kw_only=True):
     """One line of a run's history."""
 
     seq: int
@@ -214,7 +214,7 @@ class ToControl(Message, frozen=True, kw_only=True):
     count: int = 0
 
 
-class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A run that the host knows. `seq` rises with each change of its report, also over restarts of the host.
 
     `report` and `endpoints` are there where somebody asked for them, or where the host sends them by itself.

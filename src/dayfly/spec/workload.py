@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.parsing import text
 from dayfly.spec.routing.endpoints import check_port
 from dayfly.spec.scalars import kube_names, names
@@ -20,7 +20,7 @@ ROUTED_PORT = "dayfly.dev/routed-port"
 CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
 
 
-class Workload(Struct, frozen=True, kw_only=True):
+class Workload(WireStruct, frozen=True, kw_only=True):
     """One process: its command line, environment, the port it listens on, the folder it starts in ("" = the host's).
 
     `routed_port` is where the host takes in its requests, so that those with a routing key are led to forks.

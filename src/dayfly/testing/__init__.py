@@ -12,20 +12,20 @@ one file for each place). Knows `spec`.
 """
 
 from dayfly.testing.cluster_scenarios import Lacking, NotPlayed, first_outside, lives_outside
-from dayfly.testing.findings import Fault, Finding, judge
-from dayfly.testing.lives import Ends, Hand, Life, Played, first, lives
-from dayfly.testing.report import Told, as_json, as_junit, as_line, summary
+from dayfly.testing.findings import Fault, LifeFinding, judge
+from dayfly.testing.lives import DeleteAt, Hand, Life, Played, first, lives
+from dayfly.testing.report import LifeResult, as_json, as_junit, as_line, summary
 
 __all__ = [
-    "Ends",
+    "DeleteAt",
     "Fault",
-    "Finding",
     "Hand",
     "Lacking",
     "Life",
+    "LifeFinding",
+    "LifeResult",
     "NotPlayed",
     "Played",
-    "Told",
     "as_json",
     "as_junit",
     "as_line",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.testing import fault_scripts
 from dayfly.testing.fault_scripts import NO_JOURNAL, Moment
-from dayfly.testing.lives import Ends, Hand, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
+from dayfly.testing.lives import DeleteAt, Hand, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
 from dayfly.testing.webhook_faults import troubles
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Lacking(NamedTuple):
 
 def first_outside(spec: PluginSpec, params: Mapping[str, str]) -> Life:
     """The life in which nothing goes wrong."""
-    return Maker(spec, params, NO_JOURNAL).life("it is created and deleted", Ends.READY)
+    return Maker(spec, params, NO_JOURNAL).life("it is created and deleted", DeleteAt.READY)
 
 
 def lives_outside(
@@ -58,7 +58,7 @@ def lives_outside(
     maker = Maker(spec, params, NO_JOURNAL)
     for step in spec.create:
         yield from _ended(
-            maker, step, took.get(step.name, 0.0), lacking.pods, Ends.READY if repeats(step) else Ends.FAILED
+            maker, step, took.get(step.name, 0.0), lacking.pods, DeleteAt.READY if repeats(step) else DeleteAt.FAILED
         )
         if step.script is not None:
             yield from of_outputs(maker, step)
@@ -66,7 +66,7 @@ def lives_outside(
         if step.object is not None:
             yield from _meddled(maker, step, lacking.objects.get(step.name, ""))
     for step in spec.delete:
-        yield from _ended(maker, step, took.get(step.name, 0.0), lacking.pods, Ends.READY)
+        yield from _ended(maker, step, took.get(step.name, 0.0), lacking.pods, DeleteAt.READY)
         if step.script is not None:
             yield again(maker, step)
     yield from of_sandboxes(maker)
@@ -80,7 +80,7 @@ def lives_outside(
         yield NotPlayed(f"the node of {step.name} is lost", "it needs power over the node")
 
 
-def _ended(maker: Maker, step: Step, took: float, pods: str, ends: Ends) -> Iterator[Life | NotPlayed]:
+def _ended(maker: Maker, step: Step, took: float, pods: str, ends: DeleteAt) -> Iterator[Life | NotPlayed]:
     """The step's pod is deleted at each moment; where it cannot be, a script ends itself."""
     for moment in Moment:
         name = f"the pod of {step.name} is deleted {at(moment)}"
@@ -99,17 +99,19 @@ def _ended(maker: Maker, step: Step, took: float, pods: str, ends: Ends) -> Iter
 def _deleted(maker: Maker, step: Step, took: float) -> Iterator[Life | NotPlayed]:
     """The sandbox is deleted while a create step is at each moment."""
     for moment in Moment:
-        yield from _met(maker, step, moment, took, f"it is deleted while {step.name} is {at(moment)}", Ends.WAITS)
+        yield from _met(maker, step, moment, took, f"it is deleted while {step.name} is {at(moment)}", DeleteAt.WAITS)
 
 
 def _meddled(maker: Maker, step: Step, why: str) -> Iterator[Life | NotPlayed]:
     """Somebody lays hand on what an object step has made, and then the sandbox is deleted."""
     for hand in Hand:
         name = f"what {step.name} has made is {hand} by somebody"
-        yield NotPlayed(name, why) if why else maker.life(name, Ends.READY, step=step.name, hand=hand)
+        yield NotPlayed(name, why) if why else maker.life(name, DeleteAt.READY, step=step.name, hand=hand)
 
 
-def _met(maker: Maker, step: Step, moment: Moment, took: float, name: str, ends: Ends) -> Iterator[Life | NotPlayed]:
+def _met(
+    maker: Maker, step: Step, moment: Moment, took: float, name: str, ends: DeleteAt
+) -> Iterator[Life | NotPlayed]:
     """Somebody comes at a moment of the step."""
     if step.script is not None:
         after = {Moment.START: 0.0, Moment.MIDDLE: took / 2 + _LATE_S, Moment.END: took + _LATE_S}[moment]

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dayfly.spec.plugin import PluginSpec
-from dayfly.testing.lives import Ends, Life, Played
+from dayfly.testing.lives import DeleteAt, Life, Played
 
 
 class Fault(StrEnum):
@@ -35,7 +35,7 @@ ADVICE = {
 }
 
 
-class Finding(NamedTuple):
+class LifeFinding(NamedTuple):
     """A fault, in a sentence; what to do about it; the end of the log of the step that failed."""
 
     fault: Fault
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
     log: tuple[str, ...] = ()
 
 
-def judge(life: Life, played: Played, spec: PluginSpec) -> Finding | None:
+def judge(life: Life, played: Played, spec: PluginSpec) -> LifeFinding | None:
     """What is worst about a life; None if it came out as it should.
 
     Args:
@@ -53,7 +53,7 @@ def judge(life: Life, played: Played, spec: PluginSpec) -> Finding | None:
         spec: The plugin as its author wrote it.
     """
     fault, message = _worst(life, played, spec)
-    return Finding(fault, message, ADVICE[fault], played.log) if fault else None
+    return LifeFinding(fault, message, ADVICE[fault], played.log) if fault else None
 
 
 def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, str]:
@@ -61,7 +61,7 @@ def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, 
     twice = [
         step.name for step in spec.create if step.name not in again and played.begun.get(step.name, 0) > 1 + life.twin
     ]
-    if not (life.step or life.twin) and life.ends is Ends.READY and played.reached != "ready":
+    if not (life.step or life.twin) and life.ends is DeleteAt.READY and played.reached != "ready":
         return Fault.NOT_CREATED, f"it does not become ready: {played.message}"  # whatever came of that
     if not played.gone:
         return Fault.STUCK, f"it cannot be deleted: {played.message}"
@@ -69,14 +69,14 @@ def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, 
         return Fault.LEFT, f"after its end there is still {_listed(played.left)}"
     if played.others:
         return Fault.OTHERS, f"with it went what another sandbox had: {_listed(played.others)}"
-    if life.ends is Ends.READY and played.reached != "ready":
+    if life.ends is DeleteAt.READY and played.reached != "ready":
         made = life.step in again
         return Fault.NOT_REPEATABLE if made else Fault.NOT_CREATED, f"it does not become ready: {played.message}"
     if played.blind:
         return Fault.BLIND, played.blind
     if twice:
         return Fault.TWICE, f"{', '.join(twice)} began more than once"
-    if life.ends is Ends.READY and played.there == ():
+    if life.ends is DeleteAt.READY and played.there == ():
         return Fault.BLIND, "the census lists nothing while the resource is there"
     return None, ""
 

@@ -12,13 +12,13 @@ import msgspec
 from dayfly.spec.plugin import Output, PluginSpec, Retry, Step
 from dayfly.testing import fault_scripts
 from dayfly.testing.fault_scripts import Moment
-from dayfly.testing.webhook_faults import SOON, Trouble, led, troubles
+from dayfly.testing.webhook_faults import SOON, WebhookFault, led, troubles
 
 LONG = "x" * 10_000
 ODD = "quote ' double \" dollar $HOME tick `id` semicolon ; a new\nline, and ä"
 
 
-class Ends(StrEnum):
+class DeleteAt(StrEnum):
     """What comes before the deletion."""
 
     READY = "ready"
@@ -42,10 +42,10 @@ class Life(NamedTuple):
         spec: The plugin, changed for it.
         params: What the sandbox gives.
         ends: How far it comes before it is deleted.
-        waits: The line in the journal that says so, for `Ends.WAITS`.
+        waits: The line in the journal that says so, for `DeleteAt.WAITS`.
         twin: Whether a second sandbox lives beside it, and longer.
         step: The step that is harmed, if one is.
-        moment: When somebody comes to the step from outside: to delete the sandbox for `Ends.WAITS`, else its pod.
+        moment: When somebody comes to the step from outside: to delete the sandbox for `DeleteAt.WAITS`, else its pod.
         after: How many seconds after the step's beginning that is.
         hand: What somebody does to the object that the step has made, before the sandbox is deleted.
         trouble: What becomes of the first request of the step, which is a webhook.
@@ -54,19 +54,19 @@ class Life(NamedTuple):
     name: str
     spec: PluginSpec
     params: Mapping[str, str]
-    ends: Ends
+    ends: DeleteAt
     waits: str = ""
     twin: bool = False
     step: str = ""
     moment: Moment | None = None
     after: float = 0.0
-    trouble: Trouble | None = None
+    trouble: WebhookFault | None = None
     hand: Hand | None = None
 
     @property
     def pod(self) -> bool:
         """Whether the pod of its step is deleted."""
-        return self.moment is not None and self.ends is not Ends.WAITS
+        return self.moment is not None and self.ends is not DeleteAt.WAITS
 
 
 class Played(NamedTuple):
@@ -107,7 +107,7 @@ class Maker(NamedTuple):
     journal: str
     ways: Mapping[str, str] = {}
 
-    def life(self, name: str, ends: Ends, changed: Mapping[str, Step] = {}, **more: object) -> Life:
+    def life(self, name: str, ends: DeleteAt, changed: Mapping[str, Step] = {}, **more: object) -> Life:
         """One with these steps changed; all others note their beginnings."""
         spec = _each(self.spec, lambda step: changed.get(step.name) or self.noted(step))
         return Life(name, spec, more.pop("params", self.params), ends, **more)  # type: ignore[arg-type] # Life's own fields
@@ -128,7 +128,7 @@ class Maker(NamedTuple):
 
 def first(spec: PluginSpec, params: Mapping[str, str], journal: str) -> Life:
     """The life in which nothing goes wrong. How long its steps take is when others are in their middle."""
-    return Maker(as_scripts(spec), params, journal).life("it is created and deleted", Ends.READY)
+    return Maker(as_scripts(spec), params, journal).life("it is created and deleted", DeleteAt.READY)
 
 
 def lives(
@@ -165,31 +165,33 @@ def _of_create(maker: Maker, step: Step, half: float) -> Iterator[Life]:
     again = repeats(step)
     for moment in Moment:
         changed = {step.name: maker.by(step, fault_scripts.killed, moment, half)}
-        ends = Ends.READY if again else Ends.FAILED
+        ends = DeleteAt.READY if again else DeleteAt.FAILED
         yield maker.life(f"{step.name} is killed {at(moment)}", ends, changed, step=step.name)
     yield from of_outputs(maker, step)
     for name, waiting in (
         (f"it is deleted before {step.name}", maker.by(step, fault_scripts.held)),
         (f"it is deleted while {step.name} is at work", maker.by(step, fault_scripts.at_work, half)),
     ):
-        yield maker.life(name, Ends.WAITS, {step.name: waiting}, waits=fault_scripts.waits(step.name), step=step.name)
+        yield maker.life(
+            name, DeleteAt.WAITS, {step.name: waiting}, waits=fault_scripts.waits(step.name), step=step.name
+        )
 
 
 def _of_delete(maker: Maker, step: Step, half: float) -> Iterator[Life]:
     for moment in Moment:
         changed = {step.name: maker.by(step, fault_scripts.killed, moment, half)}
-        yield maker.life(f"{step.name} is killed {at(moment)}", Ends.READY, changed, step=step.name)
+        yield maker.life(f"{step.name} is killed {at(moment)}", DeleteAt.READY, changed, step=step.name)
     yield again(maker, step)
 
 
 def _of_requests(maker: Maker, step: Step, *, creates: bool) -> Iterator[Life]:
     """A webhook's first request comes to grief. Whether the step succeeds then, its `find` and its key may say."""
     for trouble in troubles(repeats=repeats(step) or not creates, creates=creates):
-        waits = trouble in (Trouble.BEFORE, Trouble.AFTER)
-        settled = Ends.READY if repeats(step) or not creates else Ends.SETTLED
+        waits = trouble in (WebhookFault.BEFORE, WebhookFault.AFTER)
+        settled = DeleteAt.READY if repeats(step) or not creates else DeleteAt.SETTLED
         yield maker.life(
             trouble.of(step.name),
-            Ends.WAITS if waits else settled,
+            DeleteAt.WAITS if waits else settled,
             waits=fault_scripts.waits(step.name) if waits else "",
             step=step.name,
             trouble=trouble,
@@ -215,18 +217,18 @@ def of_outputs(maker: Maker, step: Step) -> Iterator[Life]:
         nowhere = [_unreported(output) for output in step.outputs]
         lost = msgspec.structs.replace(maker.noted(step), outputs=tuple(nowhere))
         once = msgspec.structs.replace(lost, retry=None)
-        yield maker.life(f"what {step.name} has made is never told", Ends.FAILED, {step.name: once}, step=step.name)
+        yield maker.life(f"what {step.name} has made is never told", DeleteAt.FAILED, {step.name: once}, step=step.name)
 
 
 def again(maker: Maker, step: Step) -> Life:
     """A delete step does its work, is not believed, and has to do it again."""
     twice = {step.name: maker.by(step, fault_scripts.refused)}
-    return maker.life(f"{step.name} does its work and has to do it again", Ends.READY, twice, step=step.name)
+    return maker.life(f"{step.name} does its work and has to do it again", DeleteAt.READY, twice, step=step.name)
 
 
 def of_sandboxes(maker: Maker) -> Iterator[Life]:
     """Another sandbox beside it, and other params."""
-    yield maker.life("two live at once, and one is deleted", Ends.READY, twin=True)
+    yield maker.life("two live at once, and one is deleted", DeleteAt.READY, twin=True)
     yield from _of_params(maker)
 
 
@@ -239,9 +241,9 @@ def _of_params(maker: Maker) -> Iterator[Life]:
     for name, rule in maker.spec.params().items():
         if name in maker.params and not rule.required:
             less = {key: value for key, value in maker.params.items() if key != name}
-            yield maker.life(f"the param {name} is missing", Ends.SETTLED, params=less)
+            yield maker.life(f"the param {name} is missing", DeleteAt.SETTLED, params=less)
         for what, value in (("is very long", LONG), ("has quotes and a new line", ODD)):
-            yield maker.life(f"the param {name} {what}", Ends.SETTLED, params={**maker.params, name: value})
+            yield maker.life(f"the param {name} {what}", DeleteAt.SETTLED, params={**maker.params, name: value})
 
 
 def at(moment: Moment) -> str:

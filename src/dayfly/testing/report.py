@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.testing.findings import Finding
+    from dayfly.testing.findings import LifeFinding
 
 _OK, _NOT_PLAYED = "ok", "(not played)"
 # The runner adds this line if the program leaves processes. Here the test itself kills programs.
@@ -16,16 +16,16 @@ _ENDED = "[dayfly: the step's program has ended, and processes that it left were
 _WIDEST = 160
 
 
-class Told(NamedTuple):
+class LifeResult(NamedTuple):
     """One life, how long it took in seconds, and what is wrong with how it came out; or why it was not played."""
 
     name: str
     seconds: float
-    finding: Finding | None
+    finding: LifeFinding | None
     not_played: str = ""
 
 
-def as_line(told: Told) -> str:
+def as_line(told: LifeResult) -> str:
     """For people: what happened, and what is wrong."""
     if told.not_played:
         return f"{_NOT_PLAYED:<14}{told.name}: {told.not_played}"
@@ -37,7 +37,7 @@ def as_line(told: Told) -> str:
     return "\n".join([said, *(f"{'':<14}{line}" for line in more)])
 
 
-def summary(tolds: Sequence[Told], *, census: bool) -> str:
+def summary(tolds: Sequence[LifeResult], *, census: bool) -> str:
     """The last line, and what was not looked at."""
     wrong = sum(told.finding is not None for told in tolds)
     count = sum(not told.not_played for told in tolds)
@@ -50,7 +50,7 @@ def summary(tolds: Sequence[Told], *, census: bool) -> str:
     return said
 
 
-def as_json(tolds: Sequence[Told], *, census: bool) -> dict[str, Any]:
+def as_json(tolds: Sequence[LifeResult], *, census: bool) -> dict[str, Any]:
     """`{census, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
 
     The last four of a life are empty where all is well.
@@ -62,7 +62,7 @@ def as_json(tolds: Sequence[Told], *, census: bool) -> dict[str, Any]:
     }
 
 
-def as_junit(tolds: Sequence[Told], plugin: str) -> str:
+def as_junit(tolds: Sequence[LifeResult], plugin: str) -> str:
     """JUnit's XML, as CI servers read it: a test case for each life."""
     wrong = sum(told.finding is not None for told in tolds)
     seconds = sum(told.seconds for told in tolds)
@@ -83,7 +83,7 @@ def as_junit(tolds: Sequence[Told], plugin: str) -> str:
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _plain(told: Told) -> dict[str, Any]:
+def _plain(told: LifeResult) -> dict[str, Any]:
     found = told.finding
     return {
         "name": told.name,

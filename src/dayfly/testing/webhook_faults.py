@@ -21,7 +21,7 @@ _DOUBT, _DOUBT_OF_A_JOB = "5s", "20s"
 SOON = "1s"
 
 
-class Trouble(StrEnum):
+class WebhookFault(StrEnum):
     """What becomes of the first request of a step."""
 
     LOST = "the answer to {} is lost"
@@ -36,16 +36,16 @@ class Trouble(StrEnum):
         return self.value.format(step)
 
 
-def troubles(*, repeats: bool, creates: bool) -> Iterator[Trouble]:
+def troubles(*, repeats: bool, creates: bool) -> Iterator[WebhookFault]:
     """Those of one step.
 
     A request may come twice if its step may: a server that knows its key carries it out once.
     """
-    yield from (Trouble.LOST, Trouble.CUT, Trouble.REFUSED)
+    yield from (WebhookFault.LOST, WebhookFault.CUT, WebhookFault.REFUSED)
     if repeats:
-        yield Trouble.TWICE
+        yield WebhookFault.TWICE
     if creates:
-        yield from (Trouble.BEFORE, Trouble.AFTER)
+        yield from (WebhookFault.BEFORE, WebhookFault.AFTER)
 
 
 def led(step: Step, way: str) -> Step:

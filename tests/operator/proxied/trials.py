@@ -22,8 +22,8 @@ from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.kube.transport import HttpTransport
 from dayfly.operator.cluster.objects import PLUGINS, RUNS
 from dayfly.operator.main import Operator
-from dayfly.operator.pods.namespaces import Runner
-from dayfly.operator.sandboxes.extension import Front
+from dayfly.operator.pods.namespaces import RunnerConfigMap
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from proxied.node import Node, Stage
 from proxied.plans import LIVES, Names, Plan
 from proxied.proxy import Call, FaultProxy, Harm, Through
@@ -56,7 +56,9 @@ class _Process:
     def __init__(self, name: str, url: str, token: str) -> None:
         self.name = name
         self.client = Client(HttpTransport(Through(url, token)))
-        operator = Operator(self.client, runner=Runner("dayfly-runner-1", b"a runner"), front=Front, identity=name)
+        operator = Operator(
+            self.client, runner=RunnerConfigMap("dayfly-runner-1", b"a runner"), front=SandboxesExtension, identity=name
+        )
         self.task = asyncio.create_task(operator.run(), name=name)
 
     async def end(self) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, LIKE_LABEL, REPLICAS_ANNOTATION, fork_name
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Baseline, Cluster
+from dayfly.operator.cluster.caches import BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkReconciler
 from dayfly.operator.refusals import Refusals
 from dayfly.plan.sealed import seal
 from dayfly.spec import lifecycle
-from dayfly.spec.lifecycle import Fork, Target, Unit
+from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
 from kube.fake import FakeCluster
 from kube.fake.store import Object
@@ -28,7 +28,7 @@ from rig.world import KINDS
 NAME = "fork:shop/web"
 OWN = fork_name("box", "u", "shop", "web")
 UNIT = Unit(
-    name="web", kind="fork", fork=Fork(baseline=lifecycle.Baseline(kind="Deployment", namespace="shop", name="web"))
+    name="web", kind="fork", fork=ForkUnit(baseline=lifecycle.Baseline(kind="Deployment", namespace="shop", name="web"))
 )
 DEPLOYMENTS, SERVICES = "/apis/apps/v1/namespaces/shop/deployments", "/api/v1/namespaces/shop/services"
 MERGE = "application/merge-patch+json"
@@ -43,7 +43,7 @@ class Alone:
         self.changes: list[str] = []
         self.server.faults = self._note
         client = Client(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(client)
+        self.caches = ClusterWatches(client)
         self.forks = ForkReconciler(self.caches)
         self.memory = ForkMemory(Refusals())
         self.plan = seal((), (UNIT,) if wished else ())
@@ -110,12 +110,12 @@ class Alone:
         """Put into the caches what is there now; later changes they do not hear of."""
         for item in self.server.objects("deployments"):
             if RUN_LABEL in item["metadata"].get("labels", {}):
-                self.caches.forks.put(msgspec.convert(item, Workload))
+                self.caches.forks.put(msgspec.convert(item, ForkDeployment))
             else:
                 meta = msgspec.convert(item["metadata"], ObjectMeta)
-                self.caches.baselines.put(Baseline(metadata=meta))
+                self.caches.baselines.put(BaselineMeta(metadata=meta))
         for item in self.server.objects("services"):
-            self.caches.services.put(msgspec.convert(item, Service))
+            self.caches.services.put(msgspec.convert(item, ForkService))
         self.changes.clear()
 
     async def observe(self) -> Any:

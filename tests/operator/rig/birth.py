@@ -11,7 +11,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.run import Pods
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     DOCUMENT_FINALIZER,
     RUN_FINALIZER,
@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
@@ -43,11 +43,11 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         client = Client(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(client)
+        self.caches = ClusterWatches(client)
         self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.beside = ForkReconciler(self.caches), routes
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, *self.beside)
+        self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, *self.beside)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         meta = {"name": "box", "finalizers": list(finalizers)}
         self.box = self.ask("POST", BOXES, {"metadata": meta, "spec": {"cluster": "c"}})

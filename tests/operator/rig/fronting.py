@@ -9,8 +9,8 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
-from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
-from dayfly.operator.status.sandbox_status import Heeded, WaitingError
+from dayfly.operator.sandboxes.sandbox_controller import SandboxController
+from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
 from dayfly.spec.run import Request, Run
@@ -41,7 +41,7 @@ class Front(Bench):
     def restart(self) -> None:
         """Another process takes over: only the cluster is known."""
         in_use = SimpleNamespace(mark=self._mark)
-        self.front = Sandboxes(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
+        self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
     def heeded(self) -> Heeded:
         """Return which form of the Sandbox its run follows."""
@@ -91,7 +91,7 @@ class Front(Bench):
         self.looked.clear()
         return queued
 
-    async def look(self) -> WaitingError | None:
+    async def look(self) -> SandboxNotReadyError | None:
         return await self.front.reconcile(BOX)
 
     @property

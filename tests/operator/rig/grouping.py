@@ -12,14 +12,14 @@ from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.kube.transport import Request as Call
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
-from dayfly.operator.route_groups.group_controller import Controller
+from dayfly.operator.route_groups.group_controller import GroupController
 from dayfly.operator.route_groups.group_status import GroupStatus
-from dayfly.operator.route_groups.membership import Crowd
+from dayfly.operator.route_groups.membership import GroupMembership
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.plan.sealed import seal
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.report import Report, UnitReport
@@ -54,17 +54,17 @@ class Bench:
         """What comes of that."""
         self.server.faults = self._note
         self.clock = 1_800_000_000_000
-        self.caches = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
+        self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
         self.looked: list[Any] = []
         self.later: list[float] = []
         for queue in ("queue", "wishes", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
-        self.crowd = Crowd(self.caches, self.emptied.append)
+        self.crowd = GroupMembership(self.caches, self.emptied.append)
         self.events: list[tuple[str, str]] = []
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
         self.status = GroupStatus(self.caches, recorder, self.crowd)
-        self.controller = Controller(self.caches, self.crowd)
+        self.controller = GroupController(self.caches, self.crowd)
         self.target = RouteGroupTarget(self.caches, self.status, has_members=self.crowd.has_any)
         self.version = 1_000
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
@@ -185,7 +185,7 @@ class Bench:
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
         """What a turn over its run has seen."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
-        world = SimpleNamespace(run=ledger, wish=Wish(expires_at=expires_at))
+        world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
     async def tell(self, told: Report | None = None, *, hindrance: str = "", **scene: Any) -> float:

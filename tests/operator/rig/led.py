@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dayfly.execute.gateway.preview import Edge
-from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.execute.gateway.preview import PreviewGateway
+from dayfly.operator.cluster.route_kinds import RoutingSettings
 from rig import plane as planes
 from rig.plane import Plane
 from rig.scenes import fork
 from rig.world import Unit, World
 
-EDGE = Edge("edges", "edge", "preview.example.com", "https")
+EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https")
 HOOKS = {"before": True, "warm": True, "drain": False, "report": False}
 """The hooks of a group by name, and whether they come before its life."""
 
 
-def world(*, edge: Edge | None = EDGE, installed: bool = True, grants: bool = True) -> World:
+def world(*, edge: PreviewGateway | None = EDGE, installed: bool = True, grants: bool = True) -> World:
     """Baselines `web` and `page` in `shop`, which lets the organisation's sandboxes fork, and a Gateway."""
     made = planes.world(more={name: Unit(creates=creates) for name, creates in HOOKS.items()})
-    made.routing = Routing(edge=edge)
+    made.routing = RoutingSettings(edge=edge)
     if grants:
         made.grant("shop", annotations={"dayfly.dev/sandboxes-from": "acme-sandboxes"})
     for name in ("web", "page"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.lib.queue import WorkQueue
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from kube.fake import FakeCluster
 
 # In a second in which nothing is written. A turn that refuses, tells and looks again takes a handful.
@@ -22,7 +22,7 @@ class Pace:
         self._cluster = cluster
         self._seen: dict[tuple[str, Any], tuple[int, float, int]] = {}
 
-    def hold(self, operator: Cluster) -> None:
+    def hold(self, operator: ClusterWatches) -> None:
         """Of runs, wishes, plugins, hooks, their objects, and route groups."""
         for name in ("queue", "wishes", "published", "hooked", "pairs", "grouped"):
             self._count(name, getattr(operator, name))

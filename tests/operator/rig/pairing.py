@@ -14,7 +14,7 @@ from dayfly.execute.pod.run import Pods
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.operator.cluster.caches import ClusterWatches, Pair
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
     HOOK_LABEL,
@@ -24,12 +24,12 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.hooks.hook_controller import Controller
+from dayfly.operator.hooks.hook_controller import HookController
 from dayfly.operator.hooks.hook_runs import Pairs
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.watched_kinds import Kinds
 from dayfly.operator.routes.route_reconciler import RouteReconciler
-from dayfly.operator.sweeper import Sweeper
+from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.spec.identity import pair_id
@@ -51,16 +51,16 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=KINDS)
         client = Client(self.server.transport("operator"), seed=1)
         self.clock = 1_800_000_000_000
-        self.caches = Cluster(client, now=lambda: self.clock)
+        self.caches = ClusterWatches(client, now=lambda: self.clock)
         self.targets = Targets(self.caches)
         self.events: list[tuple[str, str]] = []
         say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
         self.status = HookStatus(self.caches, SimpleNamespace(say=say))
         self.kinds = Kinds(self.caches, self.targets, self._adapter)
         self.pairs = Pairs(self.caches, self.kinds, self.status)
-        self.controller = Controller(self.caches, self.kinds, self.pairs, self.status)
+        self.controller = HookController(self.caches, self.kinds, self.pairs, self.status)
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
-        self.sweeper = Sweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
+        self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         selector = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
         steps = {"runner": {"image": "busybox:1"}, "preStop": [{"name": "drain", "script": "#!/bin/sh\n"}]}

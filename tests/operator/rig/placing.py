@@ -9,7 +9,7 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
 from dayfly.operator.pods.step_slots import Places, Share
 from dayfly.plan.actions import Claim, Decision, Wait
@@ -65,7 +65,7 @@ class Bench:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.clock, self.version = 1_000, 0
         self.client = Server(self.server.transport("operator"), seed=1)
-        self.caches = Cluster(self.client, now=lambda: self.clock)
+        self.caches = ClusterWatches(self.client, now=lambda: self.clock)
         self.queue = self.caches.queue = Queue()
         self.places = Places(self.caches, bound)
         for namespace in ("shop", "quiet"):

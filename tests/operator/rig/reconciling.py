@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.kube.client import Client
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.operator.pods.fallback_image import FallbackImage
 from dayfly.operator.pods.webhook_pods import Senders
@@ -16,7 +16,7 @@ from dayfly.operator.targets.targets import Targets
 from rig.world import RUNNER, World
 
 
-def reconciler(cluster: Cluster, targets: Any = None) -> Reconciler:
+def reconciler(cluster: ClusterWatches, targets: Any = None) -> Reconciler:
     """Return one over these caches."""
     return Reconciler(
         cluster,
@@ -29,6 +29,6 @@ def reconciler(cluster: Cluster, targets: Any = None) -> Reconciler:
     )
 
 
-def blind(world: World, name: str = "blind") -> Cluster:
+def blind(world: World, name: str = "blind") -> ClusterWatches:
     """Return the caches of an operator that has not seen anything yet."""
-    return Cluster(Client(world.cluster.transport(name), seed=7), now=world.now)
+    return ClusterWatches(Client(world.cluster.transport(name), seed=7), now=world.now)

@@ -16,10 +16,10 @@ from dayfly.kube.transport import Request as Call
 from dayfly.operator.agent import objects
 from dayfly.operator.agent.served import Served
 from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, DocumentObject, RunObject, SandboxObject
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Origin, Route, Target, Unit
+from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Route, StepOrigin, Target, Unit
 from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request, Run, encode
@@ -39,7 +39,7 @@ STOP = Request(at=5, reason=Reason.DELETED)
 TARGET = Target(kind="Sandbox", namespace="elsewhere", name="shop", uid=UID)
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh", image="busybox:1"))
 DOCUMENTS = (
-    Lifecycle(target=TARGET, resource="db", origin=Origin(publisher="acme", plugin="pg"), pre_start=(STEP,)),
+    Lifecycle(target=TARGET, resource="db", origin=StepOrigin(publisher="acme", plugin="pg"), pre_start=(STEP,)),
     Lifecycle(target=TARGET),
 )
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
@@ -91,7 +91,7 @@ class Bench:
         self.harms: dict[str, Harm] = {}
         self.asked: list[str] = []
         self.server.faults = self._fault
-        self.caches = Cluster(Client(self.server.transport("operator"), seed=1), now=lambda: 1_000)
+        self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: 1_000)
         self.looked: list[Any] = []
         for queue in ("queue", "wishes"):
             setattr(self.caches, queue, SimpleNamespace(add=lambda key, **_: self.looked.append(key)))

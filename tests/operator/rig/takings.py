@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dayfly.execute.gateway.preview import Edge
+from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
 from kube.fake import Call, Refusal
 from kube.fake.cluster import is_discovery
@@ -24,7 +24,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, fork, read
 from rig.world import API, Unit, World
 
 GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
-EDGE = Edge("edges", "edge", "preview.example.com")
+EDGE = PreviewGateway("edges", "edge", "preview.example.com")
 ENDPOINTS: Object = {"endpoints": [{"name": "site", "target": "http://web.shop.svc:80"}]}
 MINUTES = (400, 200, *([90] * 8))
 """So many requests of an operator are enough for one life whose way is barred, in each minute of the wait."""
@@ -80,7 +80,7 @@ def _forks() -> World:
 
 def _routed() -> World:
     world = _forks()
-    world.routing = Routing(edge=EDGE)
+    world.routing = RoutingSettings(edge=EDGE)
     world.gateways.install()
     world.gateways.route()
     return world

@@ -15,15 +15,15 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import Dated, ServerClock
 from dayfly.kube.transport import Request
-from dayfly.operator.cluster.route_kinds import Routing
+from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import Agents, Fronts, Heralds, Kinds, Wings
-from dayfly.operator.hooks.extension import Hooks
+from dayfly.operator.hooks.extension import HooksExtension
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.namespaces import Runner
+from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import STEPS
 from dayfly.operator.pods.webhook_pods import Senders
-from dayfly.operator.sandboxes.extension import Front
+from dayfly.operator.sandboxes.extension import SandboxesExtension
 from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from kube.fake.kinds import Kind
 from rig import history
@@ -54,7 +54,7 @@ KINDS = (
     Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Kind("batch", "v1", "jobs", "Job", status=True, generation=True),
 )
-RUNNER = Runner("dayfly-runner-1")
+RUNNER = RunnerConfigMap("dayfly-runner-1")
 PATIENCE = 4 * 3600.0
 
 
@@ -132,13 +132,13 @@ class World:
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads, drains=unit.drains)
         self.seed = seed
         self.runner = RUNNER
-        self.front: Fronts | None = Front
+        self.front: Fronts | None = SandboxesExtension
         self.kinds: Kinds = ()
-        self.hooks: Wings | None = Hooks
+        self.hooks: Wings | None = HooksExtension
         self.groups: Wings | None = None
         self.agent: Callable[[Process], Agents] | None = None
         self.heralds = Heralds()
-        self.routing = Routing()
+        self.routing = RoutingSettings()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
         self.steps = STEPS

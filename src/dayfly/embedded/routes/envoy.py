@@ -36,7 +36,7 @@ from dayfly.embedded.routes.envoy_process import (
 )
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.route import envoy
-from dayfly.execute.route.envoy import HOST, Way
+from dayfly.execute.route.envoy import HOST, EnvoyEntry
 from dayfly.spec.routing.routing_keys import Forms
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ LOOK_S, LOOK_MOST_S = 0.004, 0.1
 _NOT_TAKEN_IN = "requests cannot be taken in on port {} of this machine"
 
 
-class TroubleError(Exception):
+class EnvoyError(Exception):
     """It does not do what was written, and why."""
 
 
@@ -90,7 +90,7 @@ class Envoy:
         self._version = now_ms()
         self._process: Process | None = None
         # What lies in its files: by name each way with the version of its table.
-        self._ways: dict[str, tuple[Way, int]] = {}
+        self._ways: dict[str, tuple[EnvoyEntry, int]] = {}
         # The names of those whose tables it was not seen to have taken up.
         self._unseen: set[str] = set()
         self._clusters: tuple[list[dict[str, Any]], int] = ([], 0)
@@ -120,7 +120,7 @@ class Envoy:
                 self._process = Process(found, child=False, ended=self._ended)
         return self._process is not None
 
-    async def apply(self, ways: Sequence[Way], lingering: Collection[int] = ()) -> dict[str, str]:
+    async def apply(self, ways: Sequence[EnvoyEntry], lingering: Collection[int] = ()) -> dict[str, str]:
         """Have it do what is wished for, and nothing else; returns the ways that do not work, each with the reason.
 
         Whatever is not among these is in force: each request that comes from now on goes as it says. What is among
@@ -139,7 +139,7 @@ class Envoy:
                 return {}
             self._start()
         troubles: dict[str, str] = {}
-        good: list[Way] = []
+        good: list[EnvoyEntry] = []
         for way in ways:
             # Two listeners at one port are one too many, and all ways would wait for the second.
             if first := next((each.name for each in good if each.listens == way.listens), ""):
@@ -187,7 +187,7 @@ class Envoy:
         self._version = max(self._version + 1, now_ms())
         return self._version
 
-    def _brought(self, way: Way, before: tuple[Way, int] | None) -> tuple[Way, int]:
+    def _brought(self, way: EnvoyEntry, before: tuple[EnvoyEntry, int] | None) -> tuple[EnvoyEntry, int]:
         """The way with the version of its table, which is written if it is another one."""
         if before is not None and before[0] == way and before[1]:
             return before
@@ -199,7 +199,7 @@ class Envoy:
         self._put(f"tables/{envoy.file_of(way.name)}", envoy.answer(version, [found]))
         return way, version
 
-    def _bring_listeners(self, ways: Sequence[Way]) -> None:
+    def _bring_listeners(self, ways: Sequence[EnvoyEntry]) -> None:
         wished = {way.name: way.listens for way in ways}
         if self._listening != wished:
             self._put("listeners.json", envoy.answer(self._next(), envoy.listeners(ways, f"{self._folder}/tables")))
@@ -209,13 +209,13 @@ class Envoy:
                 if table.name not in known:
                     table.unlink()
 
-    def _write_clusters(self, ways: Iterable[Way], lingering: Collection[int]) -> None:
+    def _write_clusters(self, ways: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
         wished = envoy.clusters(ways, lingering)
         if wished != self._clusters[0] or not self._clusters[1]:
             self._clusters = wished, self._next()
             self._put("clusters.json", envoy.answer(self._clusters[1], wished))
 
-    async def _bring_clusters(self, ways: Iterable[Way], lingering: Collection[int]) -> None:
+    async def _bring_clusters(self, ways: Iterable[EnvoyEntry], lingering: Collection[int]) -> None:
         """No table may name a cluster that is not there yet, so these come first, and go last."""
         self._write_clusters(ways, lingering)
         if self._known_clusters == self._clusters[1]:
@@ -297,13 +297,13 @@ class Envoy:
         end = clock() + PATIENCE_S
         while not await asyncio.to_thread(holds):
             if self._process is None:
-                raise TroubleError(f"Envoy has ended{self._last_words()}")
+                raise EnvoyError(f"Envoy has ended{self._last_words()}")
             if clock() > end:
-                raise TroubleError(f"Envoy (process {self.pid}): {problem}{self._last_words()}")
+                raise EnvoyError(f"Envoy (process {self.pid}): {problem}{self._last_words()}")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LOOK_MOST_S)
 
-    async def _taken_up(self, way: Way, version: int) -> None:
+    async def _taken_up(self, way: EnvoyEntry, version: int) -> None:
         """Wait until the port answers by this very table.
 
         Raises:
@@ -311,12 +311,12 @@ class Envoy:
         """
         try:
             await self._until(lambda: self._probed(way.listens) == str(version), f"port {way.listens} is not served")
-        except TroubleError:
+        except EnvoyError:
             self._ways[way.name] = way, 0
             self._listening = None
             raise
 
-    async def _unlistenable(self, way: Way) -> str:
+    async def _unlistenable(self, way: EnvoyEntry) -> str:
         """Why it cannot listen there: somebody else does, or may."""
         if any(known.listens == way.listens and version for known, version in self._ways.values()):
             return ""

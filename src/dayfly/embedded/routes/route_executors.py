@@ -2,16 +2,16 @@
 
 import abc
 
-from dayfly.embedded.attempts import Key
-from dayfly.embedded.forks import Baselines, Ports
-from dayfly.embedded.routes.route_table import MISSING, Routing, Wished
+from dayfly.embedded.attempts import UnitAttempt
+from dayfly.embedded.forks import BaselineProcesses, Ports
+from dayfly.embedded.routes.route_table import MISSING, DesiredRoute, RouteTable
 from dayfly.embedded.runs import Live
 from dayfly.execute.executor import Known
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
 from dayfly.spec.errors import SpecError
-from dayfly.spec.lifecycle import Baseline, Kind, Preview, Unit, fork_id
+from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Unit, fork_id
 from dayfly.spec.routing import routing_keys as meaning
 from dayfly.spec.run import ALIVE, Phase
 from dayfly.spec.wire import RefusedError
@@ -23,12 +23,12 @@ class KeptExecutor(abc.ABC):
     kind: str
     gated = False
 
-    def __init__(self, routing: Routing, ports: Ports) -> None:
+    def __init__(self, routing: RouteTable, ports: Ports) -> None:
         self._routing = routing
         self._ports = ports
 
     @abc.abstractmethod
-    def wished(self, live: Live, key: Key, unit: Unit) -> Wished:
+    def wished(self, live: Live, key: UnitAttempt, unit: Unit) -> DesiredRoute:
         """What is to be there. Of a unit that nobody wishes for any more only its name is left.
 
         Raises:
@@ -51,7 +51,7 @@ class KeptExecutor(abc.ABC):
         for name, record in live.run.units.items():
             if record.state not in ALIVE or live.kind(name) != self.kind:
                 continue
-            key, goes = Key(live.run.uid, name, record.attempt), self._goes(live, name)
+            key, goes = UnitAttempt(live.run.uid, name, record.attempt), self._goes(live, name)
             if not goes or not self._routing.knows(key):
                 self._routing.put(key, self.wished(live, key, live.unit(name)), going=goes)
 
@@ -70,20 +70,20 @@ class KeptExecutor(abc.ABC):
         raise AssertionError("this host has no gate before the claim")
 
     async def launch(self, live: Live, effect: Launch) -> None:
-        key = Key(live.run.uid, effect.unit, effect.attempt)
+        key = UnitAttempt(live.run.uid, effect.unit, effect.attempt)
         self._routing.put(key, self.wished(live, key, live.unit(effect.unit)))
 
     async def fence(self, live: Live, effect: Fence) -> None:
-        self._routing.drop(Key(live.run.uid, effect.unit, effect.attempt))
+        self._routing.drop(UnitAttempt(live.run.uid, effect.unit, effect.attempt))
 
     async def recall(self, _live: Live, _effect: Recall) -> None:  # noqa: B027 - nothing is what there is to do
         """It is no step that might begin in vain: it is never asked for."""
 
     async def cancel(self, live: Live, effect: Cancel) -> None:
-        self._routing.drop(Key(live.run.uid, effect.unit, effect.attempt))
+        self._routing.drop(UnitAttempt(live.run.uid, effect.unit, effect.attempt))
 
     async def release(self, live: Live, effect: Release) -> None:
-        self._routing.forget(Key(live.run.uid, effect.unit, effect.attempt))
+        self._routing.forget(UnitAttempt(live.run.uid, effect.unit, effect.attempt))
 
     async def keep(self, live: Live) -> None:  # noqa: B027 - likewise
         """What is wished for is put whenever a turn looks."""
@@ -95,7 +95,7 @@ class KeptExecutor(abc.ABC):
         """The proxy is its host's to end."""
 
 
-class RouteExecutor(KeptExecutor):
+class EnvoyRouteExecutor(KeptExecutor):
     """Routes to forks: there once each request that comes is led by them."""
 
     kind: str = Kind.ROUTE
@@ -112,25 +112,25 @@ class RouteExecutor(KeptExecutor):
         of = (unit.route.baseline for unit in wished if unit.route is not None and not unit.route.local_port)
         return frozenset(self._ports.of(live.run.uid, fork_id(each)) for each in of if self._routing.may_lead(each))
 
-    def wished(self, live: Live, key: Key, unit: Unit) -> Wished:
+    def wished(self, live: Live, key: UnitAttempt, unit: Unit) -> DesiredRoute:
         route = unit.route
         if route is None:
-            return Wished(born=live.run.born_at, baseline=None, keys=())
+            return DesiredRoute(born=live.run.born_at, baseline=None, keys=())
         port = route.local_port or self._ports.known(key.run, fork_id(route.baseline))
-        return Wished(live.run.born_at, route.baseline, route.keys, port=port, drain_ms=route.drain_ms)
+        return DesiredRoute(live.run.born_at, route.baseline, route.keys, port=port, drain_ms=route.drain_ms)
 
 
-class PreviewExecutor(KeptExecutor):
+class EnvoyPreviewExecutor(KeptExecutor):
     """Addresses of endpoints: a port of the loopback interface each, kept as long as the machine runs."""
 
     kind: str = Kind.PREVIEW
 
-    def wished(self, live: Live, key: Key, unit: Unit) -> Wished:
+    def wished(self, live: Live, key: UnitAttempt, unit: Unit) -> DesiredRoute:
         preview = unit.preview
         if preview is None:
-            return Wished(born=live.run.born_at, baseline=None, keys=())
+            return DesiredRoute(born=live.run.born_at, baseline=None, keys=())
         port = self._ports.of(key.run, key.unit)
-        return Wished(live.run.born_at, workload_at(preview.host), (preview.key,), listens=port)
+        return DesiredRoute(live.run.born_at, workload_at(preview.host), (preview.key,), listens=port)
 
 
 def workload_at(host: str) -> Baseline:
@@ -139,7 +139,7 @@ def workload_at(host: str) -> Baseline:
     return Baseline(kind="Deployment", namespace=rest.partition(".")[0] or "default", name=name)
 
 
-def nowhere(unit: Unit, baselines: Baselines) -> str:
+def nowhere(unit: Unit, baselines: BaselineProcesses) -> str:
     """What is wished for in vain with a route or preview, in words; or nothing."""
     if unit.route is not None and unit.route.local_port and baselines.get(unit.route.baseline) is None:
         of = unit.route.baseline
@@ -150,7 +150,7 @@ def nowhere(unit: Unit, baselines: Baselines) -> str:
     return f"the endpoint {unit.name} (no baseline {of.namespace}/{of.name} with a port is declared)"
 
 
-def unrouted(unit: Unit, baselines: Baselines) -> str:
+def unrouted(unit: Unit, baselines: BaselineProcesses) -> str:
     """What of a fork's baseline is wished for in vain where nothing routes, in words; or nothing."""
     workload = baselines.get(unit.fork.baseline) if unit.fork is not None else None
     if workload is None or not workload.routed_port:
@@ -158,7 +158,7 @@ def unrouted(unit: Unit, baselines: Baselines) -> str:
     return f"the route from {workload.namespace}/{workload.name} ({MISSING})"
 
 
-def leads_nowhere(preview: Preview, baselines: Baselines) -> bool:
+def leads_nowhere(preview: PreviewUnit, baselines: BaselineProcesses) -> bool:
     """Whether nobody has declared where the requests of a preview are to go."""
     workload = baselines.get(workload_at(preview.host))
     return workload is None or not workload.port

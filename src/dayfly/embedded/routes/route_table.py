@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 
-from dayfly.embedded.attempts import Key
+from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.forks import Baselines
-from dayfly.embedded.routes.envoy import Envoy, TroubleError
-from dayfly.execute.route.envoy import Lead, Way
+from dayfly.embedded.forks import BaselineProcesses
+from dayfly.embedded.routes.envoy import Envoy, EnvoyError
+from dayfly.execute.route.envoy import EnvoyEntry, Lead
 from dayfly.lib.tasks import cancel
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Running
@@ -29,7 +29,7 @@ MISSING = "this server routes nothing by keys; start it with: dayfly up --routin
 
 
 @dataclass(frozen=True)
-class Wished:
+class DesiredRoute:
     """A route, or with `listens` a preview, as it is to be; `port` is where the fork answers (0: nowhere yet)."""
 
     born: int
@@ -41,8 +41,8 @@ class Wished:
 
 
 @dataclass
-class _Entry:
-    wished: Wished
+class _RouteEntry:
+    wished: DesiredRoute
     since: int
     # Of the changes after which it has this form, or is gone.
     change: int = 0
@@ -51,14 +51,14 @@ class _Entry:
     ended: bool = False
 
 
-class Routing:
+class RouteTable:
     """Set `news`, put what living attempts wish for, `start`; from then on the proxy follows each change."""
 
-    def __init__(self, proxy: Envoy | None, baselines: Baselines) -> None:
+    def __init__(self, proxy: Envoy | None, baselines: BaselineProcesses) -> None:
         self.news: Callable[[str], None] = lambda _run: None
         self._proxy = proxy
         self._baselines = baselines
-        self._entries: dict[Key, _Entry] = {}
+        self._entries: dict[UnitAttempt, _RouteEntry] = {}
         # By run the ports of forks that begin, to which routes will lead.
         self._coming: dict[str, frozenset[int]] = {}
         # How often something changed; after how many changes the proxy was asked last, and has done all of it.
@@ -93,11 +93,11 @@ class Routing:
 
     # --- what is wished for -------------------------------------------------------------------------------------------
 
-    def put(self, key: Key, wished: Wished, *, going: bool = False) -> None:
+    def put(self, key: UnitAttempt, wished: DesiredRoute, *, going: bool = False) -> None:
         """What a living attempt is to be, or was. Putting it twice is putting it once; what goes does not come back."""
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry(wished, now_ms(), going=going)
+            entry = self._entries[key] = _RouteEntry(wished, now_ms(), going=going)
         elif entry.going or entry.wished == wished:
             return
         entry.wished = wished
@@ -116,7 +116,7 @@ class Routing:
             self._coming[run] = ports
             self.touch()
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: UnitAttempt) -> None:
         """It is to go, and to drain."""
         entry = self._entries.get(key)
         if entry is None or entry.going:
@@ -127,7 +127,7 @@ class Routing:
         if self._proxy is None:
             self._settle()
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: UnitAttempt) -> None:
         """The ledger has its end."""
         if (entry := self._entries.pop(key, None)) is not None and not entry.ended:
             self.touch()
@@ -139,7 +139,7 @@ class Routing:
         for key in [key for key in self._entries if key.run == run]:
             self.forget(key)
 
-    def knows(self, key: Key) -> bool:
+    def knows(self, key: UnitAttempt) -> bool:
         """Whether it was put, and not forgotten since."""
         return key in self._entries
 
@@ -160,7 +160,7 @@ class Routing:
             if key.run == run and key.unit.startswith(prefix)
         }
 
-    def _fact(self, key: Key, entry: _Entry) -> Fact:
+    def _fact(self, key: UnitAttempt, entry: _RouteEntry) -> Fact:
         if entry.ended:
             return Ended(result=Result(outcome="failed", reason=Reason.CANCELLED, message="", ended_at=entry.gone_at))
         if entry.going:
@@ -174,12 +174,12 @@ class Routing:
             return Running(since=entry.since, ready=False, reason=Reason.ROUTE_PENDING, message=message)
         return Running(since=entry.since, ready=True)
 
-    def _farewell(self, entry: _Entry) -> str:
+    def _farewell(self, entry: _RouteEntry) -> str:
         if not entry.gone_at:
             return "the proxy is taking it away"
         return "it is gone; requests that came by it may still be answered"
 
-    def _problem(self, key: Key, entry: _Entry) -> str:
+    def _problem(self, key: UnitAttempt, entry: _RouteEntry) -> str:
         of = entry.wished.baseline
         names = (_preview(key),) if entry.wished.listens else (_entrance(of),) if of else ()
         problem = next((self._troubles[name] for name in names if name in self._troubles), "")
@@ -187,7 +187,7 @@ class Routing:
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[EnvoyEntry]:
         """Where requests come in and go, as it is wished for now."""
         leads: dict[tuple[str, str], list[tuple[int, str, Lead]]] = {}
         previews = []
@@ -205,14 +205,14 @@ class Routing:
             return tuple(lead for _, _, lead in sorted(leads.get((of.namespace, of.name), ())))
 
         found = [
-            Way(_entrance(each), each.routed_port, each.port, to(each))
+            EnvoyEntry(_entrance(each), each.routed_port, each.port, to(each))
             for each in self._baselines.every()
             if each.routed_port and each.port
         ]
         for key, wished, of in previews:
             workload = self._baselines.get(of)
             if workload is not None and workload.port:
-                found.append(Way(_preview(key), wished.listens, workload.port, to(of), wished.keys[0]))
+                found.append(EnvoyEntry(_preview(key), wished.listens, workload.port, to(of), wished.keys[0]))
         return found
 
     async def _follow(self, proxy: Envoy) -> None:
@@ -234,7 +234,7 @@ class Routing:
         change = self._change
         try:
             self._troubles = await proxy.apply(self.ways(), self._unled())
-        except (TroubleError, OSError) as fault:
+        except (EnvoyError, OSError) as fault:
             self._trouble = str(fault)
             log.warning("routes wait: %s", fault)
         except Exception:
@@ -263,7 +263,7 @@ class Routing:
                 entry.gone_at = now_ms()
                 self._begin(self._drain(key, entry))
 
-    async def _drain(self, key: Key, entry: _Entry) -> None:
+    async def _drain(self, key: UnitAttempt, entry: _RouteEntry) -> None:
         await asyncio.sleep(entry.wished.drain_ms / 1000)
         entry.ended = True
         self.touch()
@@ -286,5 +286,5 @@ def _entrance(of: Workload | Baseline) -> str:
     return f"baseline/{of.namespace}/{of.name}"
 
 
-def _preview(key: Key) -> str:
+def _preview(key: UnitAttempt) -> str:
     return f"preview/{key.run}/{key.unit.partition(':')[2]}"

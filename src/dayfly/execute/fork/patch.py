@@ -14,7 +14,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec import patch as patches
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.parsing.text import MAX_DEPTH
-from dayfly.spec.patch import Operation, Pointer
+from dayfly.spec.patch import PatchOperation, Pointer
 
 # More than this many bytes are not added by operations of one patch, nor this many values looked at for them.
 MOST_ADDED = 131_072
@@ -78,7 +78,7 @@ class _Patching:
         self._added = 0
         self._looked_at = 0
 
-    def through(self, operations: list[Operation]) -> _Object:
+    def through(self, operations: list[PatchOperation]) -> _Object:
         """The document after all of them."""
         for number, each in enumerate(operations, 1):
             try:
@@ -87,7 +87,7 @@ class _Patching:
                 raise _MisfitError(f"operation {number} ({each.op}): {fault}") from None
         return self._document
 
-    def _carry_out(self, each: Operation) -> None:
+    def _carry_out(self, each: PatchOperation) -> None:
         match each.op:
             case "add":
                 self._add(each.path, each.value, count=True)

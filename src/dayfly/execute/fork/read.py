@@ -30,7 +30,7 @@ class WorkloadStatus(Slim, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Workload(Slim, frozen=True):
+class ForkDeployment(Slim, frozen=True):
     """A Deployment as far as a fork's state is concerned."""
 
     metadata: AnnotatedMeta
@@ -56,14 +56,14 @@ class ServiceSpec(Slim, frozen=True):
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
 
 
-class Service(Slim, frozen=True):
+class ForkService(Slim, frozen=True):
     """A Service."""
 
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
-def fork(seen: Workload, pods: Sequence[Pod], now: int) -> Fact:
+def fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
     """Read a fork's workload that is there, with those of its pods that are known; `now` in unix milliseconds."""
     meta, status, wanted = seen.metadata, seen.status, seen.spec.replicas
     since = milliseconds(meta.creation_timestamp) or now
@@ -99,7 +99,7 @@ def gone(record: UnitRecord, *, left: int, wanted: bool, now: int) -> Fact:
     return Ended(result=result)
 
 
-def _troubles(seen: Workload, pods: Sequence[Pod]) -> Iterator[tuple[str, str]]:
+def _troubles(seen: ForkDeployment, pods: Sequence[Pod]) -> Iterator[tuple[str, str]]:
     """What pods, and then the workload's own controller, say stands in the way; reason and sentence."""
     for pod in pods:
         for condition in pod.status.conditions or ():

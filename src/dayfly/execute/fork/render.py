@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dayfly.execute.fork import addresses, patch, rights, shape
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.rights import Leave
 from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import ObjectMeta
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import EnvChange, Fork, Unit, digest
+from dayfly.spec.lifecycle import EnvChange, ForkUnit, Unit, digest
 
 FORK_LABEL = f"{GROUP}/fork"
 # On a fork's Service: the baseline's Service whose ports it has.
@@ -33,7 +33,7 @@ Hosts = Mapping[tuple[str, str], tuple[str, int]]
 """Where the forks of a run answer, host and first port, by namespace and name of their baselines."""
 
 
-class Identity(NamedTuple):
+class ForkIdentity(NamedTuple):
     """Whose fork it is: its name, the run's name, and the run as an owner reference."""
 
     name: str
@@ -64,9 +64,9 @@ def elsewhere(unit: Unit) -> list[tuple[str, str]]:
 def fork(
     unit: Unit,
     baseline: dict[str, Any],
-    identity: Identity,
+    identity: ForkIdentity,
     *,
-    inputs: Mapping[str, SecretKey | None],
+    inputs: Mapping[str, PodSecretKey | None],
     hosts: Hosts,
     leave: Leave,
 ) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def fork(
     return manifest
 
 
-def leading(services: Iterable[Service], name: str, labels: Mapping[str, str]) -> Service | None:
+def leading(services: Iterable[ForkService], name: str, labels: Mapping[str, str]) -> ForkService | None:
     """The Service whose ports a fork's own gets: one that selects the baseline's pods, by preference its namesake.
 
     `name` is the baseline's, `labels` are its pods'; `services` are of its namespace.
@@ -131,7 +131,7 @@ def leading(services: Iterable[Service], name: str, labels: Mapping[str, str]) -
     return min(found, key=lambda each: (each.metadata.name != name, each.metadata.name), default=None)
 
 
-def service(like: Service, identity: Identity) -> dict[str, Any]:
+def service(like: ForkService, identity: ForkIdentity) -> dict[str, Any]:
     """A Service with the ports of the baseline's, that leads to the fork's pods alone."""
     headless = {"clusterIP": "None"} if like.spec.cluster_ip == "None" else {}
     return {
@@ -147,18 +147,18 @@ def service(like: Service, identity: Identity) -> dict[str, Any]:
     }
 
 
-def ports(of: Service) -> list[dict[str, Any]]:
+def ports(of: ForkService) -> list[dict[str, Any]]:
     """A Service's ports as they are written."""
     found: list[dict[str, Any]] = msgspec.to_builtins(of.spec.ports or [])
     return found
 
 
-def first_port(of: Service) -> int:
+def first_port(of: ForkService) -> int:
     """The first port of a Service; 0 if it has none."""
     return of.spec.ports[0].port if of.spec.ports else 0
 
 
-def _images(wished: Fork, pod: dict[str, Any]) -> None:
+def _images(wished: ForkUnit, pod: dict[str, Any]) -> None:
     for change in wished.images:
         _container(pod, str(change.get("container") or ""), "images")["image"] = change["image"]
 
@@ -177,7 +177,7 @@ def _container(pod: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _env(change: EnvChange, pod: dict[str, Any], inputs: Mapping[str, SecretKey | None], hosts: Hosts) -> None:
+def _env(change: EnvChange, pod: dict[str, Any], inputs: Mapping[str, PodSecretKey | None], hosts: Hosts) -> None:
     """One change; a variable keeps its place, for others may be made of it."""
     container = _container(pod, change.container, f"env {change.name}")
     env = list(container.get("env") or [])
@@ -186,7 +186,7 @@ def _env(change: EnvChange, pod: dict[str, Any], inputs: Mapping[str, SecretKey 
     container["env"] = env
 
 
-def _value(change: EnvChange, inputs: Mapping[str, SecretKey | None], hosts: Hosts) -> dict[str, Any]:
+def _value(change: EnvChange, inputs: Mapping[str, PodSecretKey | None], hosts: Hosts) -> dict[str, Any]:
     if change.input:
         where = inputs.get(change.input)
         if where is None:
@@ -200,7 +200,7 @@ def _value(change: EnvChange, inputs: Mapping[str, SecretKey | None], hosts: Hos
     return {"value": _address(change, hosts)}
 
 
-def _reference(where: SecretKey) -> dict[str, Any]:
+def _reference(where: PodSecretKey) -> dict[str, Any]:
     return {"secretKeyRef": {"name": where.secret, "key": where.key}}
 
 
@@ -225,7 +225,7 @@ def _replicas(manifest: dict[str, Any]) -> int:
     return wanted
 
 
-def _relabel(place: dict[str, Any], before: dict[str, Any], identity: Identity) -> None:
+def _relabel(place: dict[str, Any], before: dict[str, Any], identity: ForkIdentity) -> None:
     """Keep of the labels those that the patch has added, and add our own."""
     meta = place.get("metadata") or {}
     labels = _without(meta.get("labels"), (before.get("metadata") or {}).get("labels")) | identity.labels

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, REPLICAS_ANNOTATION, ports
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -13,8 +13,8 @@ from dayfly.spec.scalars.numbers import whole
 
 T = TypeVar("T", bound=HasMeta)
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
-SERVICES = Resource("", "v1", "services", "Service", Service)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", ForkDeployment)
+SERVICES = Resource("", "v1", "services", "Service", ForkService)
 REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
 _MOST = (1 << 31) - 1  # replicas, as the server counts them
@@ -35,7 +35,7 @@ class Forks:
         """The baseline as it is now; None if there is none."""
         return await self._client.find(_WHOLE, name, namespace)
 
-    async def find(self, name: str, namespace: str) -> Workload | None:
+    async def find(self, name: str, namespace: str) -> ForkDeployment | None:
         """The fork of that name as it is now."""
         return await self._client.find(DEPLOYMENTS, name, namespace)
 
@@ -58,7 +58,7 @@ class Forks:
         """
         await self._make(DEPLOYMENTS, manifest)
 
-    async def service(self, manifest: dict[str, Any]) -> Service:
+    async def service(self, manifest: dict[str, Any]) -> ForkService:
         """Create the fork's Service, or find the one that an earlier try, or a peer, has created.
 
         Raises:
@@ -67,7 +67,7 @@ class Forks:
         """
         return await self._make(SERVICES, manifest)
 
-    async def find_service(self, name: str, namespace: str, owner: dict[str, Any]) -> Service | None:
+    async def find_service(self, name: str, namespace: str, owner: dict[str, Any]) -> ForkService | None:
         """The fork's Service as it is now; `owner` is its owner reference.
 
         Raises:
@@ -86,7 +86,7 @@ class Forks:
                 raise fault from None
         return _ours(resource, found, meta["ownerReferences"][0])
 
-    async def let_go(self, seen: Workload) -> bool:
+    async def let_go(self, seen: ForkDeployment) -> bool:
         """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone.
 
         Here and below: false if the server saw another object, or another version, than we do. Then look again.
@@ -96,7 +96,7 @@ class Forks:
         meta = seen.metadata
         return await _done(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 
-    async def keep(self, seen: Workload, manifest: dict[str, Any]) -> bool:
+    async def keep(self, seen: ForkDeployment, manifest: dict[str, Any]) -> bool:
         """Give a fork that has its pods the form of the manifest: that very object, at the version seen.
 
         Raises:
@@ -115,7 +115,7 @@ class Forks:
         }
         return await _done(self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace))
 
-    async def keep_service(self, seen: Service, like: Service) -> bool:
+    async def keep_service(self, seen: ForkService, like: ForkService) -> bool:
         """Give a fork's Service the ports that its model has now: that very object, at the version seen."""
         if ports(seen) == ports(like):
             return True
@@ -124,7 +124,7 @@ class Forks:
         patch = {"metadata": identity, "spec": {"ports": ports(like)}}
         return await _done(self._client.patch(SERVICES, patch, meta.name, meta.namespace))
 
-    async def remove(self, seen: Workload) -> bool:
+    async def remove(self, seen: ForkDeployment) -> bool:
         """Delete it with its pods; it is gone only when they are."""
         meta = seen.metadata
         if meta.deletion_timestamp:
@@ -134,7 +134,7 @@ class Forks:
             self._client.delete(DEPLOYMENTS, meta.name, meta.namespace, uid=meta.uid, propagation=foreground)
         )
 
-    async def remove_service(self, seen: Service) -> bool:
+    async def remove_service(self, seen: ForkService) -> bool:
         """Delete it."""
         meta = seen.metadata
         if meta.deletion_timestamp:

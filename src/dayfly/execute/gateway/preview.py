@@ -22,7 +22,7 @@ _URL = re.compile(
 )
 
 
-class Edge(NamedTuple):
+class PreviewGateway(NamedTuple):
     """Where addresses are: the Gateway by which requests come, and the domain below which each has a name."""
 
     namespace: str
@@ -35,7 +35,7 @@ class Edge(NamedTuple):
         return f"{self.scheme}://{host}" + (f":{self.port}" if self.port else "")
 
 
-def read_edge(gateway: str, domain: str) -> Edge | None:
+def read_edge(gateway: str, domain: str) -> PreviewGateway | None:
     """Return where previews have addresses; None if neither is given.
 
     Args:
@@ -51,10 +51,10 @@ def read_edge(gateway: str, domain: str) -> Edge | None:
     found = _URL.fullmatch(domain.lower())
     if not (namespace and name and "/" not in name and found):
         raise SpecError("endpoints get addresses at a Gateway and below a domain")
-    return Edge(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
+    return PreviewGateway(namespace, name, found["host"], found["scheme"] or "http", found["port"] or "")
 
 
-def host_name(edge: Edge, sandbox: str, uid: str, endpoint: str) -> str:
+def host_name(edge: PreviewGateway, sandbox: str, uid: str, endpoint: str) -> str:
     """Derived from the sandbox's UID, so that nobody else's is ever called so."""
     return f"{label(sandbox, uid, endpoint)}.{edge.domain}"
 
@@ -65,7 +65,14 @@ def label(sandbox: str, uid: str, endpoint: str) -> str:
 
 
 def manifest(
-    edge: Edge, name: str, endpoint: str, run: str, owner: Mapping[str, Any], *, key: str, to: tuple[str, str, int]
+    edge: PreviewGateway,
+    name: str,
+    endpoint: str,
+    run: str,
+    owner: Mapping[str, Any],
+    *,
+    key: str,
+    to: tuple[str, str, int],
 ) -> dict[str, Any]:
     """The route; `to` is a Service: its namespace, in which the route is as well, its name and the port."""
     namespace, service, port = to
@@ -100,7 +107,7 @@ def led_to(seen: RouteObject) -> set[str]:
     return {str(ref["name"]) for ref in refs(seen.rules)}
 
 
-def lacking(ours: RouteObject, edge: Edge) -> Lack | None:
+def lacking(ours: RouteObject, edge: PreviewGateway) -> Lack | None:
     """Why the address does not work yet; None if its Gateway has taken the route as it is now."""
     called = f"Gateway {edge.namespace}/{edge.gateway}"
     told = [parent.find(type_) for parent in ours.status.parents or () for type_ in ("Accepted", "ResolvedRefs")]

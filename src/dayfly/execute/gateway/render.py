@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, LIKE_LABEL, ports
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.rules import Copied, Leads, Sign, copied, leads_to
+from dayfly.execute.gateway.rules import Copied, RuleTargets, Sign, copied, leads_to
 from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
 from dayfly.kube.objects import Resource
 
@@ -34,7 +34,7 @@ _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
 WITH_PARAMETERS = "HTTPRoute"
 
 
-class Fork(NamedTuple):
+class RouteTarget(NamedTuple):
     """The fork that requests are led to: its own name, the run's, and the run as an owner reference."""
 
     name: str
@@ -54,7 +54,7 @@ class Beside(NamedTuple):
     cut: bool = False
 
 
-def leading(services: Iterable[Service], labels: Mapping[str, str]) -> tuple[Service, ...]:
+def leading(services: Iterable[ForkService], labels: Mapping[str, str]) -> tuple[ForkService, ...]:
     """The Services that lead to pods with these labels; those that belong to forks are not among them."""
     return tuple(
         sorted(
@@ -102,7 +102,7 @@ def named(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace
     return [name for name in services if any(leads_to(rule, (name,), namespace) for rule in rules)]
 
 
-def service(like: Service, fork: Fork) -> dict[str, Any]:
+def service(like: ForkService, fork: RouteTarget) -> dict[str, Any]:
     """A Service with the ports of one of the baseline's, beside the one that the fork has anyway."""
     headless = {"clusterIP": "None"} if like.spec.cluster_ip == "None" else {}
     meta = like.metadata
@@ -119,12 +119,14 @@ def service(like: Service, fork: Fork) -> dict[str, Any]:
     }
 
 
-def service_name(fork: Fork, like: str) -> str:
+def service_name(fork: RouteTarget, like: str) -> str:
     """The name of that Service; the fork's own is derived from the UID of its sandbox, so this one is nobody else's."""
     return derived("f", like, "route service", fork.name, like)
 
 
-def beside(kind: Resource[RouteObject], route: RouteObject, fork: Fork, leads: Leads, signs: Sequence[Sign]) -> Beside:
+def beside(
+    kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, leads: RuleTargets, signs: Sequence[Sign]
+) -> Beside:
     """The routes of ours beside that one, of its own kind.
 
     Its Gateways and its hosts are theirs. Of its labels and annotations none is: they are instructions to other tools.
@@ -192,7 +194,7 @@ def is_withdrawn(seen: RouteObject) -> bool:
     return (seen.metadata.annotations or {}).get(WITHDRAWN_ANNOTATION) == seen.metadata.uid
 
 
-def _name(kind: Resource[RouteObject], route: RouteObject, fork: Fork, number: int) -> str:
+def _name(kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, number: int) -> str:
     """Derived from the UID of the other: one that is made again under its name is another one, and older than ours."""
     hashed = derived("", "", "route", fork.name, kind.kind, route.metadata.uid)
     return f"{route.metadata.name[:_READABLE].rstrip('.-')}-{hashed}-{number:02}"

@@ -31,7 +31,7 @@ class Sign(NamedTuple):
     query: bool = False
 
 
-class Leads(NamedTuple):
+class RuleTargets(NamedTuple):
     """Where the rules of copies lead.
 
     `forks` has the fork's Service for each Service of its baseline; `others` are Services whose own forks see to their
@@ -55,7 +55,7 @@ def leads_to(rule: Mapping[str, Any], services: Collection[str], namespace: str)
     return any(_names(ref, services, namespace) for ref in rule.get("backendRefs") or ())
 
 
-def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: Leads, namespace: str, most: int) -> Copied:
+def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: RuleTargets, namespace: str, most: int) -> Copied:
     """The rules of ours for a route with these.
 
     Args:
@@ -112,7 +112,7 @@ def _signed(match: Mapping[str, Any], signs: Sequence[Sign]) -> Iterator[dict[st
             yield {**match, field: [*asked, {"type": how, "name": sign.name, "value": sign.value}]}
 
 
-def _shielded(index: int, rules: Sequence[Rule], leads: Leads, namespace: str) -> Iterator[dict[str, Any]]:
+def _shielded(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: str) -> Iterator[dict[str, Any]]:
     """The matches of a rule that leads elsewhere which a copy would be chosen before, and the copy's own would not."""
     ours = [
         (match, at)

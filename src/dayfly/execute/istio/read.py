@@ -62,22 +62,22 @@ class VirtualService(Slim, frozen=True):
         return MESH in (self.spec.get("gateways") or (MESH,))
 
 
-class Place(NamedTuple):
+class ServiceRef(NamedTuple):
     """A Service."""
 
     name: str
     namespace: str
 
 
-def place_of(host: str, own: str) -> Place | None:
+def place_of(host: str, own: str) -> ServiceRef | None:
     """The Service that a host names; None if it is no Service's. As Istio does: only a name without dots is short."""
     if host and "." not in host and "*" not in host:
-        return Place(host, own)
+        return ServiceRef(host, own)
     name, _, rest = host.partition(".")
     namespace, _, rest = rest.partition(".")
     if "*" in host or not rest.startswith("svc.") or not namespace:
         return None
-    return Place(name, namespace)
+    return ServiceRef(name, namespace)
 
 
 def renamed(host: str, names: Mapping[str, str]) -> str:
@@ -86,7 +86,7 @@ def renamed(host: str, names: Mapping[str, str]) -> str:
     return f"{names[name]}{dot}{rest}"
 
 
-def covers(seen: VirtualService, service: Place) -> bool:
+def covers(seen: VirtualService, service: ServiceRef) -> bool:
     """Whether calls to a Service go by this one, be it by a host with a wildcard.
 
     One that somebody keeps to another namespace is for that one's callers alone, and decides nothing for the Service's.

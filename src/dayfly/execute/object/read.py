@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.object.render import FINALIZER
 from dayfly.execute.pod import names
-from dayfly.spec.lifecycle import Output
+from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.scalars import jsonpath
 from dayfly.spec.scalars.kube_names import is_object
-from dayfly.spec.steps.kube_object import KubeObject, Verdict
+from dayfly.spec.steps.kube_object import KubeObject, ReadyRule
 
 Found = Mapping[str, Any]
 _LONGEST = 300
 
 
-class Standing(enum.Enum):
+class ObjectState(enum.Enum):
     """How an object stands by the words of whoever carries it out."""
 
     WAITING = "waiting"
@@ -27,7 +27,7 @@ class Standing(enum.Enum):
 class Judgement(NamedTuple):
     """How it stands, and a sentence on why."""
 
-    standing: Standing
+    standing: ObjectState
     message: str = ""
 
 
@@ -65,25 +65,25 @@ def judge(found: Found, item: KubeObject) -> Judgement:
     observed = status.get("observedGeneration")
     if _is_late(observed, generation) and (item.ready or item.failed):
         message = f"its controller has seen generation {observed} of it, and it is at {generation}"
-        return Judgement(Standing.WAITING, f"waits for {named(found)}: {message}")
+        return Judgement(ObjectState.WAITING, f"waits for {named(found)}: {message}")
     failed = item.failed or (item.ready if item.ready and item.ready.contract else None)
     if failed is not None and (said := _failure(found, failed)):
-        return Judgement(Standing.FAILED, f"{named(found)} has failed: {said}"[:_LONGEST])
+        return Judgement(ObjectState.FAILED, f"{named(found)} has failed: {said}"[:_LONGEST])
     if item.ready is None:
-        return Judgement(Standing.READY)
+        return Judgement(ObjectState.READY)
     ready, wants = _readiness(found, item.ready)
     if ready:
-        return Judgement(Standing.READY)
-    return Judgement(Standing.WAITING, f"waits for {named(found)}: {wants}"[:_LONGEST])
+        return Judgement(ObjectState.READY)
+    return Judgement(ObjectState.WAITING, f"waits for {named(found)}: {wants}"[:_LONGEST])
 
 
-def value(found: Found, output: Output) -> bytes | None:
+def value(found: Found, output: UnitOutput) -> bytes | None:
     """The value of an output that is a field of the object; None if it has no such field."""
     values = jsonpath.find(output.json_path, found)
     return as_bytes(values[0]) if len(values) == 1 else None
 
 
-def secret_name(found: Found, output: Output) -> str:
+def secret_name(found: Found, output: UnitOutput) -> str:
     """The Secret in which an output lies; empty if the object does not name it yet."""
     assert output.secret is not None, "asked of outputs that lie in Secrets"
     if output.secret.name:
@@ -98,7 +98,7 @@ def as_bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
-def _readiness(found: Found, verdict: Verdict) -> tuple[bool, str]:
+def _readiness(found: Found, verdict: ReadyRule) -> tuple[bool, str]:
     """Whether it is ready, and else what it is waited for."""
     if verdict.when is not None:
         values = jsonpath.find(verdict.when.path, found)
@@ -119,7 +119,7 @@ def _readiness(found: Found, verdict: Verdict) -> tuple[bool, str]:
     return False, f"its condition {kind} is to be {status} and is {condition.get('status')}{_words(condition)}"
 
 
-def _failure(found: Found, verdict: Verdict) -> str:
+def _failure(found: Found, verdict: ReadyRule) -> str:
     """Why it has failed; empty if it has not."""
     if verdict.contract:
         status = _mapping(found.get("status"))

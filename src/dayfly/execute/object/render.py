@@ -38,7 +38,7 @@ AT_REST: Final[dict[tuple[str, str], Rest]] = {
 }
 
 
-class Identity(NamedTuple):
+class ObjectIdentity(NamedTuple):
     """Whose object it is: ledger, unit and attempt, the target's namespace, and the run as an owner reference."""
 
     run: str
@@ -58,7 +58,7 @@ def written(unit: Object) -> KubeObject:
     return msgspec.convert(unit.written, KubeObject)
 
 
-def name(identity: Identity, manifest: Mapping[str, Any]) -> str:
+def name(identity: ObjectIdentity, manifest: Mapping[str, Any]) -> str:
     """The name that the author fixed, else one derived from run, unit and attempt."""
     fixed: str = manifest.get("metadata", {}).get("name", "")
     return fixed or names.derived("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
@@ -72,7 +72,7 @@ def rest(manifest: Mapping[str, Any]) -> Rest | None:
 
 
 def render(
-    item: KubeObject, values: Mapping[str, bytes | None], sensitive: Collection[str], identity: Identity
+    item: KubeObject, values: Mapping[str, bytes | None], sensitive: Collection[str], identity: ObjectIdentity
 ) -> dict[str, Any]:
     """What is sent: the author's manifest with its inputs, at rest where it can be, and the marks that make it ours.
 

@@ -38,7 +38,7 @@ def account(namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:{ACCOUNT}"
 
 
-class Objects:
+class ObjectClient:
     """Objects of any kind. Every read is a quorum read, and every change names the very object."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:

@@ -8,21 +8,21 @@ import functools
 
 import msgspec
 
-from dayfly.execute.pod.policy import Terms, check, described
+from dayfly.execute.pod.policy import PodTerms, check, described
 from dayfly.execute.pod.render import PodAttempt, pod
-from dayfly.execute.webhook.render import Place, as_exec
+from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.spec.lifecycle import STEP_KINDS, Event, Lifecycle, Unit
+from dayfly.spec.lifecycle import STEP_KINDS, Lifecycle, LifecycleEvent, Unit
 from dayfly.spec.run import NEVER
 
 _RUN = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "trial", "uid": "trial"}
 _RUNNER = "dayfly-runner-trial"
-_SENDER = Place(command=("trial",), folder="/trial", image="trial")
+_SENDER = SenderSetup(command=("trial",), folder="/trial", image="trial")
 
 
 def objections(document: Lifecycle) -> list[str]:
     """A sentence for each step of which no pod may be made; most documents have none."""
-    steps = (unit for event in Event for unit in document.units(event) if unit.kind in STEP_KINDS)
+    steps = (unit for event in LifecycleEvent for unit in document.units(event) if unit.kind in STEP_KINDS)
     inline = document.origin.inline
     found = [(unit.name, _objection(unit, inline=inline)) for unit in steps]
     return [f"the pod of step {name} may not be made: {said}" for name, said in found if said]
@@ -64,6 +64,6 @@ def _judged(encoded: bytes, inline: bool) -> str:
         made = pod(unit, attempt)
     except CannotRenderError as error:
         return str(error)
-    most = Terms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
+    most = PodTerms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
     found = check(made, most)
     return described(found) if found else ""

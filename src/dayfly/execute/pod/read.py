@@ -61,7 +61,7 @@ _TAKEN_CODE = 3
 _BY_NODE_LOSS = frozenset({Reason.NODE_LOST, "DeletionByPodGC", "DeletionByTaintManager"})
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PodReading(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod tells: the fact, the outputs that its message carries, and the names of those to fetch from its log.
 
     `log_digest` is the digest of the document in the log that holds all of them.
@@ -73,12 +73,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     log_digest: str = ""
 
 
-def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> Seen:
+def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> PodReading:
     """Read one attempt's pod. `record` is the unit's line in the ledger."""
     if gated(seen):
         if seen.metadata.deletion_timestamp:
             return _never("Deleted", "its pod was deleted before it was released")
-        return Seen(fact=Held(ref=seen.metadata.uid))
+        return PodReading(fact=Held(ref=seen.metadata.uid))
     main = _main(seen)
     if proof := _excluded(seen, main, record, unit, nonce):
         return proof
@@ -89,8 +89,8 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> S
     if seen.metadata.deletion_timestamp and not seen.spec.node_name:
         return _never_placed(seen, record, unit)
     if main is not None and main.state.running is not None:
-        return Seen(fact=_running(main, record, unit, now))
-    return Seen(fact=_waiting(seen, main, unit))
+        return PodReading(fact=_running(main, record, unit, now))
+    return PodReading(fact=_waiting(seen, main, unit))
 
 
 def gone(record: UnitRecord, unit: Unit) -> Unclear:
@@ -188,16 +188,16 @@ def _main(seen: Pod) -> ContainerStatus | None:
     return next((status for status in seen.status.container_statuses or () if status.name == MAIN), None)
 
 
-def _never(reason: str, message: str) -> Seen:
-    return Seen(fact=NeverRan(reason=reason, message=message))
+def _never(reason: str, message: str) -> PodReading:
+    return PodReading(fact=NeverRan(reason=reason, message=message))
 
 
-def _unbegun(seen: Pod, unit: Unit, reason: str, message: str) -> Seen:
+def _unbegun(seen: Pod, unit: Unit, reason: str, message: str) -> PodReading:
     """The step's own container never started its script. Containers of the overlay beside it may have run."""
     if _is_alone(unit):
         return _never(reason, message)
     result = Result(outcome="failed", reason=reason, message=f"{message}; other containers of its pod may have run")
-    return Seen(fact=Ended(result=result) if _all_ended(seen) else Sealed(result=result))
+    return PodReading(fact=Ended(result=result) if _all_ended(seen) else Sealed(result=result))
 
 
 def _is_alone(unit: Unit) -> bool:
@@ -212,7 +212,7 @@ def is_recallable(seen: Pod, unit: Unit) -> bool:
     return not seen.metadata.deletion_timestamp and _is_alone(unit)
 
 
-def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
+def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     refused = _placing(seen, "False")
     since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
     if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
@@ -228,7 +228,7 @@ def _placing(seen: Pod, status: str) -> Condition | None:
     )
 
 
-def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> Seen:
+def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> PodReading:
     records = _message(terminated.message)
     if records is None:
         never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
@@ -247,7 +247,7 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     if isinstance(fact, Ended) and not _all_ended(seen):
         fact = Sealed(result=fact.result)
     said = records or []
-    return Seen(
+    return PodReading(
         fact=fact,
         values=receipt.contents(said),
         in_log=tuple(value.decode(errors="replace") for key, value in said if key == "output-in-log"),
@@ -255,7 +255,7 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
     )
 
 
-def _excluded(seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit: Unit, nonce: str) -> Seen | None:
+def _excluded(seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit: Unit, nonce: str) -> PodReading | None:
     """The proof that the container of a recall has sealed, unless the step's own container tells something else."""
     told = (each for each in seen.status.ephemeral_container_statuses or () if _is_recall(each.name))
     ended = next((each.state.terminated for each in told if each.state.terminated is not None), None)
@@ -346,11 +346,11 @@ def _node_lost(seen: Pod) -> bool:
     return bool(seen.spec.node_name and reasons & _BY_NODE_LOSS)
 
 
-def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
+def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     """The pod is over, and of its main container there is no end."""
     if _node_lost(seen):
         message = f"its node {seen.spec.node_name} is lost"
-        return Seen(
+        return PodReading(
             fact=Unclear(
                 since=record.claimed_at, reason=Reason.NODE_LOST, message=message, dead_by=dead_by(record, unit)
             )
@@ -358,7 +358,7 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> Seen:
     main = _main(seen)
     if main is not None and (main.state.running is not None or main.restart_count):
         message = "its pod has ended, and how its container ended is not known"
-        return Seen(
+        return PodReading(
             fact=Unclear(
                 since=record.claimed_at, reason=Reason.POD_OVER, message=message, dead_by=dead_by(record, unit)
             )

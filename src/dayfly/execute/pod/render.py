@@ -18,7 +18,7 @@ from dayfly.kube.strategic import MergeError, merge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.frames import encode
 from dayfly.spec.identity import nonce
-from dayfly.spec.lifecycle import Input, Unit
+from dayfly.spec.lifecycle import Unit, UnitInput
 
 MAIN = "main"
 VOLUME = "dayfly"
@@ -35,7 +35,7 @@ ORDER_LIMIT = 240 * 1024
 USER = 65532
 
 
-class SecretKey(msgspec.Struct, frozen=True):
+class PodSecretKey(msgspec.Struct, frozen=True):
     """A value that lies in a Secret of the pod's namespace."""
 
     secret: str
@@ -57,7 +57,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     unit: str
     number: int
-    inputs: Mapping[str, bytes | SecretKey | None]
+    inputs: Mapping[str, bytes | PodSecretKey | None]
     complete: bool
     sensitive: frozenset[str] = frozenset()
     namespace: str
@@ -68,7 +68,7 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     start_before: int = 0
     reads: str = ""
     state: Mapping[str, str] = {}
-    token: SecretKey | None = None
+    token: PodSecretKey | None = None
     trace: str = ""
     """What its own spans hang below, where runs are told as traces."""
     ephemeral_storage: str = ""
@@ -155,7 +155,7 @@ def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict
     }
 
 
-def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]]:
+def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[PodSecretKey, str]]:
     """The work order, and the file below the mount at which each secret input is found."""
     assert unit.exec is not None, "only exec units become pods"
     records: list[Record] = [
@@ -164,7 +164,7 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
     ]
     given = {**_traced(unit, attempt), **_built_in(unit, attempt), **_stated(unit, attempt)}
     env: dict[str, Record] = {name: env_record(name, value.encode()) for name, value in given.items()}
-    files: dict[SecretKey, str] = {}
+    files: dict[PodSecretKey, str] = {}
     if attempt.token is not None:
         files[attempt.token] = f"in/{len(files)}"
         env[PASSWORD] = ("sensitive-env", f"{PASSWORD}\0{MOUNT}/{files[attempt.token]}".encode())
@@ -173,10 +173,12 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[SecretKey, str]
     return encode("dayfly-order", [*records, *env.values()]), files
 
 
-def _input(item: Input, attempt: PodAttempt, env: dict[str, Record], files: dict[SecretKey, str]) -> list[Record]:
+def _input(
+    item: UnitInput, attempt: PodAttempt, env: dict[str, Record], files: dict[PodSecretKey, str]
+) -> list[Record]:
     value = attempt.inputs[item.name]
     kind = "sensitive" if item.name in attempt.sensitive else "secret"
-    if isinstance(value, SecretKey):
+    if isinstance(value, PodSecretKey):
         file = files.setdefault(value, f"in/{len(files)}")
         at = f"\0{MOUNT}/{file}".encode()
         if item.as_.env:
@@ -221,7 +223,7 @@ def _built_in(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
     )
 
 
-def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> dict[str, Any]:
+def _template(unit: Unit, attempt: PodAttempt, files: dict[PodSecretKey, str]) -> dict[str, Any]:
     assert unit.exec is not None, "only exec units become pods"
     limits = unit.timeouts
     container = {
@@ -264,7 +266,7 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[SecretKey, str]) -> d
     }
 
 
-def _sources(attempt: PodAttempt, files: dict[SecretKey, str]) -> list[dict[str, Any]]:
+def _sources(attempt: PodAttempt, files: dict[PodSecretKey, str]) -> list[dict[str, Any]]:
     runner = {"name": attempt.runner, "items": [{"key": "runner", "path": "runner", "mode": 0o555}]}
     order = {
         "path": "order",

@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.files import remove_tree
 from dayfly.execute.process.run import Folder
 
@@ -17,7 +17,7 @@ _MOST_SPARE = 64
 class Beginnings:
     """Makes them, and takes them back."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: AttemptStorage) -> None:
         self._place = place
         self._spare: list[str] = []
         self._numbers = 0

@@ -17,7 +17,7 @@ SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refuse
 _OWN = {"epoch", "home"}
 
 
-class Place(NamedTuple):
+class AttemptStorage(NamedTuple):
     """Where attempts work and where their logs stay.
 
     `ref` names this boot and this very folder: a claim binds it. If either is another one later, that a marker is not
@@ -60,7 +60,7 @@ class Place(NamedTuple):
             put(f"{self.work}/home", str(Path(self.logs).parent.resolve()))
 
 
-def open_place(home: Path, shared: str = SHARED) -> Place:
+def open_place(home: Path, shared: str = SHARED) -> AttemptStorage:
     """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
 
     An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
@@ -85,10 +85,10 @@ def open_place(home: Path, shared: str = SHARED) -> Place:
     _note(f"{home}/place", work)
     for name in ("logs", "steps"):
         (home / name).mkdir(mode=0o700, exist_ok=True)
-    return Place(work, f"{home}/logs", boot, f"{boot} {epoch}", f"{home}/steps")
+    return AttemptStorage(work, f"{home}/logs", boot, f"{boot} {epoch}", f"{home}/steps")
 
 
-def leave_place(place: Place) -> None:
+def leave_place(place: AttemptStorage) -> None:
     """Remove the work folder of a home without runs. One in which something is left stays."""
     if {entry.name for entry in os.scandir(place.work)} <= _OWN:
         shutil.rmtree(place.work)

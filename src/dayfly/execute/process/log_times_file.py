@@ -10,7 +10,7 @@ from dayfly.spec.log_times import Entry
 _ENTRY = struct.Struct(">qq")
 
 
-class Noted(Sequence[Entry]):
+class LogTimes(Sequence[Entry]):
     """The entries in the file's bytes, of which one at the end may be cut."""
 
     def __init__(self, data: bytes) -> None:

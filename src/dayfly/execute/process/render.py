@@ -13,7 +13,7 @@ from dayfly.spec.frames import encode
 from dayfly.spec.lifecycle import Unit
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class OrderContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an order is made of, but the unit itself.
 
     `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
@@ -39,7 +39,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-def step_order(unit: Unit, attempt: Attempt) -> bytes:
+def step_order(unit: Unit, attempt: OrderContext) -> bytes:
     """The work order of an exec unit, of which each input fits its places."""
     assert unit.exec is not None, "only exec units run as processes"
     begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
@@ -57,7 +57,7 @@ def step_order(unit: Unit, attempt: Attempt) -> bytes:
 
 
 def service_order(
-    attempt: Attempt, *, command: tuple[str, ...], workdir: str, env: Mapping[str, bytes], grace_ms: int
+    attempt: OrderContext, *, command: tuple[str, ...], workdir: str, env: Mapping[str, bytes], grace_ms: int
 ) -> bytes:
     """The work order of a kept process: no outputs, no deadline."""
     return encode(
@@ -93,7 +93,7 @@ def overlay_entries(unit: Unit) -> list[dict[str, object]]:
     return []
 
 
-def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
+def _head(attempt: OrderContext) -> list[tuple[str, bytes]]:
     records = [
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         ("isolation", attempt.isolation.encode()),
@@ -107,7 +107,7 @@ def _head(attempt: Attempt) -> list[tuple[str, bytes]]:
     return records
 
 
-def _built_in(unit: Unit, attempt: Attempt) -> dict[str, str]:
+def _built_in(unit: Unit, attempt: OrderContext) -> dict[str, str]:
     return built_in(
         unit,
         run=attempt.run,

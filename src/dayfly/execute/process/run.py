@@ -9,9 +9,9 @@ import re
 import shutil
 import signal
 
-from dayfly.execute.process.attempt_storage import Place
+from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.files import locked, make, private, remove_tree, slurp
-from dayfly.execute.process.log_times_file import Noted, entry_now
+from dayfly.execute.process.log_times_file import LogTimes, entry_now
 from dayfly.execute.process.processes import opens, standing
 from dayfly.execute.receipt import lost, receipt
 from dayfly.plan.reasons import Reason
@@ -36,7 +36,7 @@ _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 class Folder:
     """One attempt's folder. Names are derived, so finding it again needs no index."""
 
-    def __init__(self, place: Place, run: str, unit: str, number: int) -> None:
+    def __init__(self, place: AttemptStorage, run: str, unit: str, number: int) -> None:
         self._name = f"{slug(unit)}.{number}"
         self.path = f"{place.work}/{run}.{self._name}"
         self._place = place
@@ -330,15 +330,15 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def log_times(self) -> Noted:
+    def log_times(self) -> LogTimes:
         """When the log was printed; empty where nobody has noted it, as of logs of older releases."""
         try:
-            return Noted(slurp(self.times))
+            return LogTimes(slurp(self.times))
         except OSError:  # people and steps can put anything there
-            return Noted(b"")
+            return LogTimes(b"")
 
 
-def folders(place: Place) -> list[tuple[str, str, int]]:
+def folders(place: AttemptStorage) -> list[tuple[str, str, int]]:
     """Run, unit and number of each attempt that has left a folder, its own or the one in which it began, or a trace."""
     names = {entry.name for path in (place.work, place.steps) for entry in os.scandir(path) if entry.is_dir()}
     with contextlib.suppress(FileNotFoundError):
@@ -357,7 +357,7 @@ def unslug(name: str) -> str:
     return name.replace("@", ":").replace(".", "/", 1)
 
 
-def logged(place: Place, run: str) -> list[tuple[str, int]]:
+def logged(place: AttemptStorage, run: str) -> list[tuple[str, int]]:
     """Units and attempts of which there are logs, in that order."""
     try:
         names = [entry.name for entry in os.scandir(f"{place.logs}/{run}")]
@@ -368,7 +368,7 @@ def logged(place: Place, run: str) -> list[tuple[str, int]]:
     return sorted((unslug(match["unit"]), int(match["number"])) for match in found)
 
 
-def runs_logged(place: Place, before: int) -> set[str]:
+def runs_logged(place: AttemptStorage, before: int) -> set[str]:
     """The runs whose newest log was begun before that moment (unix milliseconds).
 
     Of another name than a sandbox's UID is what people have put there.
@@ -386,7 +386,7 @@ def kept_logs(newest: int) -> range:
     return range(newest - KEPT_LOGS + 1, newest + 1)
 
 
-def forget(place: Place, run: str) -> None:
+def forget(place: AttemptStorage, run: str) -> None:
     """Remove the logs of a run."""
     shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
 

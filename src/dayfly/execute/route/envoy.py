@@ -35,7 +35,7 @@ class Lead(NamedTuple):
     port: int
 
 
-class Way(NamedTuple):
+class EnvoyEntry(NamedTuple):
     """Where requests come in, and where they go: by `leads` in their order, else to `port`, where the baseline listens.
 
     With `key` each of them is given that one and follows it, whatever else it carries.
@@ -58,18 +58,18 @@ def bootstrap(*, admin: str, listeners: str, clusters: str) -> dict[str, Any]:
     }
 
 
-def clusters(ways: Iterable[Way], lingering: Collection[int] = ()) -> list[dict[str, Any]]:
+def clusters(ways: Iterable[EnvoyEntry], lingering: Collection[int] = ()) -> list[dict[str, Any]]:
     """All ports that ways lead to, and those that still answer what has come by a route that is gone."""
     ports = {port for way in ways for port in (way.port, *(lead.port for lead in way.leads))}
     return [_cluster(port) for port in sorted({*ports, *lingering})]
 
 
-def listeners(ways: Iterable[Way], tables: str) -> list[dict[str, Any]]:
+def listeners(ways: Iterable[EnvoyEntry], tables: str) -> list[dict[str, Any]]:
     """One for each way; `tables` is the folder of their tables."""
     return [_listener(way, f"{tables}/{file_of(way.name)}") for way in ways]
 
 
-def table(way: Way, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
+def table(way: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
     """The table of a way. Who asks with the token is told the version that is in force."""
     probe = {
         "match": {"prefix": "/", "headers": [_exact(PROBE, token)]},
@@ -92,7 +92,7 @@ def file_of(name: str) -> str:
     return name.replace("/", "~") + ".json"
 
 
-def _routes(way: Way, forms: Forms) -> list[dict[str, Any]]:
+def _routes(way: EnvoyEntry, forms: Forms) -> list[dict[str, Any]]:
     if way.key:
         leads = ((lead.keys, lead.port) for lead in way.leads)
         port = routing_keys.first(tuple(leads), frozenset({way.key})) or way.port
@@ -178,7 +178,7 @@ def _cluster(port: int) -> dict[str, Any]:
     }
 
 
-def _listener(way: Way, table_path: str) -> dict[str, Any]:
+def _listener(way: EnvoyEntry, table_path: str) -> dict[str, Any]:
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {

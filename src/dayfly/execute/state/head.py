@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.run import ALIVE, NEVER, Run, State
 
 KEEP: Final = 20
@@ -22,7 +22,7 @@ MAX_ID: Final = 200
 MAX_INFO: Final = 4096
 
 
-class Holder(Struct, frozen=True, kw_only=True):
+class Holder(WireStruct, frozen=True, kw_only=True):
     """An attempt of a unit of the run, the unit by its name in the run."""
 
     unit: str
@@ -32,7 +32,7 @@ class Holder(Struct, frozen=True, kw_only=True):
         return f"{self.unit}, attempt {self.attempt}"
 
 
-class Lock(Struct, frozen=True, kw_only=True):
+class Lock(WireStruct, frozen=True, kw_only=True):
     """As its holder has told it: `id` is Terraform's name for it, `info` what Terraform shows of it (JSON).
 
     Without an `id` the attempt holds it because it wrote without a lock (`-lock=false`).
@@ -44,7 +44,7 @@ class Lock(Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Version(Struct, frozen=True, kw_only=True):
+class Version(WireStruct, frozen=True, kw_only=True):
     """One state as it was written. `blob` names its chunks; of a state that was deleted there are none.
 
     `lineage`, `serial` and the number of `resources` are Terraform's; empty and 0 if they cannot be read.
@@ -64,7 +64,7 @@ class Version(Struct, frozen=True, kw_only=True):
     resources: int = 0
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class Refusal(WireStruct, frozen=True, kw_only=True):
     """A state that an attempt wrote and that was not stored. `lasts`: no later write of that attempt can replace it."""
 
     holder: Holder
@@ -73,7 +73,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
     lasts: bool = False
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class Head(WireStruct, frozen=True, kw_only=True):
     """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` are the target's, for people."""
 
     sandbox: str = ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dayfly.execute.state.head import Head
-    from dayfly.plan.sealed import Plan, Step
+    from dayfly.plan.sealed import Plan, SealedStep
     from dayfly.plan.world import AttemptKey, Fact
     from dayfly.spec.run import Run
 
@@ -59,7 +59,7 @@ def _refusal(head: Head, key: AttemptKey) -> str:
 
 
 def _created(
-    plan: Plan, run: Run, step: Step, facts: Mapping[AttemptKey, Fact], head: Head
+    plan: Plan, run: Run, step: SealedStep, facts: Mapping[AttemptKey, Fact], head: Head
 ) -> tuple[Reason, str] | None:
     if head.newest is not None or not _is_last(_stateful(plan, step), step, run, facts):
         return None
@@ -71,7 +71,7 @@ def _created(
 
 
 def _deleted(
-    plan: Plan, run: Run, step: Step, facts: Mapping[AttemptKey, Fact], head: Head
+    plan: Plan, run: Run, step: SealedStep, facts: Mapping[AttemptKey, Fact], head: Head
 ) -> tuple[Reason, str] | None:
     for other in _stateful(plan, step, creates=True):
         record = run.unit(other.id)
@@ -89,19 +89,19 @@ def _deleted(
     return None
 
 
-def _stateful(plan: Plan, step: Step, *, creates: bool | None = None) -> list[Step]:
+def _stateful(plan: Plan, step: SealedStep, *, creates: bool | None = None) -> list[SealedStep]:
     """The steps of the same resource that have its state and create, or delete, as this one does."""
     wanted = step.creates if creates is None else creates
     every = plan.steps.values()
     return [each for each in every if each.resource == step.resource and each.creates == wanted and wants(each.unit)]
 
 
-def _is_last(steps: list[Step], step: Step, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
+def _is_last(steps: list[SealedStep], step: SealedStep, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
     """Whether all other steps among these have succeeded by now."""
     return all(each.id == step.id or _has_succeeded(each, run, facts) for each in steps)
 
 
-def _has_succeeded(step: Step, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
+def _has_succeeded(step: SealedStep, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
     record = run.unit(step.id)
     fact = facts.get((step.id, record.attempt))
     if record.state in ALIVE and isinstance(fact, (Ended, Sealed)):

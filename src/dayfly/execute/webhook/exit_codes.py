@@ -7,7 +7,7 @@ ORDER = "DAYFLY_WEBHOOK"
 """The variable in which a sender finds what it is to do."""
 
 
-class End(enum.IntEnum):
+class ExitCode(enum.IntEnum):
     """The ends that are no status of an answer."""
 
     CA_UNREADABLE = 8
@@ -44,7 +44,7 @@ def of_status(status: int) -> int:
     for first, code, count in _ROWS:
         if first <= status < first + count:
             return code + status - first
-    return End.ODD_STATUS
+    return ExitCode.ODD_STATUS
 
 
 def status_of(code: int) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dayfly.execute.webhook import address_policy
-from dayfly.execute.webhook.exit_codes import End
-from dayfly.execute.webhook.request import Origin, Request
+from dayfly.execute.webhook.exit_codes import ExitCode
+from dayfly.execute.webhook.request import ServerOrigin, WebhookRequest
 
 ANSWER_LIMIT = 1 << 20
 _UNREACHABLE = frozenset(
@@ -31,10 +31,10 @@ _UNREACHABLE = frozenset(
 )
 # OpenSSL's X509_V_ERR_*: not yet valid, expired, host name mismatch, IP address mismatch.
 _CERTIFICATE = {
-    9: End.CERTIFICATE_EXPIRED,
-    10: End.CERTIFICATE_EXPIRED,
-    62: End.CERTIFICATE_MISMATCH,
-    64: End.CERTIFICATE_MISMATCH,
+    9: ExitCode.CERTIFICATE_EXPIRED,
+    10: ExitCode.CERTIFICATE_EXPIRED,
+    62: ExitCode.CERTIFICATE_MISMATCH,
+    64: ExitCode.CERTIFICATE_MISMATCH,
 }
 
 Resolved = list[tuple[int, tuple[Any, ...]]]
@@ -45,37 +45,37 @@ Resolve = Callable[[str, int], Resolved]
 class UnsentError(Exception):
     """Nothing of the request has left."""
 
-    def __init__(self, sentence: str, *, end: End = End.NOT_SENT, again: bool = True) -> None:
+    def __init__(self, sentence: str, *, end: ExitCode = ExitCode.NOT_SENT, again: bool = True) -> None:
         super().__init__(sentence)
         self.end = end
         self.again = again
 
 
-class LostError(Exception):
+class ResponseLostError(Exception):
     """Some of the request has left, and no answer has come."""
 
 
-class Answer(NamedTuple):
+class WebhookResponse(NamedTuple):
     """A status and what belongs to it. `fault` says that its body is not whole."""
 
     status: int
     phrase: str
     headers: tuple[tuple[str, str], ...]
     body: bytes = b""
-    fault: End | None = None
+    fault: ExitCode | None = None
 
     def header(self, name: str) -> str | None:
         """The value of that header; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
-class Way(NamedTuple):
+class ServerAccess(NamedTuple):
     """How to reach the server. `allowed` says that an administrator lets it be anywhere.
 
     Connecting and the answer have a time each, and `left_s` both together.
     """
 
-    origin: Origin
+    origin: ServerOrigin
     allowed: bool
     ca: str
     connect_s: float
@@ -93,7 +93,7 @@ def resolve(host: str, port: int) -> Resolved:
     return [(family, address) for family, _, _, _, address in found]
 
 
-def send(way: Way, request: Request, resolver: Resolve = resolve) -> Answer:
+def send(way: ServerAccess, request: WebhookRequest, resolver: Resolve = resolve) -> WebhookResponse:
     """Send it, and read what is answered.
 
     Raises:
@@ -108,7 +108,7 @@ def send(way: Way, request: Request, resolver: Resolve = resolve) -> Answer:
         stream.close()
 
 
-def _connected(way: Way, resolver: Resolve) -> socket.socket:
+def _connected(way: ServerAccess, resolver: Resolve) -> socket.socket:
     until = time.monotonic() + way.connect_s
     origin = way.origin
     found = _resolved(origin, way.connect_s, resolver)
@@ -118,14 +118,14 @@ def _connected(way: Way, resolver: Resolve) -> socket.socket:
         raise UnsentError(
             f"{origin.host} leads to {address}, which {problem}; the administrator can allow it: "
             f"--allow-webhook {_bracketed(origin.host)}:{origin.port}",
-            end=End.ADDRESS_REFUSED,
+            end=ExitCode.ADDRESS_REFUSED,
             again=False,
         )
     if origin.scheme == "http" and not way.allowed:
         raise UnsentError(
             f"http:// is sent in the clear; use https://, or have the administrator allow it: "
             f"--allow-webhook {_bracketed(origin.host)}:{origin.port}",
-            end=End.ADDRESS_REFUSED,
+            end=ExitCode.ADDRESS_REFUSED,
             again=False,
         )
     stream = _first(found, origin, until)
@@ -143,7 +143,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _resolved(origin: Origin, seconds: float, resolver: Resolve) -> Resolved:
+def _resolved(origin: ServerOrigin, seconds: float, resolver: Resolve) -> Resolved:
     """In a thread: the system's resolver knows no time limit of ours."""
     told: list[Resolved | OSError] = []
 
@@ -157,18 +157,18 @@ def _resolved(origin: Origin, seconds: float, resolver: Resolve) -> Resolved:
     thread.start()
     thread.join(seconds)
     if not told:
-        raise UnsentError(f"the name {origin.host} was not resolved within {seconds:g} s", end=End.NAME_NOT_FOUND)
+        raise UnsentError(f"the name {origin.host} was not resolved within {seconds:g} s", end=ExitCode.NAME_NOT_FOUND)
     if isinstance(told[0], OSError):
         why = told[0].strerror or told[0]
-        raise UnsentError(f"the name {origin.host} cannot be resolved: {why}", end=End.NAME_NOT_FOUND)
+        raise UnsentError(f"the name {origin.host} cannot be resolved: {why}", end=ExitCode.NAME_NOT_FOUND)
     if not told[0]:
-        raise UnsentError(f"the name {origin.host} has no address", end=End.NAME_NOT_FOUND)
+        raise UnsentError(f"the name {origin.host} has no address", end=ExitCode.NAME_NOT_FOUND)
     return told[0]
 
 
-def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
+def _first(found: Resolved, origin: ServerOrigin, until: float) -> socket.socket:
     """A connection to the first address that takes one."""
-    why, end = "no time was left", End.CONNECTION_TIMED_OUT
+    why, end = "no time was left", ExitCode.CONNECTION_TIMED_OUT
     for number, (family, address) in enumerate(found, 1):
         left = until - time.monotonic()
         if left <= 0:
@@ -176,7 +176,7 @@ def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
         try:
             stream = socket.socket(family, socket.SOCK_STREAM)
         except OSError as fault:  # this machine has no IPv6, say
-            why, end = (fault.strerror or str(fault)).lower(), End.UNREACHABLE
+            why, end = (fault.strerror or str(fault)).lower(), ExitCode.UNREACHABLE
             continue
         # One that answers nobody is to leave time for those behind it.
         stream.settimeout(left if number == len(found) else left / 2)
@@ -190,34 +190,34 @@ def _first(found: Resolved, origin: Origin, until: float) -> socket.socket:
     raise UnsentError(f"{origin.authority} cannot be connected to: {why}", end=end)
 
 
-def _end_of(fault: OSError) -> End:
+def _end_of(fault: OSError) -> ExitCode:
     """How an attempt to connect ended."""
     match fault:
         case ConnectionRefusedError():
-            return End.CONNECTION_REFUSED
+            return ExitCode.CONNECTION_REFUSED
         case TimeoutError():
-            return End.CONNECTION_TIMED_OUT
-    return End.UNREACHABLE if fault.errno in _UNREACHABLE else End.NOT_SENT
+            return ExitCode.CONNECTION_TIMED_OUT
+    return ExitCode.UNREACHABLE if fault.errno in _UNREACHABLE else ExitCode.NOT_SENT
 
 
-def _secured(stream: socket.socket, way: Way) -> socket.socket:
+def _secured(stream: socket.socket, way: ServerAccess) -> socket.socket:
     import ssl  # noqa: PLC0415 - a tenth of the sender's start, which http:// does without
 
     try:
         # Certificates are ASCII; what stands beside them in the same text, a name perhaps, need not be.
         context = ssl.create_default_context(cadata=way.ca.encode("ascii", "replace").decode() or None)
     except ssl.SSLError as fault:
-        raise UnsentError(f"tls.ca cannot be read: {fault}", end=End.CA_UNREADABLE, again=False) from None
+        raise UnsentError(f"tls.ca cannot be read: {fault}", end=ExitCode.CA_UNREADABLE, again=False) from None
     try:
         return context.wrap_socket(stream, server_hostname=way.origin.host.rstrip("."))
     except ssl.SSLCertVerificationError as fault:
         raise UnsentError(
             f"the certificate of {way.origin.authority} is not believed: {fault.verify_message}",
-            end=_CERTIFICATE.get(fault.verify_code, End.CERTIFICATE_UNTRUSTED),
+            end=_CERTIFICATE.get(fault.verify_code, ExitCode.CERTIFICATE_UNTRUSTED),
             again=False,
         ) from None
     except (OSError, ValueError) as fault:
-        raise UnsentError(f"no TLS with {way.origin.authority}: {fault}", end=End.TLS_FAILED) from None
+        raise UnsentError(f"no TLS with {way.origin.authority}: {fault}", end=ExitCode.TLS_FAILED) from None
 
 
 class _Timed(io.RawIOBase):
@@ -238,32 +238,32 @@ class _Timed(io.RawIOBase):
         return io.BufferedReader(self)
 
 
-def _exchanged(stream: socket.socket, request: Request, until: float) -> Answer:
+def _exchanged(stream: socket.socket, request: WebhookRequest, until: float) -> WebhookResponse:
     response = http.client.HTTPResponse(_Timed(stream, until), method=request.method)  # type: ignore[arg-type]  # it asks of a socket for makefile alone
     try:
         stream.settimeout(max(until - time.monotonic(), 0.001))
         stream.sendall(_head(request) + (request.body or b""))
         response.begin()
     except TimeoutError:
-        raise LostError("no answer came in time (`timeouts.answer` of the webhook)") from None
+        raise ResponseLostError("no answer came in time (`timeouts.answer` of the webhook)") from None
     except (OSError, http.client.HTTPException) as fault:
-        raise LostError(f"no answer came: {str(fault) or type(fault).__name__}") from None
+        raise ResponseLostError(f"no answer came: {str(fault) or type(fault).__name__}") from None
     if response.status < 200:
-        raise LostError(f"the answer {response.status} says only that another one will come")
-    answer = Answer(response.status, response.reason, tuple(response.getheaders()))
+        raise ResponseLostError(f"the answer {response.status} says only that another one will come")
+    answer = WebhookResponse(response.status, response.reason, tuple(response.getheaders()))
     try:
         body = response.read(ANSWER_LIMIT + 1)
     except TimeoutError:
-        return answer._replace(fault=End.SLOW)
+        return answer._replace(fault=ExitCode.SLOW)
     except (OSError, http.client.HTTPException, ValueError):  # the last of a chunk that is said to be smaller than none
-        return answer._replace(fault=End.CUT)
+        return answer._replace(fault=ExitCode.CUT)
     if len(body) > ANSWER_LIMIT:
-        return answer._replace(fault=End.TOO_LARGE)
+        return answer._replace(fault=ExitCode.TOO_LARGE)
     # `read` with a limit says nothing of an end that came too early, but that something is left.
-    return answer._replace(body=body, fault=End.CUT if response.length else None)
+    return answer._replace(body=body, fault=ExitCode.CUT if response.length else None)
 
 
-def _head(request: Request) -> bytes:
+def _head(request: WebhookRequest) -> bytes:
     lines = [
         f"{request.method} {request.target} HTTP/1.1",
         f"Host: {request.origin.authority}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dayfly.execute.webhook.exit_codes import End, is_open, status_of
+from dayfly.execute.webhook.exit_codes import ExitCode, is_open, status_of
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
@@ -10,39 +10,39 @@ from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import ALIVE, Result, Run
 
 _UNSENT = {
-    End.NAME_NOT_FOUND: "the server's name was not found; check the host in `url`, and the DNS where the step runs",
-    End.CONNECTION_REFUSED: "the connection was refused; check the port in `url`, and that the server is running",
-    End.CONNECTION_TIMED_OUT: "no connection in time; check firewalls, network policies and `timeouts.connect`",
-    End.UNREACHABLE: "the server's address is unreachable; check the host in `url`, and the network",
-    End.TLS_FAILED: "the TLS handshake failed; check that the server speaks TLS at the port in `url`",
-    End.CERTIFICATE_UNTRUSTED: "the certificate is not of a trusted authority; name that authority in `tls.ca`",
-    End.CERTIFICATE_EXPIRED: "the certificate has expired or is not valid yet; renew it, or correct the clock",
-    End.CERTIFICATE_MISMATCH: "the certificate is for another host; change the host in `url`, or the certificate",
-    End.CA_UNREADABLE: "`tls.ca` is not a certificate in PEM form; correct it",
+    ExitCode.NAME_NOT_FOUND: "the server's name was not found; check the host in `url`, and DNS where the step runs",
+    ExitCode.CONNECTION_REFUSED: "the connection was refused; check the port in `url`, and that the server is running",
+    ExitCode.CONNECTION_TIMED_OUT: "no connection in time; check firewalls, network policies and `timeouts.connect`",
+    ExitCode.UNREACHABLE: "the server's address is unreachable; check the host in `url`, and the network",
+    ExitCode.TLS_FAILED: "the TLS handshake failed; check that the server speaks TLS at the port in `url`",
+    ExitCode.CERTIFICATE_UNTRUSTED: "the certificate is not from a trusted authority; set `tls.ca` to that authority",
+    ExitCode.CERTIFICATE_EXPIRED: "the certificate has expired or is not valid yet; renew it, or correct the clock",
+    ExitCode.CERTIFICATE_MISMATCH: "the certificate is for another host; change the host in `url`, or the certificate",
+    ExitCode.CA_UNREADABLE: "`tls.ca` is not a certificate in PEM form; correct it",
 }
 
 _MEANING = {
-    End.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
+    ExitCode.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
     **{end: (Reason.NOT_SENT, f"nothing was sent: {why}") for end, why in _UNSENT.items()},
-    End.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "its address is not one that webhooks may be sent to"),
-    End.ANSWER_LOST: (Reason.ANSWER_LOST, "it was sent, and no answer came"),
-    End.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "the answer is larger than 1 MiB"),
-    End.NOT_JSON: (Reason.ANSWER_NOT_JSON, "the answer is not JSON"),
-    End.CUT: (Reason.ANSWER_CUT, "the answer was cut off"),
-    End.SLOW: (Reason.ANSWER_SLOW, "the answer did not come to its end in time"),
-    End.UNFIT: (Reason.ANSWER_UNFIT, "the answer lacks what an output or `poll` takes from it"),
-    End.JOB_FAILED: (Reason.JOB_FAILED, "the job that it began has failed"),
-    End.JOB_UNFINISHED: (Reason.JOB_UNFINISHED, "the job that it began did not end in time"),
-    End.INPUT_UNFIT: (Reason.INPUT_UNFIT, "an input cannot stand where the request has it"),
-    End.CANCELLED: (Reason.CANCELLED, "was asked to end before anything was sent"),
-    End.ODD_STATUS: (Reason.UNEXPECTED_STATUS, "the server answered with an unusual status"),
+    ExitCode.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "its address is not one that webhooks may be sent to"),
+    ExitCode.ANSWER_LOST: (Reason.ANSWER_LOST, "it was sent, and no answer came"),
+    ExitCode.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "the answer is larger than 1 MiB"),
+    ExitCode.NOT_JSON: (Reason.ANSWER_NOT_JSON, "the answer is not JSON"),
+    ExitCode.CUT: (Reason.ANSWER_CUT, "the answer was cut off"),
+    ExitCode.SLOW: (Reason.ANSWER_SLOW, "the answer did not come to its end in time"),
+    ExitCode.UNFIT: (Reason.ANSWER_UNFIT, "the answer lacks what an output or `poll` takes from it"),
+    ExitCode.JOB_FAILED: (Reason.JOB_FAILED, "the job that it began has failed"),
+    ExitCode.JOB_UNFINISHED: (Reason.JOB_UNFINISHED, "the job that it began did not end in time"),
+    ExitCode.INPUT_UNFIT: (Reason.INPUT_UNFIT, "an input cannot stand where the request has it"),
+    ExitCode.CANCELLED: (Reason.CANCELLED, "was asked to end before anything was sent"),
+    ExitCode.ODD_STATUS: (Reason.UNEXPECTED_STATUS, "the server answered with an unusual status"),
 }
 
 
 def meaning(code: int, unit: Unit) -> tuple[str, str]:
     """Reason and sentence of an exit code other than 0."""
     if code in _MEANING:
-        return _MEANING[End(code)]
+        return _MEANING[ExitCode(code)]
     status = status_of(code)
     if not status:
         return Reason.EXIT_CODE, f"exit code {code}"

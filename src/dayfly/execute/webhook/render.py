@@ -11,14 +11,14 @@ from dayfly.execute.webhook.request import UnfitError, origin_of
 from dayfly.execute.work_order import CannotRenderError, Program
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import idempotency_key
-from dayfly.spec.lifecycle import Output, Unit
+from dayfly.spec.lifecycle import Unit, UnitOutput
 from dayfly.spec.run import UnitRecord
 from dayfly.spec.scalars import jsonpath
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.steps.webhook import ANSWER_MS, BUILT_IN_OUTPUTS, CONNECT_MS, DEFINITE, secret_variable, secrets
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class SenderSetup(msgspec.Struct, frozen=True, kw_only=True):
     """Where a sender runs: by which `command`, in which `image` (of a pod), with its files in which `folder`.
 
     `allowed` are the servers, as `host:port`, that an administrator lets webhooks reach wherever they are.
@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def as_exec(
     unit: Unit,
-    place: Place,
+    place: SenderSetup,
     *,
     run: str,
     name: str,
@@ -73,7 +73,7 @@ def as_exec(
         unit,
         outputs=(
             *(msgspec.structs.replace(declared[each["name"]], path=each["path"]) for each in outputs),
-            *(Output(name=each, path=path) for each, path in files.items()),
+            *(UnitOutput(name=each, path=path) for each, path in files.items()),
         ),
         exec=Program(
             command=place.command,
@@ -113,7 +113,7 @@ def _order(unit: Unit, allowed: frozenset[str], *, sensitive: set[str]) -> dict[
     }
 
 
-def _output(output: Output, place: Place) -> dict[str, Any]:
+def _output(output: UnitOutput, place: SenderSetup) -> dict[str, Any]:
     return {
         "name": output.name,
         "path": f"{place.folder}/webhook.out.{output.name}",

@@ -12,7 +12,7 @@ class UnfitError(Exception):
     """A value cannot stand where it is wanted."""
 
 
-class Origin(NamedTuple):
+class ServerOrigin(NamedTuple):
     """One server."""
 
     scheme: str
@@ -26,10 +26,10 @@ class Origin(NamedTuple):
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-class Request(NamedTuple):
+class WebhookRequest(NamedTuple):
     """One request to one server; `shown` are the names of headers whose values may stand in a log."""
 
-    origin: Origin
+    origin: ServerOrigin
     method: str
     target: str
     headers: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class Request(NamedTuple):
         return f"{self.origin.scheme}://{self.origin.authority}{self.target}"
 
 
-class Values(NamedTuple):
+class RequestValues(NamedTuple):
     """What may be variable: inputs (None for one that is absent), built-in variables, Secrets by name and key."""
 
     inputs: Mapping[str, bytes | None]
@@ -67,7 +67,7 @@ class Values(NamedTuple):
             raise UnfitError(f"input {value['$input']} is not text in UTF-8") from None
 
 
-def origin_of(url: str) -> Origin:
+def origin_of(url: str) -> ServerOrigin:
     """The server that a URL leads to.
 
     Raises:
@@ -81,10 +81,10 @@ def origin_of(url: str) -> Origin:
     odd = "\\" in url or any(char <= " " or char > "~" for char in url)
     if odd or parts.scheme not in _DEFAULT_PORTS or not parts.hostname or "@" in parts.netloc:
         raise UnfitError(f"{url!r} is no plain URL of a server")
-    return Origin(parts.scheme, parts.hostname, _DEFAULT_PORTS[parts.scheme] if port is None else port)
+    return ServerOrigin(parts.scheme, parts.hostname, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
-def build(written: Mapping[str, Any], values: Values, key: str) -> Request:
+def build(written: Mapping[str, Any], values: RequestValues, key: str) -> WebhookRequest:
     """The request with its values in place.
 
     Raises:
@@ -98,7 +98,7 @@ def build(written: Mapping[str, Any], values: Values, key: str) -> Request:
             headers.append(("Content-Type", "application/json"))
     name = written.get("idempotencyKey") or "Idempotency-Key"
     headers.append((name, key))
-    return Request(
+    return WebhookRequest(
         origin=origin_of(written["url"]),
         method=written["method"],
         target=_target(written["url"], written.get("path") or (), written.get("query") or {}, values),
@@ -108,7 +108,7 @@ def build(written: Mapping[str, Any], values: Values, key: str) -> Request:
     )
 
 
-def asking(written: Mapping[str, Any], values: Values, sent: Request) -> Request:
+def asking(written: Mapping[str, Any], values: RequestValues, sent: WebhookRequest) -> WebhookRequest:
     """The GET by which a `find` sees whether the request was carried out.
 
     Raises:
@@ -119,7 +119,7 @@ def asking(written: Mapping[str, Any], values: Values, sent: Request) -> Request
     return _get(sent, target, written)
 
 
-def following(written: Mapping[str, Any], sent: Request, location: str) -> Request:
+def following(written: Mapping[str, Any], sent: WebhookRequest, location: str) -> WebhookRequest:
     """The GET for the job to which an answer has pointed.
 
     Raises:
@@ -132,13 +132,13 @@ def following(written: Mapping[str, Any], sent: Request, location: str) -> Reque
     return _get(sent, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), written)
 
 
-def _get(sent: Request, target: str, written: Mapping[str, Any]) -> Request:
+def _get(sent: WebhookRequest, target: str, written: Mapping[str, Any]) -> WebhookRequest:
     left_out = {"content-type", (written.get("idempotencyKey") or "Idempotency-Key").lower()}
     headers = tuple((name, value) for name, value in sent.headers if name.lower() not in left_out)
     return sent._replace(method="GET", target=target, headers=headers, body=None)
 
 
-def _headers(written: Mapping[str, Any], values: Values) -> tuple[list[tuple[str, str]], set[str]]:
+def _headers(written: Mapping[str, Any], values: RequestValues) -> tuple[list[tuple[str, str]], set[str]]:
     found: list[tuple[str, str]] = []
     shown = set()
     for name, value in written.items():
@@ -155,7 +155,7 @@ def _headers(written: Mapping[str, Any], values: Values) -> tuple[list[tuple[str
     return found, shown
 
 
-def _filled(value: Any, values: Values) -> Any:
+def _filled(value: Any, values: RequestValues) -> Any:
     if isinstance(value, list):
         return [_filled(item, values) for item in value]
     if not isinstance(value, dict):
@@ -191,7 +191,7 @@ def rewritten(text: bytes) -> bytes:
         return text
 
 
-def _target(url: str, path: Any, query: Mapping[str, Any], values: Values) -> str:
+def _target(url: str, path: Any, query: Mapping[str, Any], values: RequestValues) -> str:
     target = urlsplit(url).path or "/"
     for segment in path:
         text = values.find(segment)

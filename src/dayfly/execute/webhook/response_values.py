@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dayfly.execute.webhook.exit_codes import End
+from dayfly.execute.webhook.exit_codes import ExitCode
 
 
 class UntakenError(Exception):
     """It cannot be taken."""
 
-    def __init__(self, end: End, sentence: str) -> None:
+    def __init__(self, end: ExitCode, sentence: str) -> None:
         super().__init__(sentence)
         self.end = end
 
@@ -29,16 +29,16 @@ def one(body: bytes, query: str, steps: Iterable[str | int] | None) -> Any:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
-        raise UntakenError(End.NOT_JSON, f"the answer is not JSON, and {query} is sought in it") from None
+        raise UntakenError(ExitCode.NOT_JSON, f"the answer is not JSON, and {query} is sought in it") from None
     if steps is not None:
         return _at(data, steps)
     try:
         # It takes longer to import than all the rest takes, and few queries need it.
         found = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
     except RecursionError:
-        raise UntakenError(End.UNFIT, f"the answer is nested too deep for {query}") from None
+        raise UntakenError(ExitCode.UNFIT, f"the answer is nested too deep for {query}") from None
     if len(found) > 1:
-        raise UntakenError(End.UNFIT, f"{query} finds {len(found)} values; one is wanted")
+        raise UntakenError(ExitCode.UNFIT, f"{query} finds {len(found)} values; one is wanted")
     return found[0] if found else None
 
 
@@ -51,9 +51,9 @@ def as_bytes(found: Any, query: str) -> bytes:
     try:
         return (found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))).encode()
     except UnicodeEncodeError:
-        raise UntakenError(End.UNFIT, f"what {query} finds holds half of a surrogate pair") from None
+        raise UntakenError(ExitCode.UNFIT, f"what {query} finds holds half of a surrogate pair") from None
     except RecursionError:
-        raise UntakenError(End.UNFIT, f"what {query} finds is nested too deep") from None
+        raise UntakenError(ExitCode.UNFIT, f"what {query} finds is nested too deep") from None
 
 
 def _at(data: Any, steps: Iterable[str | int]) -> Any:

@@ -19,9 +19,25 @@ if __name__ == "__main__":  # as a plain file, without the environment's way to 
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from dayfly.execute.log_masks import overwritten
-from dayfly.execute.webhook.exit_codes import ORDER, End, is_open, of_status
-from dayfly.execute.webhook.http_exchange import Answer, LostError, Resolve, UnsentError, Way, resolve, send
-from dayfly.execute.webhook.request import Request, UnfitError, Values, asking, build, following, rewritten
+from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, is_open, of_status
+from dayfly.execute.webhook.http_exchange import (
+    Resolve,
+    ResponseLostError,
+    ServerAccess,
+    UnsentError,
+    WebhookResponse,
+    resolve,
+    send,
+)
+from dayfly.execute.webhook.request import (
+    RequestValues,
+    UnfitError,
+    WebhookRequest,
+    asking,
+    build,
+    following,
+    rewritten,
+)
 from dayfly.execute.webhook.response_values import UntakenError, as_bytes, one
 
 TRIES = 4
@@ -40,7 +56,7 @@ class Over(Exception):  # noqa: N818 - an end, and perhaps a good one
         self.definite = definite
 
 
-class Sender:
+class WebhookSender:
     """One attempt. `order` is what `render` has written, `environment` has the values."""
 
     def __init__(
@@ -68,7 +84,7 @@ class Sender:
         self._told: list[bytes] = []
         named = {name.decode(): value.decode(errors="replace") for name, value in environment.items() if name.isascii()}
         texts = {key: value.decode("latin-1") for key, value in secrets.items()}
-        self._values = Values({**values, **dict.fromkeys(order["absent"])}, named, texts)
+        self._values = RequestValues({**values, **dict.fromkeys(order["absent"])}, named, texts)
 
     def run(self) -> int:
         """Do it; returns the process's end."""
@@ -90,7 +106,7 @@ class Sender:
         try:
             request = build(self._written, self._values, self._order["key"])
         except UnfitError as unfit:
-            raise Over(End.INPUT_UNFIT, str(unfit)) from None
+            raise Over(ExitCode.INPUT_UNFIT, str(unfit)) from None
         first = self._sent(request)
         answer = self._judged(first) if first is not None else self._found(request)
         if first is not None and self._is_begun(answer):
@@ -98,19 +114,19 @@ class Sender:
         else:
             self._finish(answer, None)
 
-    def _is_begun(self, answer: Answer) -> bool:
+    def _is_begun(self, answer: WebhookResponse) -> bool:
         """Whether it says that a job goes on behind it."""
         poll = self._written.get("poll")
         return poll is not None and answer.status in (poll.get("status") or [202])
 
     # --- the request itself -----------------------------------------------------------------------------------------
 
-    def _sent(self, request: Request) -> Answer | None:
+    def _sent(self, request: WebhookRequest) -> WebhookResponse | None:
         """Its answer; None if it has left and none came, or none that says what became of it."""
         self._show_request(request)
         for number in range(TRIES):
             if self._cancelled:
-                raise Over(End.CANCELLED, "was asked to end; nothing was sent")
+                raise Over(ExitCode.CANCELLED, "was asked to end; nothing was sent")
             try:
                 answer = send(self._way(request), request, self._resolver)
             except UnsentError as unsent:
@@ -119,7 +135,7 @@ class Sender:
                     raise Over(unsent.end, str(unsent)) from None
                 self._tell(f"nothing was sent: {unsent}; trying again in {pause:g} s")
                 self._pause(pause)
-            except LostError as lost:
+            except ResponseLostError as lost:
                 self._tell(f"sent, but {lost}")
                 return None
             else:
@@ -134,20 +150,20 @@ class Sender:
 
     _open_status = 0
 
-    def _way(self, request: Request) -> Way:
+    def _way(self, request: WebhookRequest) -> ServerAccess:
         limits = self._order["limits"]
         ca = (self._written.get("tls") or {}).get("ca", "")
         left = max(self._left(), 0.001)
         connect_s, answer_s = min(limits["connect"], left), min(limits["answer"], left)
-        return Way(request.origin, self._order["allowed"], ca, connect_s, answer_s, left)
+        return ServerAccess(request.origin, self._order["allowed"], ca, connect_s, answer_s, left)
 
-    def _is_success(self, answer: Answer) -> bool:
+    def _is_success(self, answer: WebhookResponse) -> bool:
         """Whether it is one that is expected; one that has begun a job is, wherever it is written."""
         wanted = (self._written.get("expect") or {}).get("status")
         expected = answer.status in wanted if wanted else 200 <= answer.status < 300
         return expected or self._is_begun(answer)
 
-    def _judged(self, answer: Answer) -> Answer:
+    def _judged(self, answer: WebhookResponse) -> WebhookResponse:
         """An answer that is a success and whole."""
         if not self._is_success(answer):
             self._show_answer(answer)
@@ -159,18 +175,18 @@ class Sender:
                 self._wait_out(_FAULTS[answer.fault])
                 raise Over(answer.fault)
             # Of one that was cut the rest can be had under the same key.
-            raise Over(answer.fault, _FAULTS[answer.fault], definite=answer.fault is End.TOO_LARGE)
+            raise Over(answer.fault, _FAULTS[answer.fault], definite=answer.fault is ExitCode.TOO_LARGE)
         return answer
 
     # --- after an answer that was lost ------------------------------------------------------------------------------
 
-    def _found(self, request: Request) -> Answer:
+    def _found(self, request: WebhookRequest) -> WebhookResponse:
         """The answer of a `find` that says that it was carried out.
 
         Raises:
             Over: it never did, or there is none.
         """
-        code = of_status(self._open_status) if self._open_status else End.ANSWER_LOST
+        code = of_status(self._open_status) if self._open_status else ExitCode.ANSWER_LOST
         if self._order["idempotent"]:
             raise Over(code, "it may be sent again, under the same key")
         find = self._written.get("find")
@@ -198,7 +214,7 @@ class Sender:
 
     # --- a long job -------------------------------------------------------------------------------------------------
 
-    def _followed(self, request: Request, first: Answer, poll: Mapping[str, Any]) -> Answer:
+    def _followed(self, request: WebhookRequest, first: WebhookResponse, poll: Mapping[str, Any]) -> WebhookResponse:
         """The answer by which the job is done.
 
         Raises:
@@ -209,23 +225,23 @@ class Sender:
             question = following(self._written, request, self._where(first, poll))
         except (UnfitError, ValueError) as unfit:
             self._wait_out(str(unfit))
-            raise Over(End.UNFIT) from None
+            raise Over(ExitCode.UNFIT) from None
         except Over as over:
             self._wait_out(str(over))
             raise Over(over.code) from None
         Path(self._order["location"]).write_text(question.url, encoding="utf-8")
         for answer in self._asked(question):
             if 400 <= answer.status < 500 and is_open(answer.status, ()) is False:
-                raise Over(End.JOB_FAILED, "the job cannot be asked for any more", definite=True)
+                raise Over(ExitCode.JOB_FAILED, "the job cannot be asked for any more", definite=True)
             if not 200 <= answer.status < 300:
                 continue
             if poll.get("failed") and self._says(poll["failed"], answer):
-                raise Over(End.JOB_FAILED, "the job has failed", definite=True)
+                raise Over(ExitCode.JOB_FAILED, "the job has failed", definite=True)
             if self._says(poll["until"], answer):
                 return answer
-        raise Over(End.JOB_UNFINISHED, "the job has not ended in all that time")
+        raise Over(ExitCode.JOB_UNFINISHED, "the job has not ended in all that time")
 
-    def _where(self, first: Answer, poll: Mapping[str, Any]) -> str:
+    def _where(self, first: WebhookResponse, poll: Mapping[str, Any]) -> str:
         """The address at which a job is asked for.
 
         Raises:
@@ -237,7 +253,7 @@ class Sender:
             raise UnfitError("it says nowhere where to ask for the job")
         return str(location)
 
-    def _asked(self, question: Request) -> Iterable[Answer]:
+    def _asked(self, question: WebhookRequest) -> Iterable[WebhookResponse]:
         """The whole answers to one question, asked again and again, ever less often, until the time is over."""
         self._show_request(question)
         pause = FIRST_PAUSE_S
@@ -251,7 +267,7 @@ class Sender:
             except UnsentError as unsent:
                 self._tell(f"not asked: {unsent}")
                 continue
-            except LostError as lost:
+            except ResponseLostError as lost:
                 self._tell(f"asked, but {lost}")
                 continue
             if (answer.status, answer.body) != shown:
@@ -264,7 +280,7 @@ class Sender:
 
     # --- what an answer holds ---------------------------------------------------------------------------------------
 
-    def _finish(self, answer: Answer, before: Answer | None) -> None:
+    def _finish(self, answer: WebhookResponse, before: WebhookResponse | None) -> None:
         """Take the outputs from the last answer, or from the one that began the job, and end well."""
         faults = []
         for output in self._order["outputs"]:
@@ -283,9 +299,9 @@ class Sender:
             Path(output["path"]).write_bytes(value)
         self._show_answer(answer)
         if faults:
-            raise Over(End.UNFIT, "; ".join(faults), definite=True)
+            raise Over(ExitCode.UNFIT, "; ".join(faults), definite=True)
 
-    def _value(self, output: Mapping[str, Any], answer: Answer) -> bytes | None:
+    def _value(self, output: Mapping[str, Any], answer: WebhookResponse) -> bytes | None:
         """What an output takes from an answer; None if it has nothing for it.
 
         Raises:
@@ -300,7 +316,7 @@ class Sender:
         found = one(answer.body, query, self._order["steps"][query])
         return None if found is None else as_bytes(found, query)
 
-    def _says(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
+    def _says(self, comparison: Mapping[str, Any], answer: WebhookResponse) -> bool:
         """Whether a comparison holds; what cannot be compared, a proxy's page say, tells nothing of the request."""
         try:
             return self._holds(comparison, answer)
@@ -308,11 +324,11 @@ class Sender:
             self._tell(f"that tells nothing: {over}")
             return False
 
-    def _holds(self, comparison: Mapping[str, Any], answer: Answer) -> bool:
+    def _holds(self, comparison: Mapping[str, Any], answer: WebhookResponse) -> bool:
         found = self._one(comparison["path"], answer)
         return any(isinstance(found, bool) is isinstance(each, bool) and found == each for each in comparison["in"])
 
-    def _one(self, query: str, answer: Answer) -> Any:
+    def _one(self, query: str, answer: WebhookResponse) -> Any:
         """What a query finds; None if it is nothing.
 
         Raises:
@@ -323,8 +339,8 @@ class Sender:
         except UntakenError as untaken:
             raise self._of_no_use(untaken, answer) from None
 
-    def _of_no_use(self, untaken: UntakenError, answer: Answer) -> Over:
-        if untaken.end is End.NOT_JSON:
+    def _of_no_use(self, untaken: UntakenError, answer: WebhookResponse) -> Over:
+        if untaken.end is ExitCode.NOT_JSON:
             self._show_answer(answer)
         return Over(untaken.end, str(untaken), definite=True)
 
@@ -339,20 +355,20 @@ class Sender:
         while (left := end - self._clock()) > 0:
             self._pause(min(left, 1.0))
 
-    def _show_request(self, request: Request) -> None:
+    def _show_request(self, request: WebhookRequest) -> None:
         self._tell(f"{request.method} {request.url}")
         for name, value in request.headers:
             self._tell(f"  {name}: {value if name.lower() in request.shown else '***'}")
         if request.body is not None:
             self._show_body(request.body)
 
-    def _show_answer(self, answer: Answer) -> None:
+    def _show_answer(self, answer: WebhookResponse) -> None:
         sensitive = [output for output in self._order["outputs"] if output["sensitive"]]
         is_known = True
         try:
             self._told = [found for each in sensitive if (found := self._value(each, answer)) is not None]
         except UntakenError as untaken:  # what never was JSON holds none
-            is_known = untaken.end is End.NOT_JSON and answer.fault is None
+            is_known = untaken.end is ExitCode.NOT_JSON and answer.fault is None
         self._tell(f"answered {answer.status} {answer.phrase}".rstrip())
         for name, value in answer.headers:
             if name.lower() in ("content-type", "location", "retry-after"):
@@ -374,9 +390,9 @@ class Sender:
 
 
 _FAULTS = {
-    End.TOO_LARGE: "the answer is larger than 1 MiB",
-    End.CUT: "the answer was cut off",
-    End.SLOW: "the answer did not come to its end in time (`timeouts.answer` of the webhook)",
+    ExitCode.TOO_LARGE: "the answer is larger than 1 MiB",
+    ExitCode.CUT: "the answer was cut off",
+    ExitCode.SLOW: "the answer did not come to its end in time (`timeouts.answer` of the webhook)",
 }
 
 
@@ -388,7 +404,7 @@ def _print(line: bytes) -> None:
 def main() -> None:
     """Send what the environment orders."""
     environment = dict(os.environb)
-    sender = Sender(json.loads(environment.pop(ORDER.encode())), environment, say=_print)
+    sender = WebhookSender(json.loads(environment.pop(ORDER.encode())), environment, say=_print)
     signal.signal(signal.SIGTERM, sender.cancel)
     code = sender.run()
     # A resolver that never answers sits in a thread.

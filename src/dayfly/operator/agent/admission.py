@@ -9,7 +9,7 @@ from dayfly.execute.pod.names import namespace_of
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Event, Kind, Lifecycle, Unit, kept_id
+from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Lifecycle, LifecycleEvent, Unit, kept_id
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
 from dayfly.spec.routing.routing_keys import check_key
@@ -24,7 +24,10 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
     Raises:
         RefusedError: the first thing that is refused.
     """
-    if not documents or sum(len(each.units(event)) for each in documents for event in Event) > MAX_UNITS_PER_RUN:
+    if (
+        not documents
+        or sum(len(each.units(event)) for each in documents for event in LifecycleEvent) > MAX_UNITS_PER_RUN
+    ):
         raise RefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
     kinds = {document.target.kind for document in documents}
     if kinds not in ({SANDBOXES.kind}, {GROUP}):
@@ -33,7 +36,7 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
         # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
         if not document.origin.inline and document.origin.publisher != org:
             raise RefusedError(f"the plugin {document.origin.name} is not one of {org}")
-        for unit in (unit for event in Event for unit in document.units(event)):
+        for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
             if not kube_names.is_label(namespace := namespace_of(unit)):
                 raise RefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
         if found := pod_precheck.objections(document):

@@ -15,9 +15,9 @@ from dayfly.operator.agent.cursor import Cursor
 from dayfly.operator.agent.dial import Dial
 from dayfly.operator.agent.served import Admit, Served
 from dayfly.operator.agent.way import Way
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
-from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.mailbox import Opening
@@ -44,7 +44,7 @@ class Agent:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         way: Way,
         bound: Mapping[str, str],
         home: str,
@@ -105,11 +105,13 @@ class Agent:
         """A Sandbox stands so."""
         self.served.heard(target, report)
 
-    def why_waiting(self, seen: SandboxObject) -> WaitingError | None:
+    def why_waiting(self, seen: SandboxObject) -> SandboxNotReadyError | None:
         """Why one of its Sandboxes does not begin."""
         if not is_served(seen.metadata) or self.dial.is_connected:
             return None
-        return WaitingError(Reason.RESOURCES_PENDING, UNASKED.format(why=self.dial.trouble or "not connected yet"))
+        return SandboxNotReadyError(
+            Reason.RESOURCES_PENDING, UNASKED.format(why=self.dial.trouble or "not connected yet")
+        )
 
     # --- figures ------------------------------------------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import matching
 from dayfly.spec.kinds import StepLog
-from dayfly.spec.lifecycle import Event, unit_id
+from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.log_times import Entry, paired
 from dayfly.spec.run import Result
 from dayfly.spec.steps.webhook import DEFINITE
@@ -38,7 +38,7 @@ class KeptLog(NamedTuple):
 Kept = dict[tuple[str, int], KeptLog]
 
 
-async def values(cluster: Cluster, run: RunObject) -> tuple[Value, ...]:
+async def values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, ...]:
     """All recorded outputs. Of those that are sensitive it is said that they are there, and nothing is read."""
     found: list[Value] = []
     for pin in run.spec.documents:
@@ -47,7 +47,7 @@ async def values(cluster: Cluster, run: RunObject) -> tuple[Value, ...]:
             document = await cluster.client.find(DOCUMENTS, pin.name)
         if document is None:
             continue
-        for unit in (unit for event in Event for unit in document.spec.units(event)):
+        for unit in (unit for event in LifecycleEvent for unit in document.spec.units(event)):
             name = unit_id(document.spec.resource, unit.name)
             told = {each: known for each, known in run.ledger.unit(name).outputs.items() if each != DEFINITE}
             sensitive = {output.name for output in unit.outputs if output.sensitive}

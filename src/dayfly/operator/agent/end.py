@@ -12,7 +12,7 @@ from dayfly.execute.host_end import HostEnd, OfKept
 from dayfly.execute.host_port import Host
 from dayfly.kube import errors
 from dayfly.operator.agent import answers
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.spec import wire
 from dayfly.spec.wire import Verdict
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class ServedEnd(HostEnd):
     """`run` finds the run of a sandbox."""
 
-    def __init__(self, host: Host, cluster: Cluster, run: Callable[[str], RunObject | None]) -> None:
+    def __init__(self, host: Host, cluster: ClusterWatches, run: Callable[[str], RunObject | None]) -> None:
         super().__init__(host)
         self._told = host
         self._cluster = cluster

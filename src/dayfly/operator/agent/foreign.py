@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.kube.cache import Change
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import is_served
 from dayfly.spec.identity import routing_key
 
@@ -13,7 +13,7 @@ from dayfly.spec.identity import routing_key
 class ForeignKeys:
     """Kept up by what is heard of Sandboxes and RouteGroups. Keys are derived from their UIDs."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._keys: set[str] = set()
         cluster.sandboxes.listen(self._heard)
         cluster.groups.listen(self._heard)

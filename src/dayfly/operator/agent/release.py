@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.agent import objects
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, SERVED_FINALIZER, SandboxObject
 from dayfly.spec.wire import RefusedError
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Release:
     """Of one control plane's Sandboxes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._going: set[str] = set()
 

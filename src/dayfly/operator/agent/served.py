@@ -17,7 +17,7 @@ from dayfly.operator.agent.release import Release
 from dayfly.operator.agent.spoken import Spoken
 from dayfly.operator.agent.trouble import unless_troubled
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -52,7 +52,7 @@ class Served:
 
     wants_baselines = False
 
-    def __init__(self, cluster: Cluster, bound: Mapping[str, str], admit: Admit) -> None:
+    def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
         self._cluster = cluster
         self._client = cluster.client

@@ -14,12 +14,12 @@ from __future__ import annotations
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.operator.agent import objects
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.spec.wire import Offer
 
 
-def is_carried_out(cluster: Cluster, seen: SandboxObject | None, offer: Offer) -> bool:
+def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: Offer) -> bool:
     """Whether an offer changes nothing any more, as far as the caches show; `seen` is the Sandbox that they have."""
     if seen is None or objects.has_ended(seen, run=True):
         return False

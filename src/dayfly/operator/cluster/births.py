@@ -10,14 +10,16 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, DOCUMENTS, RUN_FINALIZER, DocumentObject, RunObject
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, digest
 from dayfly.spec.run import Run
 
 
-async def seal(cluster: Cluster, meta: AnnotatedMeta, documents: tuple[Lifecycle, ...], spec: RunSpec) -> RunObject:
+async def seal(
+    cluster: ClusterWatches, meta: AnnotatedMeta, documents: tuple[Lifecycle, ...], spec: RunSpec
+) -> RunObject:
     """The run of the target with that metadata: made, or the one that is there. `spec` pins its documents."""
     run = names.run_name(meta.name, meta.uid)
     pins = tuple([await _document(cluster, meta, run, document) for document in documents])
@@ -36,7 +38,7 @@ async def seal(cluster: Cluster, meta: AnnotatedMeta, documents: tuple[Lifecycle
     return await cluster.ledger.birth(body)
 
 
-async def _document(cluster: Cluster, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
+async def _document(cluster: ClusterWatches, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
     """Write one document, or take the one that an earlier try has written."""
     name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
     body = DocumentObject(

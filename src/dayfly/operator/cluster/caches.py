@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from dayfly.execute.fork.read import Service, Workload
+from dayfly.execute.fork.read import ForkDeployment, ForkService
 from dayfly.execute.fork.run import DEPLOYMENTS, SERVICES
 from dayfly.execute.gateway.read import RouteObject, accepting
 from dayfly.execute.gateway.run import KINDS as GATEWAY_KINDS
@@ -35,7 +35,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.cluster.route_kinds import Istio, RouteKinds
-from dayfly.operator.cluster.runs import Runs
+from dayfly.operator.cluster.runs import RunStore
 from dayfly.operator.cluster.virtual_service_index import WovenRules
 from dayfly.spec.run import State
 
@@ -48,7 +48,7 @@ WORKERS = 16
 T = TypeVar("T", bound=HasMeta)
 
 
-class Baseline(Slim, frozen=True):
+class BaselineMeta(Slim, frozen=True):
     """A Deployment that is no fork: which one it is, and which generation of it."""
 
     metadata: ObjectMeta
@@ -62,10 +62,10 @@ class Pair(NamedTuple):
     key: Key
 
 
-BASELINES = Resource("apps", "v1", "deployments", "Deployment", Baseline, partial=True)
+BASELINES = Resource("apps", "v1", "deployments", "Deployment", BaselineMeta, partial=True)
 
 
-class Cluster(Watches):
+class ClusterWatches(Watches):
     """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
 
     _taking_over = False
@@ -89,9 +89,9 @@ class Cluster(Watches):
         self.hooks: Cache[HookObject] = Cache()
         self.groups: Cache[RouteGroupObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
-        self.forks: Cache[Workload] = Cache(labels=(names.RUN_LABEL,))
-        self.baselines: Cache[Baseline] = Cache()
-        self.services: Cache[Service] = Cache(labels=(names.RUN_LABEL,))
+        self.forks: Cache[ForkDeployment] = Cache(labels=(names.RUN_LABEL,))
+        self.baselines: Cache[BaselineMeta] = Cache()
+        self.services: Cache[ForkService] = Cache(labels=(names.RUN_LABEL,))
         self.gateway: RouteKinds[RouteObject] = RouteKinds(self, GATEWAY_KINDS)
         self.istio: RouteKinds[VirtualService] = RouteKinds(self, ISTIO_KINDS)
         self.keys_of: Callable[[SandboxObject], Mapping[str, tuple[str, ...]]] = lambda _: {}
@@ -104,7 +104,7 @@ class Cluster(Watches):
         """Whether a run's pod was made by us for what is not its turn yet."""
         self._leaving: set[str] = set()
         self._forking, self._targeting = Forking(), Targeting()
-        self.ledger = Runs(client, self.runs)
+        self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
         self.published: WorkQueue[str] = WorkQueue(seed=seed)
@@ -222,12 +222,12 @@ class Cluster(Watches):
         if new is not None and new.status is not None and new.status.ready:
             self.rest(names.run_name(new.metadata.name, new.metadata.uid))
 
-    def _owned_changed(self, change: Change[Pod] | Change[Workload] | Change[Service]) -> None:
+    def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
         run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
         if run and (after := self._looked_at(run, change)) is not None:
             self.queue.add(run, after=after)
 
-    def _looked_at(self, run: str, change: Change[Pod] | Change[Workload] | Change[Service]) -> float | None:
+    def _looked_at(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
         """Seconds after which a run is to be looked at for this; None if nothing can follow from it."""
         found, new, seen = self.ledger.get(run), change.new, change.seen
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
@@ -262,7 +262,7 @@ class Cluster(Watches):
         finally:
             self._leaving.discard(pod.metadata.uid)
 
-    def _baseline_changed(self, change: Change[Baseline]) -> None:
+    def _baseline_changed(self, change: Change[BaselineMeta]) -> None:
         """Forks follow their baseline's spec; its status is no news."""
         generations = {each.metadata.generation for each in (change.old, change.new) if each is not None}
         if len(generations) == 1 and change.old is not None and change.new is not None:
@@ -270,7 +270,7 @@ class Cluster(Watches):
         for run in self._forking.of(change.key):
             self.queue.add(run)
 
-    def _service_changed(self, change: Change[Service]) -> None:
+    def _service_changed(self, change: Change[ForkService]) -> None:
         """A fork's own Service, or one that leads to a baseline, or did."""
         self._owned_changed(change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:

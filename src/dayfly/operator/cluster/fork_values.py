@@ -1,10 +1,10 @@
 """What the forks of a run tell its steps: their names, where they answer, whether they do. By the caches alone."""
 
 from dayfly.execute.fork import read
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import first_port, fork_name
 from dayfly.execute.inputs import Forks, UntoldError
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
@@ -13,7 +13,7 @@ from dayfly.spec.run import ALIVE
 from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, asked, fill
 
 
-def teller(cluster: Cluster, run: RunObject) -> Forks:
+def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
     """What each fork of the run tells at this moment."""
 
     def told(value: ForkValue) -> str:
@@ -33,12 +33,12 @@ def teller(cluster: Cluster, run: RunObject) -> Forks:
     return told
 
 
-def address(service: Service) -> tuple[str, int]:
+def address(service: ForkService) -> tuple[str, int]:
     """Where a fork's Service answers in the cluster; port 0 if it has none."""
     return f"{service.metadata.name}.{service.metadata.namespace}.svc", first_port(service)
 
 
-def _answers(cluster: Cluster, seen: read.Workload) -> bool:
+def _answers(cluster: ClusterWatches, seen: read.ForkDeployment) -> bool:
     """Whether all its pods do, those of an older form counted as none."""
     fact = read.fork(seen, (), cluster.now())
     return isinstance(fact, Running) and fact.ready

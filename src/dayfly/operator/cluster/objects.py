@@ -66,14 +66,14 @@ def retries(annotation: str) -> dict[str, int]:
     return {unit: number for unit, number in found if unit and number is not None}
 
 
-class Abandonment(NamedTuple):
+class AbandonAnnotation(NamedTuple):
     """The request in the annotation `dayfly.dev/abandon`, and whether the operator follows it now."""
 
     reason: str
     applies: bool
 
 
-def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> Abandonment | None:
+def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> AbandonAnnotation | None:
     """Return the request to give up a cleanup, or None if there is none.
 
     It applies once the end has begun (`closing`). The values `force` and `force: REASON` apply before that, too.
@@ -83,8 +83,8 @@ def abandonment(annotations: Mapping[str, str] | None, *, closing: bool) -> Aban
         return None
     word, _, reason = text.partition(":")
     if word.strip().lower() == _FORCE:
-        return Abandonment(reason.strip() or "forced", applies=True)
-    return Abandonment(text, applies=closing)
+        return AbandonAnnotation(reason.strip() or "forced", applies=True)
+    return AbandonAnnotation(text, applies=closing)
 
 
 def forced_abandonment(reason: str) -> str:

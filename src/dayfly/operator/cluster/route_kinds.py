@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from dayfly.execute.gateway.preview import Edge
+from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Reflector
@@ -29,14 +29,14 @@ class Istio(enum.StrEnum):
     NEVER = "never"
 
 
-class Routing(NamedTuple):
+class RoutingSettings(NamedTuple):
     """How requests are led to forks, as the administrator says: further forms of keys, when
     Istio is asked, and where endpoints have their addresses.
     """
 
     forms: Forms = Forms()
     istio: Istio = Istio.AUTO
-    edge: Edge | None = None
+    edge: PreviewGateway | None = None
 
 
 class RouteKinds(Generic[T]):

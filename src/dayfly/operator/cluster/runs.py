@@ -18,7 +18,7 @@ from dayfly.spec.run import Run
 _REMEMBERED = 4096
 
 
-class Runs:
+class RunStore:
     """Reads suggest (the newest of what the cache and our own writes have shown), writes decide."""
 
     def __init__(self, client: Client, cache: Cache[RunObject]) -> None:

@@ -7,7 +7,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.spec.lifecycle import Kind, Unit
 
 
-class ForkExecutor:
+class DeploymentForkExecutor:
     """Forks of Deployments: born without replicas, claimed by UID, and changed where they are."""
 
     kind: str = Kind.FORK

@@ -11,22 +11,22 @@ from dayfly.execute.executor import Known
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
-from dayfly.execute.object.run import NotServedError, Objects
+from dayfly.execute.object.run import NotServedError, ObjectClient
 from dayfly.execute.outputs import foreseen
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.objects.object_observer import ObjectObserver, Turn
-from dayfly.operator.objects.object_view import Place, Views
-from dayfly.operator.outputs.attempt_secrets import Outputs
+from dayfly.operator.objects.object_view import ObjectRef, Views
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
 from dayfly.operator.run_memory import Sight
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import Standing, standing
-from dayfly.plan.sealed import Step
+from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import NeverRan, Objection, Running
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Kind, Unit
@@ -43,9 +43,9 @@ class ObjectExecutor:
     kind: str = Kind.OBJECT
     gated = False
 
-    def __init__(self, cluster: Cluster, outputs: Outputs) -> None:
+    def __init__(self, cluster: ClusterWatches, outputs: AttemptSecrets) -> None:
         self._cluster = cluster
-        self._objects = Objects(cluster.client, lambda: cluster.now() / 1000)
+        self._objects = ObjectClient(cluster.client, lambda: cluster.now() / 1000)
         self._views = Views(cluster, self._objects, outputs)
         self._observer = ObjectObserver(self._objects, self._views)
 
@@ -82,7 +82,7 @@ class ObjectExecutor:
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
 
-    async def _see(self, sight: Sight, turn: Turn, step: Step) -> None:
+    async def _see(self, sight: Sight, turn: Turn, step: SealedStep) -> None:
         """What has become of an attempt that was claimed. Nobody tells us of it, so it is looked at again."""
         record = turn.run.ledger.unit(step.id)
         if record.state not in ALIVE:
@@ -96,7 +96,7 @@ class ObjectExecutor:
             version = found["metadata"]["resourceVersion"] if found else fact.message
             self._cluster.queue.add(sight.run.metadata.name, after=memory.look_again(version))
 
-    async def _foresee(self, sight: Sight, turn: Turn, step: Step, objections: dict[str, Objection]) -> None:
+    async def _foresee(self, sight: Sight, turn: Turn, step: SealedStep, objections: dict[str, Objection]) -> None:
         """Before an object is claimed the server says whether it would take it: nothing was permitted by then.
 
         Without that word there is an objection. A step's inputs can be read only once they are recorded: the turn that
@@ -126,7 +126,7 @@ class ObjectExecutor:
                 objections[step.id] = objection
         turn.definitions[step.id] = memory.definition
 
-    async def _ask(self, sight: Sight, turn: Turn, step: Step, memory: ObjectMemory) -> Objection | None:
+    async def _ask(self, sight: Sight, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Objection | None:
         """Have the server say whether it would take the object, and return what it objects."""
         try:
             said = await self._observer.ask(turn, step, memory)
@@ -158,7 +158,7 @@ class ObjectExecutor:
                 await self._objects.change(await self._kind_of(found), found, patch)
         self._cluster.queue.add(sight.run.metadata.name)
 
-    async def _make(self, sight: Sight, kind: ServedKind, where: Place) -> None:
+    async def _make(self, sight: Sight, kind: ServedKind, where: ObjectRef) -> None:
         """Create it, if that is still permitted; and if it no longer was once it was done, take it back.
 
         The name alone keeps two tries from making two. That the ledger has gone on, while we stood still, must be seen
@@ -180,7 +180,7 @@ class ObjectExecutor:
             await self._objects.delete(kind, made)
             await self._objects.let_go(kind, made)
 
-    async def _is_permitted(self, sight: Sight, where: Place, *phases: Phase, made: str = "") -> bool:
+    async def _is_permitted(self, sight: Sight, where: ObjectRef, *phases: Phase, made: str = "") -> bool:
         """Whether the ledger, as it is now, waits for the object of this attempt, or holds the one that was `made`.
 
         A peer may have seen it before we heard that it was made: then it is the run's, however far that has come.
@@ -197,14 +197,14 @@ class ObjectExecutor:
         """Return the kind of an object in the version in which it was found."""
         return await self._objects.kind(found["apiVersion"], found["kind"])
 
-    async def _remove(self, sight: Sight, where: Place, found: dict[str, Any] | None) -> None:
+    async def _remove(self, sight: Sight, where: ObjectRef, found: dict[str, Any] | None) -> None:
         """Ask it to go. The claim may be a moment old, and the object not looked at yet."""
         if found is None:
             found = await self._find_own(where, sight.run.ledger.unit(where.identity.unit))
         if found is not None:
             await self._objects.delete(await self._kind_of(found), found)
 
-    async def _find_own(self, where: Place, record: UnitRecord) -> dict[str, Any] | None:
+    async def _find_own(self, where: ObjectRef, record: UnitRecord) -> dict[str, Any] | None:
         """Return the object of an attempt; None if there is none, or another one has its name.
 
         Raises:
@@ -242,7 +242,7 @@ class ObjectExecutor:
         self._cluster.queue.add(sight.run.metadata.name)
 
     @contextlib.contextmanager
-    def _hearing(self, where: Place, memory: ObjectMemory) -> Iterator[None]:
+    def _hearing(self, where: ObjectRef, memory: ObjectMemory) -> Iterator[None]:
         """Remember what was said against a change, for the next turn to tell."""
         now = self._cluster.now()
         try:
@@ -289,7 +289,7 @@ class ObjectExecutor:
         """Nothing of objects is under way between turns."""
 
 
-def _is_due(ledger: Run, step: Step) -> bool:
+def _is_due(ledger: Run, step: SealedStep) -> bool:
     """Whether all that the step reads has been told, and it may be tried."""
     needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
-    return needed and standing(step, ledger.unit(step.id)) in (Standing.FRESH, Standing.AGAIN)
+    return needed and standing(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)

@@ -4,7 +4,7 @@ Where one cannot be, that is said, and nothing waits for it.
 """
 
 from dayfly.execute.executor import Known
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.run_memory import Sight
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -14,13 +14,13 @@ from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import ALIVE, Result
 
 
-class PreviewExecutor:
+class GatewayPreviewExecutor:
     """They are claimed first, made after the turn that claims them, and changed where they are."""
 
     kind: str = Kind.PREVIEW
     gated = False
 
-    def __init__(self, cluster: Cluster, previews: Previews) -> None:
+    def __init__(self, cluster: ClusterWatches, previews: Previews) -> None:
         self._cluster = cluster
         self._previews = previews
 

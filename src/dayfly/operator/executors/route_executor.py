@@ -7,7 +7,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.spec.lifecycle import Kind, Unit
 
 
-class RouteExecutor:
+class GatewayRouteExecutor:
     """Routes are claimed first, made after the turn that claims them, and changed where they are."""
 
     kind: str = Kind.ROUTE

@@ -12,7 +12,7 @@ from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator.cluster.caches import ALONE_S, Cluster, belonging
+from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches, belonging
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
@@ -27,7 +27,7 @@ from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import Step
+from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import AttemptKey, NeverRan, Objection
 from dayfly.spec.lifecycle import Kind, Unit
 
@@ -42,7 +42,7 @@ _REFUSALS = (
 )
 
 
-class StepExecutor:
+class PodStepExecutor:
     """Scripts in pods."""
 
     kind: str = Kind.EXEC
@@ -50,7 +50,7 @@ class StepExecutor:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         observer: StepObserver,
         *,
         pods: Pods,
@@ -212,7 +212,7 @@ def _said(error: Exception, now: int) -> NeverRan | Objection:
     return Objection(reason=reason, message=str(error), since=now)
 
 
-def _apart(step: Step, stored: dict[str, Any], now: int) -> Objection | None:
+def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | None:
     """What is to be said of a pod that was too old by our clock when it was made `now`."""
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
     if input_pins.in_time(step, created, now):

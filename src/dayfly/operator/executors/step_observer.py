@@ -15,10 +15,10 @@ from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.turn import judged
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.outputs.attempt_secrets import Outputs, matching
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, matching
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.log_follower import Followers
@@ -40,11 +40,11 @@ class StepObserver:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         *,
         pods: Pods,
         followers: Followers,
-        outputs: Outputs,
+        outputs: AttemptSecrets,
         builder: PodBuilder,
         states: StateAccess | None = None,
     ) -> None:
@@ -143,7 +143,7 @@ class StepObserver:
         fact = Ended(result=told.result) if read.over(pod) else Sealed(result=told.result)
         return described(fact, sight.outputs[name, attempt])
 
-    async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.Seen, pod: Pod) -> Fact:
+    async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
         fact = seen.fact
         assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"

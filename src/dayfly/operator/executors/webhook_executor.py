@@ -1,12 +1,12 @@
 """Webhooks in a cluster: each is sent by a pod of ours, which is prepared, let go, seen and ended as any step's."""
 
 from dayfly.execute.executor import Known
-from dayfly.operator.executors.step_executor import StepExecutor
+from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.run_memory import Sight
 from dayfly.spec.lifecycle import Kind
 
 
-class WebhookExecutor(StepExecutor):
+class PodWebhookExecutor(PodStepExecutor):
     """Requests to servers. Their pods are among those that the steps' own executor looks at, and clears away."""
 
     kind: str = Kind.WEBHOOK

@@ -2,13 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.fork.read import Service
-from dayfly.execute.fork.render import Hosts, Identity, elsewhere, fork, fork_name, leading, service
+from dayfly.execute.fork.read import ForkService
+from dayfly.execute.fork.render import ForkIdentity, Hosts, elsewhere, fork, fork_name, leading, service
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.inputs import Told, resolve
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.inputs import UnitOutputRef, resolve
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
@@ -20,7 +20,7 @@ from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
 KIND = "Deployment"
 
 
-class Refusal(NamedTuple):
+class ForkRefusal(NamedTuple):
     """Of what a fork was to be made, and why that is no fork."""
 
     made_of: tuple[Any, ...]
@@ -31,13 +31,13 @@ class Refusal(NamedTuple):
 class ForkBuilder:
     """What a fork looks like, by its wish, its baseline and what its resources have told."""
 
-    def __init__(self, cluster: Cluster, forks: Forks) -> None:
+    def __init__(self, cluster: ClusterWatches, forks: Forks) -> None:
         self._cluster = cluster
         self._forks = forks
         self._labels = PodLabels(cluster, forks)
 
     async def manifest(
-        self, run: RunObject, plan: Plan, unit: Unit, refused: dict[str, Refusal]
+        self, run: RunObject, plan: Plan, unit: Unit, refused: dict[str, ForkRefusal]
     ) -> dict[str, Any] | None:
         """The fork as it is to be now; None if its baseline has just gone.
 
@@ -61,27 +61,27 @@ class ForkBuilder:
         try:
             return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts, leave=left)
         except CannotRenderError as error:
-            refused[place] = Refusal(made_of, error.reason, str(error))
+            refused[place] = ForkRefusal(made_of, error.reason, str(error))
             raise
 
-    async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, SecretKey | None]:
+    async def _inputs(self, run: RunObject, plan: Plan, unit: Unit) -> dict[str, PodSecretKey | None]:
         """Where the fork finds each value: the resource's Secret in the fork's own namespace, made now if need be."""
         assert unit.fork is not None, "only forks derive from a baseline"
         namespace = unit.fork.baseline.namespace
         documents = {document.resource: document for document in plan.documents}
         secrets: dict[str, str] = {}
-        found: dict[str, SecretKey | None] = {}
+        found: dict[str, PodSecretKey | None] = {}
         for name, source in resolve(run.ledger, unit, "", cleans=False).sources.items():
-            if not isinstance(source, Told):
+            if not isinstance(source, UnitOutputRef):
                 found[name] = None
                 continue
             resource, _, step = source.unit.rpartition("/")
             if resource not in secrets:
                 secrets[resource] = await bind(self._cluster.client, run, documents[resource], namespace)
-            found[name] = SecretKey(secrets[resource], f"{step}.{source.output}")
+            found[name] = PodSecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 
-    async def service(self, run: RunObject, of: Baseline) -> Service | None:
+    async def service(self, run: RunObject, of: Baseline) -> ForkService | None:
         """The fork's own Service, made now if a Service leads to its baseline; None if none does.
 
         Also for a fork that another one is only told of: its namespace has to allow that as if it were made there now.
@@ -106,6 +106,6 @@ class ForkBuilder:
         return found
 
 
-def _identity(run: RunObject, of: Baseline) -> Identity:
+def _identity(run: RunObject, of: Baseline) -> ForkIdentity:
     own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
-    return Identity(own, run.metadata.name, owner(run))
+    return ForkIdentity(own, run.metadata.name, owner(run))

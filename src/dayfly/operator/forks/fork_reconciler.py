@@ -18,9 +18,9 @@ from dayfly.execute.pod import names
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, Refusal
+from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
@@ -45,7 +45,7 @@ class ForkMemory:
         self.refusals = refusals
         self.stuck: dict[str, Objection] = {}
         """Why a fork that runs cannot take the form, or have the Service, that it is to."""
-        self.refused: dict[str, Refusal] = {}
+        self.refused: dict[str, ForkRefusal] = {}
         """What could not be rendered, and why."""
 
 
@@ -55,13 +55,13 @@ class ForkSight(msgspec.Struct):
     memory: ForkMemory
     facts: dict[AttemptKey, Fact] = {}
     objections: dict[str, Objection] = {}
-    seen: dict[str, read.Workload] = {}
+    seen: dict[str, read.ForkDeployment] = {}
 
 
 class ForkReconciler:
     """Forks of Deployments; one for each operator. Caches suggest what to do, what is written rests on quorum reads."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._forks = Forks(cluster.client)
         self._builder = ForkBuilder(cluster, self._forks)
@@ -107,11 +107,11 @@ class ForkReconciler:
         except _REFUSALS as error:
             memory.refusals.put(key, _objection(error, self._cluster.now()))
 
-    async def let_go(self, run: RunObject, seen: read.Workload) -> None:
+    async def let_go(self, run: RunObject, seen: read.ForkDeployment) -> None:
         """Its UID is claimed: give it its pods."""
         self._look_again_unless(await self._forks.let_go(seen), run)
 
-    async def remove(self, run: RunObject, seen: read.Workload) -> None:
+    async def remove(self, run: RunObject, seen: read.ForkDeployment) -> None:
         """Take it away with its pods."""
         self._look_again_unless(await self._forks.remove(seen), run)
 
@@ -145,12 +145,12 @@ class ForkReconciler:
 
     # --- seeing -----------------------------------------------------------------------------------------------------
 
-    def _deployments(self, run: RunObject) -> list[read.Workload]:
+    def _deployments(self, run: RunObject) -> list[read.ForkDeployment]:
         """Those in the cache that belong to that very run."""
         return [item for item in belonging(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
 
     async def _claimed(
-        self, sight: ForkSight, run: RunObject, name: str, found: read.Workload | None, now: int
+        self, sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None, now: int
     ) -> None:
         """The attempt that the ledger holds: only quorum reads say that it is gone with all that it made."""
         record, namespace, own = run.ledger.unit(name), _baseline(name).namespace, _own_name(run, name)
@@ -204,7 +204,7 @@ class ForkReconciler:
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     async def _follow(
-        self, run: RunObject, plan: Plan, step: KeptStep, seen: read.Workload, memory: ForkMemory
+        self, run: RunObject, plan: Plan, step: KeptStep, seen: read.ForkDeployment, memory: ForkMemory
     ) -> None:
         """Give a running fork the form that is wished for, where it is; and its Service the ports of its model."""
         of = _baseline(step.id)
@@ -277,7 +277,7 @@ def _forks(plan: Plan) -> dict[str, KeptStep]:
     return {name: step for name, step in plan.kept.items() if step.unit.kind == Kind.FORK}
 
 
-def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.Workload | None) -> None:
+def _unclaimed(sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None) -> None:
     """What bears the name of an attempt that the ledger does not hold: prepared, or on its way out."""
     record = run.ledger.unit(name)
     if found is None or found.metadata.uid == record.ref:
@@ -313,7 +313,7 @@ def _is_of(pod: Pod, own: str) -> bool:
     return (pod.metadata.labels or {}).get(FORK_LABEL) == own
 
 
-def _form(seen: read.Workload) -> str:
+def _form(seen: read.ForkDeployment) -> str:
     return (seen.metadata.annotations or {}).get(FORM_ANNOTATION, "")
 
 

@@ -3,15 +3,15 @@
 from dayfly.execute.fork.run import Forks
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Baseline as Cached
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import BaselineMeta as Cached
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.spec.lifecycle import Baseline
 
 
 class PodLabels:
     """Read again only when a baseline has changed."""
 
-    def __init__(self, cluster: Cluster, forks: Forks) -> None:
+    def __init__(self, cluster: ClusterWatches, forks: Forks) -> None:
         self._cluster = cluster
         self._forks = forks
         # By baseline: its UID and generation, and the labels that its pods have then.

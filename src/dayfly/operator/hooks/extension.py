@@ -7,15 +7,15 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.controller import Controller, Resync
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, PartialObjectMetadata, Resource
-from dayfly.operator.cluster.caches import Cluster, Pair
+from dayfly.operator.cluster.caches import ClusterWatches, Pair
 from dayfly.operator.cluster.objects import HOOKED_PREFIX, HookObject, RunObject, holds
 from dayfly.operator.hooks import hook_controller
 from dayfly.operator.hooks.hook_runs import Pairs
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.target_grants import ROLE, ROLES
 from dayfly.operator.hooks.watched_kinds import Kind, Kinds
-from dayfly.operator.status.sandbox_status import WaitingError, hindered, reporting
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError, hindered, reporting
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets, kind_of
 from dayfly.spec.errors import SpecError
@@ -28,15 +28,15 @@ EVERY_S = 60.0
 SEEN_S = 1.0
 
 
-class Hooks:
+class HooksExtension:
     """Hooks, the kinds that they select, and the pairs of both."""
 
-    def __init__(self, cluster: Cluster, targets: Targets, events: Recorder) -> None:
+    def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
         self._status = HookStatus(cluster, events)
         self._kinds = Kinds(cluster, targets, self._adapter)
         self._pairs = Pairs(cluster, self._kinds, self._status)
-        self._controller = hook_controller.Controller(cluster, self._kinds, self._pairs, self._status)
+        self._controller = hook_controller.HookController(cluster, self._kinds, self._pairs, self._status)
         self._kinds.recovered = self._recovered
         cluster.hooks.listen(self._hook_changed)
         cluster.runs.listen(self._run_changed)
@@ -59,8 +59,8 @@ class Hooks:
         hooked, pairs = self._cluster.hooked, self._cluster.pairs
         # Rights that are taken back, and kinds that are served no more, nobody tells.
         every = Resync(EVERY_S, lambda: [hook.metadata.name for hook in self._cluster.hooks])
-        hooks = Controller("hook", self._hook, hooked, workers=1, expected=(FrozenError,), resync=every)
-        both = Controller("hook and object", self._pair, pairs, workers=WORKERS, expected=(FrozenError,))
+        hooks = Controller("hook", self._hook, hooked, workers=1, expected=(UndecidableError,), resync=every)
+        both = Controller("hook and object", self._pair, pairs, workers=WORKERS, expected=(UndecidableError,))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(hooks.run())
             tasks.create_task(both.run())
@@ -113,7 +113,7 @@ class Hooks:
         async with reporting(lambda: self._cluster.hooked.failures(name), lambda why: self._report(name, why)):
             await self._controller.reconcile(name)
 
-    async def _report(self, name: str, why: WaitingError) -> None:
+    async def _report(self, name: str, why: SandboxNotReadyError) -> None:
         if (seen := self._cluster.hooks.get(name)) is not None:
             await self._status.say(seen, why.reason, str(why))
 

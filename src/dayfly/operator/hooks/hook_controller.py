@@ -11,7 +11,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.discovery import served
 from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, anything
 from dayfly.kube.ownership import add_finalizer
-from dayfly.operator.cluster.caches import Cluster, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
     HOOK_LABEL,
@@ -25,7 +25,7 @@ from dayfly.operator.hooks import target_grants
 from dayfly.operator.hooks.hook_runs import Pairs, selected
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.target_grants import TargetGrants
-from dayfly.operator.hooks.watched_kinds import Kind, Kinds, Watched
+from dayfly.operator.hooks.watched_kinds import Kind, Kinds, WatchedKind
 from dayfly.operator.targets.targets import kind_of
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -41,7 +41,7 @@ MOST_ASKED = 16
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
-class WaitingError(Exception):
+class HookNotReadyError(Exception):
     """A hook cannot be taken up yet; `reason` is one word, the text what it waits for."""
 
     def __init__(self, reason: str, message: str, *, again: bool = True) -> None:
@@ -50,7 +50,7 @@ class WaitingError(Exception):
         self.again = again
 
 
-class _Known(NamedTuple):
+class _KnownHook(NamedTuple):
     """A hook of one generation as it can be read, or what is wrong with it."""
 
     uid: str
@@ -58,17 +58,17 @@ class _Known(NamedTuple):
     wish: LifecycleHook | SpecError
 
 
-class Controller:
+class HookController:
     """Sees to it that each hook is heeded, and goes when it owes nothing any more."""
 
-    def __init__(self, cluster: Cluster, kinds: Kinds, pairs: Pairs, status: HookStatus) -> None:
+    def __init__(self, cluster: ClusterWatches, kinds: Kinds, pairs: Pairs, status: HookStatus) -> None:
         self._cluster = cluster
         self._client: Client = cluster.client
         self._kinds = kinds
         self._pairs = pairs
         self._status = status
         self._grants = TargetGrants(cluster.client, cluster.now)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownHook] = {}
         self._selects: dict[str, Kind] = {}
         """By the name of a hook, what it selects."""
         self._taken_up: set[str] = set()
@@ -104,7 +104,7 @@ class Controller:
             return
         try:
             watched = await self._take_up(seen)
-        except WaitingError as why:
+        except HookNotReadyError as why:
             self._taken_up.discard(seen.metadata.uid)
             await self._say(seen, why.reason, str(why))
             if why.again:
@@ -119,7 +119,7 @@ class Controller:
         if after := await self._status.say(seen, reason, message):
             self._cluster.hooked.add(seen.metadata.name, after=after)
 
-    async def _take_up(self, seen: HookObject) -> Watched:
+    async def _take_up(self, seen: HookObject) -> WatchedKind:
         """Have its kind watched, and the hook itself held.
 
         Raises:
@@ -127,7 +127,7 @@ class Controller:
         """
         wish = self._read(seen)
         if isinstance(wish, SpecError):
-            raise WaitingError(Reason.REFUSED, str(wish), again=False)
+            raise HookNotReadyError(Reason.REFUSED, str(wish), again=False)
         resource = await self._served(wish.spec.selector)
         self._selects[seen.metadata.name] = resource.group, resource.plural
         watched = self._kinds.want_served(resource)
@@ -138,13 +138,13 @@ class Controller:
         if trouble is not None and (isinstance(trouble, errors.Refused) or not watched.whole):
             lack = target_grants.sentence(trouble.message)
             reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.HINDERED
-            raise WaitingError(reason, lack or f"its objects cannot be watched: {trouble.message}")
+            raise HookNotReadyError(reason, lack or f"its objects cannot be watched: {trouble.message}")
         if not watched.whole:
-            raise WaitingError(Reason.NOT_TAKEN_UP, f"objects of kind {resource.kind} are being listed")
+            raise HookNotReadyError(Reason.NOT_TAKEN_UP, f"objects of kind {resource.kind} are being listed")
         await self._ask_leave(seen, watched)
         return watched
 
-    async def _ask_leave(self, seen: HookObject, watched: Watched) -> None:
+    async def _ask_leave(self, seen: HookObject, watched: WatchedKind) -> None:
         """See whether we may write to what the hook is new to, by one object of a namespace.
 
         What is said against one object itself, by a policy say, is no word on the others: another namespace's is asked.
@@ -158,14 +158,14 @@ class Controller:
                 await self._grants.check(watched.adapter.resource, item)
             except errors.Refused as error:
                 if lack := target_grants.sentence(error.message):
-                    raise WaitingError(Reason.TARGETS_NOT_GRANTED, lack) from None
+                    raise HookNotReadyError(Reason.TARGETS_NOT_GRANTED, lack) from None
                 refused = refused or error
             else:
                 return
         if refused is not None:
-            raise WaitingError(Reason.HINDERED, f"its objects cannot be changed: {refused.message}")
+            raise HookNotReadyError(Reason.HINDERED, f"its objects cannot be changed: {refused.message}")
 
-    def _samples(self, seen: HookObject, watched: Watched) -> Iterator[PartialObjectMetadata]:
+    def _samples(self, seen: HookObject, watched: WatchedKind) -> Iterator[PartialObjectMetadata]:
         """Of each namespace the first that the hook does not go with yet."""
         asked: set[str] = set()
         for item in watched.adapter.cache:
@@ -178,7 +178,7 @@ class Controller:
         known = self._known.get(name)
         # Generations begin anew with an object: of one that is applied again at once, nobody sees that it was gone.
         if known is None or known[:2] != which:
-            known = self._known[name] = _Known(*which, _judged(seen))
+            known = self._known[name] = _KnownHook(*which, _judged(seen))
         return known.wish
 
     async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
@@ -186,10 +186,10 @@ class Controller:
         version, kind = selector.api_version, selector.kind
         seen = await served(self._client, version, kind)
         if seen is None:
-            raise WaitingError(Reason.KIND_NOT_SERVED, messages.kind_not_served(kind, version))
+            raise HookNotReadyError(Reason.KIND_NOT_SERVED, messages.kind_not_served(kind, version))
         if not seen.namespaced:
             message = f"{with_article(kind)} of {version} lies in no namespace, and no hook may go with one"
-            raise WaitingError(Reason.REFUSED, message, again=False)
+            raise HookNotReadyError(Reason.REFUSED, message, again=False)
         return anything(version, kind, seen.name)
 
     async def _hold(self, seen: HookObject) -> None:
@@ -201,7 +201,7 @@ class Controller:
         try:
             await add_finalizer(self._client, HOOKS, seen.metadata, HOOK_FINALIZER)
         except (errors.NotFound, errors.Conflict):
-            raise WaitingError(Reason.NOT_TAKEN_UP, "it has just been changed") from None
+            raise HookNotReadyError(Reason.NOT_TAKEN_UP, "it has just been changed") from None
 
     def heard(self, seen: HookObject, resource: Resource[Any], meta: AnnotatedMeta) -> None:
         """Something has become of an object of the kind that the hook selects."""

@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
-from dayfly.operator.cluster.caches import Cluster, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -72,7 +72,7 @@ def selected(wish: LifecycleHook, meta: AnnotatedMeta) -> bool:
 class Pairs:
     """Sees to it that each object has its run for each hook that selects it."""
 
-    def __init__(self, cluster: Cluster, kinds: Kinds, status: HookStatus) -> None:
+    def __init__(self, cluster: ClusterWatches, kinds: Kinds, status: HookStatus) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._kinds = kinds

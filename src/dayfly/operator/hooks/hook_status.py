@@ -12,12 +12,12 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, ObjectReference
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject, WrittenStatus
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
@@ -30,7 +30,7 @@ FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST, Reason.KIND_NOT_SERVED
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
-class Trouble(NamedTuple):
+class HookProblem(NamedTuple):
     """Why somebody should look at one object of a hook."""
 
     named: str
@@ -50,11 +50,11 @@ class Counts(NamedTuple):
 class HookStatus:
     """Hears of each run of a hook, and speaks of the hook."""
 
-    def __init__(self, cluster: Cluster, events: Recorder) -> None:
+    def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
         self._events = events
         self._runs: dict[str, set[str]] = {}
-        self._troubles: dict[str, dict[str, Trouble]] = {}
+        self._troubles: dict[str, dict[str, HookProblem]] = {}
         """By the hook's UID, and by run, or by what is in want of one."""
         self._throttles: dict[str, StatusThrottle] = {}
         cluster.runs.listen(self._heard)
@@ -130,7 +130,7 @@ class HookStatus:
             self.settle(run.spec.hook.uid, run.metadata.name)
         return 0.0
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         """Nothing is done for one object any more."""
         self.trouble(run, why.reason, str(why))
 
@@ -144,7 +144,7 @@ class HookStatus:
         reason, message = said
         known = self._troubles.setdefault(uid, {})
         before = known.get(key)
-        known[key] = Trouble(f"{target.kind} {target.namespace}/{target.name}", reason, message)
+        known[key] = HookProblem(f"{target.kind} {target.namespace}/{target.name}", reason, message)
         if before == known[key]:
             return
         self._cluster.hooked.add(hook)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from dayfly.kube import errors
 from dayfly.kube.cache import Reflector
 from dayfly.kube.objects import PartialObjectMetadata, Resource
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
 from dayfly.operator.targets.targets import Targets
 
@@ -14,7 +14,7 @@ Kind = tuple[str, str]
 """Group and plural."""
 
 
-class Watched(NamedTuple):
+class WatchedKind(NamedTuple):
     """A kind with its adapter, and how its watch stands."""
 
     adapter: HookedTarget
@@ -36,21 +36,21 @@ class Kinds:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         targets: Targets,
         make: Callable[[Resource[PartialObjectMetadata]], HookedTarget],
     ) -> None:
         self._cluster = cluster
         self._targets = targets
         self._make = make
-        self._watched: dict[Kind, Watched] = {}
+        self._watched: dict[Kind, WatchedKind] = {}
         self.recovered: Callable[[Kind], None] = lambda _: None
         """Called when all objects of a kind are known: for the first time, or again."""
 
-    def __iter__(self) -> Iterator[Watched]:
+    def __iter__(self) -> Iterator[WatchedKind]:
         return iter(list(self._watched.values()))
 
-    def find(self, kind: Kind) -> Watched | None:
+    def find(self, kind: Kind) -> WatchedKind | None:
         """What is known of a kind that is watched."""
         return self._watched.get(kind)
 
@@ -60,7 +60,7 @@ class Kinds:
             if watched.trouble is not None:
                 watched.reflector.retry()
 
-    def want(self, resource: Resource[Any]) -> Watched:
+    def want(self, resource: Resource[Any]) -> WatchedKind:
         """Watch a kind from now on, if nobody did."""
         kind = resource.group, resource.plural
         if kind not in self._watched:
@@ -68,10 +68,10 @@ class Kinds:
             self._targets.know(adapter)
             reflector = self._cluster.follow_also(adapter.resource, adapter.cache)
             reflector.recovered = lambda: self.recovered(kind)
-            self._watched[kind] = Watched(adapter, reflector)
+            self._watched[kind] = WatchedKind(adapter, reflector)
         return self._watched[kind]
 
-    def want_served(self, resource: Resource[Any]) -> Watched:
+    def want_served(self, resource: Resource[Any]) -> WatchedKind:
         """The same of a kind that is served in this version: one that is served no more is watched by it instead.
 
         All versions have the same objects, so which of them is watched makes no difference as long as it is there.

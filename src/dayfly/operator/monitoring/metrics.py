@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dayfly.kube.server_clock import unix_ms
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.spec.run import State
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
@@ -17,7 +17,7 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 class Metrics:
     """One operator's figures."""
 
-    def __init__(self, cluster: Cluster, **gauges: Callable[[], float]) -> None:
+    def __init__(self, cluster: ClusterWatches, **gauges: Callable[[], float]) -> None:
         """`gauges` are further figures by name, asked for at each scrape."""
         self._registry = prometheus.CollectorRegistry()
         self.turns = prometheus.Counter(
@@ -36,7 +36,7 @@ class Metrics:
 class _Now(Collector):
     """What is so at this moment, from the caches."""
 
-    def __init__(self, cluster: Cluster, gauges: dict[str, Callable[[], float]]) -> None:
+    def __init__(self, cluster: ClusterWatches, gauges: dict[str, Callable[[], float]]) -> None:
         self._cluster = cluster
         self._gauges = gauges
 

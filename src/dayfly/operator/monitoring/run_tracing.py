@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
 from dayfly.plan.history import lines
@@ -26,7 +26,7 @@ class RunTraces:
     """
 
     def __init__(
-        self, cluster: Cluster, written: Callable[[RunObject, tuple[Move, ...]], None], tracer: Tracer | None
+        self, cluster: ClusterWatches, written: Callable[[RunObject, tuple[Move, ...]], None], tracer: Tracer | None
     ) -> None:
         """`written` is told of all moves before they are told here."""
         self._tracer, self._written, self._now = tracer, written, cluster.now

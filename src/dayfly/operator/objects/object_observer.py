@@ -7,8 +7,8 @@ from typing import Any
 
 from dayfly.execute.inputs import UntoldError
 from dayfly.execute.object import read, render
-from dayfly.execute.object.read import Standing
-from dayfly.execute.object.run import Objects
+from dayfly.execute.object.read import ObjectState
+from dayfly.execute.object.run import ObjectClient
 from dayfly.execute.outputs import described
 from dayfly.execute.target_fields import Given
 from dayfly.execute.work_order import CannotRenderError
@@ -16,12 +16,12 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.objects.object_view import Place, Views
+from dayfly.operator.objects.object_view import ObjectRef, Views
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import Plan, Step
+from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Objection, Running
-from dayfly.spec.lifecycle import Output
+from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 from dayfly.spec.steps.kube_object import GONE
 
@@ -54,11 +54,11 @@ class Turn:
 class ObjectObserver:
     """Looks at objects, each for itself."""
 
-    def __init__(self, objects: Objects, views: Views) -> None:
+    def __init__(self, objects: ObjectClient, views: Views) -> None:
         self._objects = objects
         self._views = views
 
-    async def made(self, turn: Turn, step: Step, memory: ObjectMemory) -> Fact:
+    async def made(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Fact:
         """What has become of a claimed attempt to make an object."""
         record = turn.run.ledger.unit(step.id)
         key = step.id, record.attempt
@@ -82,13 +82,13 @@ class ObjectObserver:
             hindered = memory.hindrance(turn.now)
             return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
-        if judged.standing is Standing.FAILED:
+        if judged.standing is ObjectState.FAILED:
             return _over(turn, record, Reason.OBJECT_FAILED, judged.message)
-        if judged.standing is Standing.WAITING:
+        if judged.standing is ObjectState.WAITING:
             return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=judged.message)
         return await self._ready(turn, step, record, found)
 
-    def _missing(self, turn: Turn, record: UnitRecord, where: Place, memory: ObjectMemory, *, taken: bool) -> Fact:
+    def _missing(self, turn: Turn, record: UnitRecord, where: ObjectRef, memory: ObjectMemory, *, taken: bool) -> Fact:
         """There is no such object, or one that is not this attempt's."""
         if record.ref:
             step = turn.plan.steps[where.identity.unit]
@@ -109,7 +109,7 @@ class ObjectObserver:
             return NeverRan(reason=hindered.reason, message=hindered.message)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
 
-    async def _ready(self, turn: Turn, step: Step, record: UnitRecord, found: dict[str, Any]) -> Fact:
+    async def _ready(self, turn: Turn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
         """It is ready; once all its outputs are there it is done."""
         values: dict[str, bytes] = {}
         for output in step.unit.outputs:
@@ -125,7 +125,9 @@ class ObjectObserver:
             values[output.name] = value
         return _succeeded(turn, step, record, values)
 
-    async def _value(self, turn: Turn, found: dict[str, Any], output: Output) -> tuple[bytes | None, Objection | str]:
+    async def _value(
+        self, turn: Turn, found: dict[str, Any], output: UnitOutput
+    ) -> tuple[bytes | None, Objection | str]:
         """The value of one output, or what it lacks."""
         if output.secret is None:
             return read.value(found, output), f"{output.json_path} finds no single value"
@@ -142,7 +144,7 @@ class ObjectObserver:
             return None, f"there is no Secret {namespace}/{name}"
         return held.get(output.secret.key), f"Secret {namespace}/{name} has no key {output.secret.key}"
 
-    async def removed(self, turn: Turn, step: Step, memory: ObjectMemory) -> Fact:
+    async def removed(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Fact:
         """What has become of a claimed attempt to remove an object."""
         record, maker = turn.run.ledger.unit(step.id), object_view.target(turn.plan, step)
         if turn.abandoned:
@@ -165,7 +167,7 @@ class ObjectObserver:
         hindered = memory.hindrance(turn.now)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
 
-    async def ask(self, turn: Turn, step: Step, memory: ObjectMemory) -> Objection | NeverRan | None:
+    async def ask(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Objection | NeverRan | None:
         """What stands in the way of the object that is to be made next, by the server's word.
 
         Return `NeverRan` if the object can never be made of its manifest and inputs, whatever changes in the cluster.
@@ -216,7 +218,7 @@ def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     return Running(since=record.claimed_at, reason=Reason.OBJECT_ENDING, message=message)
 
 
-def _unready(turn: Turn, step: Step, record: UnitRecord, where: Place) -> Ended:
+def _unready(turn: Turn, step: SealedStep, record: UnitRecord, where: ObjectRef) -> Ended:
     """Its object is gone before it was ready; why is told by what was wished for."""
     limit = step.unit.timeouts.run_ms
     if turn.closing:
@@ -232,7 +234,7 @@ def _over(turn: Turn, record: UnitRecord, reason: str, message: str) -> Ended:
     return Ended(result=result)
 
 
-def _succeeded(turn: Turn, step: Step, record: UnitRecord, values: dict[str, bytes]) -> Ended:
+def _succeeded(turn: Turn, step: SealedStep, record: UnitRecord, values: dict[str, bytes]) -> Ended:
     sensitive = {output.name for output in step.unit.outputs if output.sensitive}
     outputs = {
         name: OutputRecord(

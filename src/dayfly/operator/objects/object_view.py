@@ -2,20 +2,20 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.inputs import Told, resolve
+from dayfly.execute.inputs import UnitOutputRef, resolve
 from dayfly.execute.object import render
-from dayfly.execute.object.render import Identity
-from dayfly.execute.object.run import Kind, NotServedError, Objects
+from dayfly.execute.object.render import ObjectIdentity
+from dayfly.execute.object.run import Kind, NotServedError, ObjectClient
 from dayfly.execute.pod import names
 from dayfly.execute.target_fields import Given
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.objects import grants
-from dayfly.operator.outputs.attempt_secrets import Outputs
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
 from dayfly.plan.reasons import Reason
-from dayfly.plan.sealed import Plan, Step, sensitive_inputs
+from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
 from dayfly.plan.world import Objection
 from dayfly.spec.lifecycle import Kind as UnitKind
 from dayfly.spec.lifecycle import Object, unit_id
@@ -23,11 +23,11 @@ from dayfly.spec.run import State, UnitRecord
 from dayfly.spec.steps.kube_object import KubeObject
 
 
-class Place(NamedTuple):
+class ObjectRef(NamedTuple):
     """One attempt's object as it is written, and whose it is."""
 
     item: KubeObject
-    identity: Identity
+    identity: ObjectIdentity
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -54,18 +54,18 @@ class View(NamedTuple):
     hindered: Objection | None = None
 
 
-def written(step: Step) -> Object:
+def written(step: SealedStep) -> Object:
     """The step's own part of the document."""
     assert step.unit.object is not None, "asked of objects alone"
     return step.unit.object
 
 
-def steps(plan: Plan) -> list[Step]:
+def steps(plan: Plan) -> list[SealedStep]:
     """The plan's steps that make or remove objects."""
     return [step for step in plan.steps.values() if step.unit.kind == UnitKind.OBJECT and step.unit.object is not None]
 
 
-def target(plan: Plan, step: Step) -> Step | None:
+def target(plan: Plan, step: SealedStep) -> SealedStep | None:
     """The step whose object this one removes."""
     return plan.steps.get(unit_id(step.resource, written(step).remove))
 
@@ -75,21 +75,21 @@ def was_never_made(record: UnitRecord) -> bool:
     return record.attempt == 0 or (record.state is State.VOID and not record.ref)
 
 
-def place(run: RunObject, step: Step, attempt: int) -> Place:
+def place(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
     """The object of one attempt of a step that makes one."""
-    identity = Identity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
-    return Place(render.written(written(step)), identity)
+    identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
+    return ObjectRef(render.written(written(step)), identity)
 
 
 class Views:
     """Looks at objects, and gathers what they are made of."""
 
-    def __init__(self, cluster: Cluster, objects: Objects, outputs: Outputs) -> None:
+    def __init__(self, cluster: ClusterWatches, objects: ObjectClient, outputs: AttemptSecrets) -> None:
         self._cluster = cluster
         self._objects = objects
         self._outputs = outputs
 
-    async def look(self, where: Place, now: int, made: UnitRecord | None = None) -> View:
+    async def look(self, where: ObjectRef, now: int, made: UnitRecord | None = None) -> View:
         """The object as it is now.
 
         Args:
@@ -111,7 +111,7 @@ class Views:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
             return View(hindered=Objection(reason=reason, message=str(error), since=now))
 
-    async def _look(self, kind: Kind, where: Place, now: int) -> View:
+    async def _look(self, kind: Kind, where: ObjectRef, now: int) -> View:
         namespace = where.identity.namespace
         try:
             return View(kind, await self._objects.find(kind, where.name, namespace))
@@ -119,7 +119,7 @@ class Views:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
             return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
-    async def manifest(self, run: RunObject, plan: Plan, where: Place, given: Given) -> dict[str, Any]:
+    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: Given) -> dict[str, Any]:
         """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:
@@ -131,7 +131,7 @@ class Views:
         step, forks = plan.steps[where.identity.unit], teller(self._cluster, run)
         sources = resolve(run.ledger, step.unit, step.resource, cleans=False, given=given, forks=forks).sources
         for name, source in sources.items():
-            if isinstance(source, Told):
+            if isinstance(source, UnitOutputRef):
                 producer = plan.steps[source.unit].unit
                 values[name] = await self._outputs.read(run, names.namespace_of(producer), source.unit, source.output)
             else:

@@ -37,7 +37,7 @@ class ForeignSecretError(Exception):
     """The name of an attempt's Secret is taken by one that is not ours."""
 
 
-class Outputs:
+class AttemptSecrets:
     """The Secrets of attempts."""
 
     def __init__(self, client: Client) -> None:

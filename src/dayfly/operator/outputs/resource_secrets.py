@@ -11,7 +11,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, resource_name
 from dayfly.operator.outputs.attempt_secrets import matching, outputs_secret
 from dayfly.plan.reasons import Reason
@@ -27,7 +27,7 @@ BARRED_MS = 10_000
 class Bindings:
     """Those in the namespaces of Sandboxes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
         self._barred: dict[str, int] = {}

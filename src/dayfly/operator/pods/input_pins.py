@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dayfly.execute.inputs import Forks, is_fit, reads_forks, resolve
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.plan.sealed import Step
+from dayfly.plan.sealed import SealedStep
 from dayfly.spec.lifecycle import unit_id
 from dayfly.spec.run import ALIVE, UnitRecord
 
@@ -23,13 +23,13 @@ _LABEL_LIMIT = 63
 _ATTEMPTS = re.compile(r"([0-9]{1,9}(?:-[0-9]{1,9})*)(?:-f[0-9a-f]+)?")
 
 
-def where(run: RunObject, producer: str, output: str) -> SecretKey | None:
+def where(run: RunObject, producer: str, output: str) -> PodSecretKey | None:
     """Where an output lies, or will lie once the attempt that is making it succeeds; None if there is none."""
     attempt = _told_by(run.ledger.unit(producer), output)
-    return SecretKey(names.outputs_name(run.ledger.uid, producer, attempt), output) if attempt else None
+    return PodSecretKey(names.outputs_name(run.ledger.uid, producer, attempt), output) if attempt else None
 
 
-def label(run: RunObject, step: Step, forks: Forks) -> str:
+def label(run: RunObject, step: SealedStep, forks: Forks) -> str:
     """The attempts that tell what the step reads, in the order of its inputs: `1-2`; 0 for what is absent.
 
     What forks tell stands behind them, as a digest. Empty if it reads nothing, or too much for a label: such a pod is
@@ -43,14 +43,14 @@ def label(run: RunObject, step: Step, forks: Forks) -> str:
     return said if len(said) <= _LABEL_LIMIT else ""
 
 
-def _of_forks(run: RunObject, step: Step, forks: Forks) -> str:
+def _of_forks(run: RunObject, step: SealedStep, forks: Forks) -> str:
     """A digest of all that forks tell the step; what they cannot tell now counts as nothing."""
     sources = resolve(run.ledger, step.unit, step.resource, cleans=True, forks=forks).sources
     told = [(item.name, sources[item.name]) for item in step.unit.inputs if item.fork is not None]
     return f"f{hashlib.sha256(repr(told).encode()).hexdigest()[:12]}"
 
 
-def fits(run: RunObject, step: Step, pod: Pod, now: int, forks: Forks) -> bool:
+def fits(run: RunObject, step: SealedStep, pod: Pod, now: int, forks: Forks) -> bool:
     """Whether a pod behind its gate may still be let go: it reads what is recorded, and it has time to start."""
     return (
         is_fit(run.ledger, step)
@@ -59,20 +59,20 @@ def fits(run: RunObject, step: Step, pod: Pod, now: int, forks: Forks) -> bool:
     )
 
 
-def in_time(step: Step, created: int, now: int) -> bool:
+def in_time(step: SealedStep, created: int, now: int) -> bool:
     """Whether a pod of that age has still half of its time to start."""
     limits = step.unit.timeouts
     return now - created < (limits.schedule_ms + limits.pull_ms) // 2
 
 
-def newer(run: RunObject, step: Step, pod: Pod) -> bool:
+def newer(run: RunObject, step: SealedStep, pod: Pod) -> bool:
     """Whether a peer has made it, who knows of later attempts than we do. None of us has made what says no attempts."""
     said = _ATTEMPTS.fullmatch(_made_for(pod))
     attempts = map(int, said[1].split("-")) if said else ()
     return any(attempt > record.attempt for attempt, (_, record, _) in zip(attempts, _inputs(run, step), strict=False))
 
 
-def _inputs(run: RunObject, step: Step) -> Iterator[tuple[str, UnitRecord, str]]:
+def _inputs(run: RunObject, step: SealedStep) -> Iterator[tuple[str, UnitRecord, str]]:
     for item in step.unit.inputs:
         if item.from_ is not None:
             producer = unit_id(item.from_.resource or step.resource, item.from_.unit)

@@ -31,14 +31,14 @@ class NotGrantedError(Exception):
         self.reason = reason
 
 
-class Runner(NamedTuple):
+class RunnerConfigMap(NamedTuple):
     """The runner program as a ConfigMap; its name tells its content, so that a new release makes a new one."""
 
     name: str
     program: bytes = b""
 
     @classmethod
-    def of(cls, program: bytes) -> "Runner":
+    def of(cls, program: bytes) -> "RunnerConfigMap":
         """The ConfigMap of these bytes."""
         return cls(f"dayfly-runner-{hashlib.sha256(program).hexdigest()[:16]}", program)
 
@@ -76,7 +76,7 @@ class Granted(NamedTuple):
 class Namespaces:
     """What is known of namespaces, for half a minute each."""
 
-    def __init__(self, client: Client, runner: Runner, now: Callable[[], int]) -> None:
+    def __init__(self, client: Client, runner: RunnerConfigMap, now: Callable[[], int]) -> None:
         self._client = client
         self._runner = runner
         self._now = now

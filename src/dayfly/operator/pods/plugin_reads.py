@@ -12,7 +12,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
 from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, listed
 from dayfly.plan.reasons import Reason
-from dayfly.spec.lifecycle import Origin
+from dayfly.spec.lifecycle import StepOrigin
 
 # On a Secret, ConfigMap or claim: the plugins that may read it, as `publisher:name`, joined by commas.
 PLUGINS_ANNOTATION = f"{names.GROUP}/plugins"
@@ -49,7 +49,7 @@ class PluginReads:
         self._now = now
         self._known: dict[tuple[str, str, str], tuple[int, _Granted]] = {}
 
-    async def check(self, origin: Origin, namespace: str, references: Iterable[Reference]) -> None:
+    async def check(self, origin: StepOrigin, namespace: str, references: Iterable[Reference]) -> None:
         """Return if each of these objects of a namespace names the plugin and has the keys that the pod reads.
 
         Raises:

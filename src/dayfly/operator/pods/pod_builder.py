@@ -5,26 +5,26 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.inputs import Told, is_complete, resolve
+from dayfly.execute.inputs import UnitOutputRef, is_complete, resolve
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.policy import Terms, check, described, references, restored
-from dayfly.execute.pod.render import PodAttempt, SecretKey
+from dayfly.execute.pod.policy import PodTerms, check, described, references, restored
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey
 from dayfly.execute.pod.render import pod as render
 from dayfly.execute.state import access
 from dayfly.execute.target_fields import Given
 from dayfly.execute.webhook.render import as_exec
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
-from dayfly.operator.pods.namespaces import Namespaces, Runner
+from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.plugin_reads import PluginReads
 from dayfly.operator.pods.webhook_pods import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.run_trace import traceparent
-from dayfly.plan.sealed import Plan, Step, sensitive_inputs
+from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
 from dayfly.spec.lifecycle import Kind, Unit
 
 _LATE_MS = 60_000
@@ -39,9 +39,9 @@ class PodBuilder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         namespaces: Namespaces,
-        runner: Runner,
+        runner: RunnerConfigMap,
         senders: Senders,
         states: StateAccess | None = None,
         *,
@@ -92,11 +92,11 @@ class PodBuilder:
             attempt = await self._stated(run, step, attempt)
         made = render(await self._executed(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
-        terms = Terms(
+        terms = PodTerms(
             namespace=namespace,
             runner=self._runner.name,
             secrets=frozenset(
-                value.secret for value in (*attempt.inputs.values(), attempt.token) if isinstance(value, SecretKey)
+                value.secret for value in (*attempt.inputs.values(), attempt.token) if isinstance(value, PodSecretKey)
             ),
             level=granted.level,
             keys=granted.keys,
@@ -132,7 +132,7 @@ class PodBuilder:
             sensitive=attempt.sensitive,
         )
 
-    async def _stated(self, run: RunObject, step: Step, attempt: PodAttempt) -> PodAttempt:
+    async def _stated(self, run: RunObject, step: SealedStep, attempt: PodAttempt) -> PodAttempt:
         """The attempt with what leads to its state."""
         if self._states is None:
             raise RefusedPodError("its plugin wants a state, and this operator serves none: give it --state-port")
@@ -183,7 +183,7 @@ class PodBuilder:
         step, forks = plan.steps[unit], teller(self._cluster, run)
         read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given, forks=forks)
         inputs = {
-            name: input_pins.where(run, source.unit, source.output) if isinstance(source, Told) else source
+            name: input_pins.where(run, source.unit, source.output) if isinstance(source, UnitOutputRef) else source
             for name, source in read.sources.items()
         }
         limits = step.unit.timeouts

@@ -36,7 +36,7 @@ _PULLING, _PULLED = str(Reason.PULLING), "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
-class _Said(NamedTuple):
+class _KubeletMessage(NamedTuple):
     """The kubelet's latest word, and whether it is that it fetches the image."""
 
     reason: str
@@ -51,7 +51,7 @@ class Silence:
         self.due = 0
         self.in_line = False
         """Whether that is its place in the line of those that ask a slow server."""
-        self.said: _Said | None = None
+        self.said: _KubeletMessage | None = None
 
 
 class PodEvents:
@@ -125,15 +125,15 @@ class PodEvents:
     def _pause(self, least: int) -> int:
         return max(least, len(self._waiting) * APART_MS)
 
-    async def _ask(self, pod: Pod, reason: str) -> _Said | None:
+    async def _ask(self, pod: Pod, reason: str) -> _KubeletMessage | None:
         known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
         latest = max(known, key=_when, default=None)
         if latest is None or latest.reason == _PULLED:
             return None
         if latest.reason != _PULLING:
-            return _Said(latest.reason or reason, latest.note, pulls=False)
+            return _KubeletMessage(latest.reason or reason, latest.note, pulls=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _Said(_PULLING, messages.pulls(image, stamp(_when(latest)[0])), pulls=True)
+        return _KubeletMessage(_PULLING, messages.pulls(image, stamp(_when(latest)[0])), pulls=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()

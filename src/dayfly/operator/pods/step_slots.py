@@ -15,7 +15,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan import messages, reason_catalog
 from dayfly.plan.actions import Claim, Decision, Move, Prepare, Record, Void
@@ -37,7 +37,7 @@ _LARGEST = 999_999_999
 _WAITS = Reason.WAITING_FOR_SLOT
 
 
-class _Bucket(NamedTuple):
+class _SlotGroup(NamedTuple):
     """Places are shared by the sandboxes of a namespace, apart for those steps that make and those that clean up."""
 
     namespace: str
@@ -82,16 +82,16 @@ class Share(NamedTuple):
 class Places:
     """Counts the steps of every namespace. Nothing of it is written down."""
 
-    def __init__(self, cluster: Cluster, bound: int = STEPS) -> None:
+    def __init__(self, cluster: ClusterWatches, bound: int = STEPS) -> None:
         self._ledger = cluster.ledger
         self._queue = cluster.queue
         self._now = cluster.now
         self._bounds = _Bounds(cluster.client, cluster.now, bound)
-        self._taken: dict[_Bucket, _Taken] = collections.defaultdict(_Taken)
+        self._taken: dict[_SlotGroup, _Taken] = collections.defaultdict(_Taken)
         # By bucket: runs that were given none, first come first, and since when.
-        self._waiting: dict[_Bucket, dict[str, int]] = collections.defaultdict(dict)
+        self._waiting: dict[_SlotGroup, dict[str, int]] = collections.defaultdict(dict)
         # Where nothing more is begun for want of images.
-        self._lack: set[_Bucket] = set()
+        self._lack: set[_SlotGroup] = set()
         cluster.runs.listen(self._heard)
 
     async def share(
@@ -108,7 +108,7 @@ class Places:
         Raises:
             errors.ApiError: the server cannot be asked for the namespace's bound.
         """
-        bucket = _Bucket(run.ledger.target.namespace, cleaning)
+        bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
         await self._bounds.learn(bucket.namespace)
         self._see(run, facts, hindered)
         mine = self._taken[bucket].of(run.metadata.name)
@@ -123,7 +123,7 @@ class Places:
 
     def hold(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
         """Take a place for a step whose pod is to be made; false if there is none: then the run is looked at again."""
-        bucket, name = _Bucket(run.ledger.target.namespace, cleaning), run.metadata.name
+        bucket, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
         taken = self._taken[bucket]
         if unit in taken.of(name):
             return True
@@ -136,7 +136,7 @@ class Places:
     def give_back(self, run: RunObject, unit: str) -> None:
         """Its pod was not made after all."""
         for cleaning in (False, True):
-            bucket = _Bucket(run.ledger.target.namespace, cleaning)
+            bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
             mine = self._taken[bucket].of(run.metadata.name)
             if unit in mine:
                 self._taken[bucket].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
@@ -147,7 +147,7 @@ class Places:
 
         To be followed by `settle`, whatever becomes of the moves.
         """
-        bucket, name = _Bucket(run.ledger.target.namespace, cleaning), run.metadata.name
+        bucket, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
         mine = self._taken[bucket].of(name)
         passed_by = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
         claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
@@ -168,7 +168,7 @@ class Places:
         self._see(run, {}, {})
         given = decision.waits if decision is not None else ()
         for cleaning in (False, True):
-            bucket = _Bucket(run.ledger.target.namespace, cleaning)
+            bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
             if decision is not None:
                 self._release(bucket, run, decision)
             waits = cleaning is (run.ledger.closed is not None) and _WAITS in {wait.reason for wait in given}
@@ -182,7 +182,7 @@ class Places:
                 self._waiting[bucket].pop(name, None)
             self._wake(bucket)
 
-    def _release(self, bucket: _Bucket, run: RunObject, decision: Decision) -> None:
+    def _release(self, bucket: _SlotGroup, run: RunObject, decision: Decision) -> None:
         """What holds a place for an attempt that is not about to begin has none."""
         wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _WAITS)}
         wanted |= {effect.unit for effect in decision.effects if isinstance(effect, Prepare)}
@@ -195,18 +195,18 @@ class Places:
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
-        elif name in self._taken[_Bucket(run.ledger.target.namespace, cleaning=False)] or any(
+        elif name in self._taken[_SlotGroup(run.ledger.target.namespace, cleaning=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
         ):  # what it holds to clean up it holds whatever is heard
             self._see(run, {}, {})
-            self._wake(_Bucket(run.ledger.target.namespace, cleaning=False))
-            self._wake(_Bucket(run.ledger.target.namespace, cleaning=True))
+            self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=False))
+            self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=True))
 
     def _see(self, run: RunObject, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> None:
         """Count the places of a run anew: what the ledger has alive, and what is held for pods that were made."""
         name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
         for cleaning in (False, True):
-            bucket = _Bucket(namespace, cleaning)
+            bucket = _SlotGroup(namespace, cleaning)
             before = self._taken[bucket].of(name)
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
@@ -219,19 +219,19 @@ class Places:
                 now |= {unit: False for unit in before if _is_held(run, unit, facts, hindered)}
             self._taken[bucket].put(name, now)
 
-    def _room(self, bucket: _Bucket, name: str) -> int:
+    def _room(self, bucket: _SlotGroup, name: str) -> int:
         """Places that are free for a run, when those that came before it have had theirs."""
         waiting = self._waiting[bucket]
         before = list(waiting).index(name) if name in waiting else len(waiting)
         return self._free(bucket) - before
 
-    def _free(self, bucket: _Bucket) -> int:
+    def _free(self, bucket: _SlotGroup) -> int:
         taken = self._taken[bucket]
         if taken.lacking >= IMAGES:
             return 0
         return self._bounds.of(bucket) + taken.lacking - taken.places
 
-    def _wake(self, bucket: _Bucket) -> None:
+    def _wake(self, bucket: _SlotGroup) -> None:
         """Have those looked at who have a place now, or wait for something else than they have said."""
         lacking = self._taken[bucket].lacking >= IMAGES
         if lacking is not (bucket in self._lack):
@@ -241,7 +241,7 @@ class Places:
         for name in list(islice(self._waiting[bucket], max(self._free(bucket), 0))):
             self._queue.add(name)
 
-    def _why(self, bucket: _Bucket) -> str:
+    def _why(self, bucket: _SlotGroup) -> str:
         if (lacking := self._taken[bucket].lacking) >= IMAGES:
             return messages.waits_for_images(bucket.namespace, lacking)
         return messages.waits_for_place(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
@@ -282,7 +282,7 @@ class _Bounds:
         for namespace in self._known.keys() - namespaces:
             del self._known[namespace]
 
-    def of(self, bucket: _Bucket) -> int:
+    def of(self, bucket: _SlotGroup) -> int:
         known = self._known.get(bucket.namespace)
         bound = self._usual if known is None else known[1]
         # Where nothing more is to be made, what there is still has to go.

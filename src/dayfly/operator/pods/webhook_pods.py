@@ -2,7 +2,7 @@
 
 import sys
 
-from dayfly.execute.webhook.render import Place
+from dayfly.execute.webhook.render import SenderSetup
 from dayfly.operator.pods.fallback_image import FallbackImage
 
 # Found on the image's PATH: where it lies differs from image to image.
@@ -23,7 +23,7 @@ class Senders:
         self._image = image
         self._allowed = allowed
 
-    async def place(self) -> Place:
+    async def place(self) -> SenderSetup:
         """Where a webhook of this cluster is sent.
 
         Raises:
@@ -35,4 +35,4 @@ class Senders:
             raise NoSenderError(
                 "no image is known from which a webhook could be sent: start the operator with --webhook-image IMAGE"
             )
-        return Place(command=_COMMAND, folder=_FOLDER, image=image, allowed=self._allowed)
+        return SenderSetup(command=_COMMAND, folder=_FOLDER, image=image, allowed=self._allowed)

@@ -4,12 +4,12 @@ from dayfly.kube.cache import Change
 from dayfly.kube.controller import Controller as Workers
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject
-from dayfly.operator.route_groups.group_controller import Controller
+from dayfly.operator.route_groups.group_controller import GroupController
 from dayfly.operator.route_groups.group_status import GroupStatus
-from dayfly.operator.route_groups.membership import Crowd
-from dayfly.operator.status.sandbox_status import WaitingError, reporting
+from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError, reporting
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.operator.targets.targets import Targets
 
@@ -19,12 +19,12 @@ WORKERS = 4
 class Groups:
     """Groups, whom they have, and what is said of them."""
 
-    def __init__(self, cluster: Cluster, targets: Targets, events: Recorder) -> None:
+    def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
-        self._crowd = Crowd(cluster, cluster.grouped.add)
+        self._crowd = GroupMembership(cluster, cluster.grouped.add)
         cluster.keys_of = self._crowd.keys_of
         self._status = GroupStatus(cluster, events, self._crowd)
-        self._controller = Controller(cluster, self._crowd)
+        self._controller = GroupController(cluster, self._crowd)
         targets.add(RouteGroupTarget(cluster, self._status, has_members=self._crowd.has_any))
         cluster.groups.listen(self._changed)
         cluster.gateway.listen(self._routed_anew)
@@ -59,6 +59,6 @@ class Groups:
         if why is not None:
             await self._say(key, why)
 
-    async def _say(self, key: Key, why: WaitingError) -> None:
+    async def _say(self, key: Key, why: SandboxNotReadyError) -> None:
         if (seen := self._cluster.groups.get(key.name, key.namespace)) is not None:
             await self._status.waiting(seen, why)

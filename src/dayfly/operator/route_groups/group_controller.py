@@ -9,7 +9,7 @@ from dayfly import compile as compiler
 from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     GROUPS,
@@ -18,8 +18,8 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     abandonment,
 )
-from dayfly.operator.route_groups.membership import Crowd
-from dayfly.operator.status.sandbox_status import WaitingError
+from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
@@ -30,14 +30,14 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 log = logging.getLogger(__name__)
 
 
-class Controller:
+class GroupController:
     """Sees to it that each group has its run, and the run what only we know."""
 
-    def __init__(self, cluster: Cluster, crowd: Crowd) -> None:
+    def __init__(self, cluster: ClusterWatches, crowd: GroupMembership) -> None:
         self._cluster = cluster
         self._crowd = crowd
 
-    async def reconcile(self, key: Key) -> WaitingError | None:
+    async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
         """Take one group a step further; what is returned is why it has no run.
 
         Raises:
@@ -58,7 +58,7 @@ class Controller:
         try:
             document = _compiled(seen)
         except SpecError as error:
-            return WaitingError(Reason.REFUSED, str(error))
+            return SandboxNotReadyError(Reason.REFUSED, str(error))
         await self._seal(seen, document)
         return None
 
@@ -92,7 +92,7 @@ class Controller:
             return ()
         return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
 
-    async def _lost(self, seen: RouteGroupObject) -> WaitingError | None:
+    async def _lost(self, seen: RouteGroupObject) -> SandboxNotReadyError | None:
         """The group has our finalizer, and the cache has no run of it.
 
         The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
@@ -113,7 +113,7 @@ class Controller:
                 await self._cluster.client.delete(GROUPS, meta.name, meta.namespace, uid=meta.uid)
             await self._cluster.drop_finalizer(GROUPS, meta, TARGET_FINALIZER)
             return None
-        return WaitingError(
+        return SandboxNotReadyError(
             Reason.LEDGER_LOST,
             f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
             "the Run from a backup, or clean up by hand and annotate the route group "

@@ -11,32 +11,32 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.events import Recorder
 from dayfly.kube.ownership import reference
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject, WrittenStatus
-from dayfly.operator.route_groups.membership import Crowd
+from dayfly.operator.route_groups.membership import GroupMembership
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.sandbox_status import FROZEN, WaitingError
+from dayfly.operator.status.sandbox_status import FROZEN, SandboxNotReadyError
 from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.operator.targets.adapter import FrozenError
+from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
 from dayfly.plan import route_groups as plan
 from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import Conflict, Standing
+from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.unsupported_fields import SERVED, Leads, group_unserved
+from dayfly.spec.unsupported_fields import SERVED, GroupReach, group_unserved
 
 AGAIN_S = 1.0
 # So many are listed; all of them are counted.
 LISTED = 256
 
 
-class _Saying(NamedTuple):
+class _GroupMessage(NamedTuple):
     """All that is to be said of a group at a moment; `about` is its run, None where it has none."""
 
-    stands: Standing
+    stands: GroupState
     about: tuple[Scene, Report] | None
     lacking: tuple[str, ...]
     message: str
@@ -95,7 +95,7 @@ class _Saying(NamedTuple):
 class GroupStatus:
     """Keeps what it said last, so that the same is not written twice."""
 
-    def __init__(self, cluster: Cluster, events: Recorder, crowd: Crowd) -> None:
+    def __init__(self, cluster: ClusterWatches, events: Recorder, crowd: GroupMembership) -> None:
         self._cluster = cluster
         self._events = events
         self._crowd = crowd
@@ -122,19 +122,19 @@ class GroupStatus:
             stands = stands._replace(ready=False, reason=Reason.REFUSED, message=message)
         return await self._say(seen, stands, (scene, report))
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         """Say why nothing is done any more."""
         target = run.ledger.target
         seen = self._cluster.groups.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self.waiting(seen, WaitingError(why.reason, str(why)))
+            await self.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
-    async def waiting(self, seen: RouteGroupObject, why: WaitingError) -> None:
+    async def waiting(self, seen: RouteGroupObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a group. A ready group stays ready while the operator is hindered."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
         if why.reason == Reason.HINDERED and is_ready:
             return
-        await self._say(seen, Standing(False, why.reason, str(why), (), ()), None)
+        await self._say(seen, GroupState(False, why.reason, str(why), (), ()), None)
 
     def reset(self) -> None:
         """Forget what was written and which groups are frozen: another process finds that out from now on."""
@@ -150,7 +150,7 @@ class GroupStatus:
         found = self._cluster.sandboxes.get(name, namespace)
         return found is not None and found.status is not None and found.status.ready
 
-    async def _say(self, seen: RouteGroupObject, stands: Standing, about: tuple[Scene, Report] | None) -> float:
+    async def _say(self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, Report] | None) -> float:
         meta, now = seen.metadata, self._cluster.now()
         saying = self._saying(seen, stands, about, now)
         if stands.reason in FROZEN:
@@ -185,12 +185,12 @@ class GroupStatus:
         return expiry.wait(now)
 
     def _saying(
-        self, seen: RouteGroupObject, stands: Standing, about: tuple[Scene, Report] | None, now: int
-    ) -> _Saying:
-        leads, report = Leads(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
+        self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, Report] | None, now: int
+    ) -> _GroupMessage:
+        leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
         lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
         meta = seen.metadata
-        return _Saying(
+        return _GroupMessage(
             stands=stands,
             about=about,
             lacking=lacking,
@@ -204,7 +204,7 @@ class GroupStatus:
         self._events.say(reference(GROUPS, seen), "Reconcile", reason, message, kind)
 
 
-def _listed(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
+def _listed(conflicts: Sequence[BaselineConflict]) -> list[dict[str, Any]]:
     return [
         {"baseline": each.baseline, "sandbox": each.sandbox, "others": list(each.others[:LISTED])}
         for each in conflicts[:LISTED]
@@ -216,7 +216,7 @@ def _steady(report: Report) -> Report:
     return msgspec.structs.replace(report, message=message_of(report))
 
 
-def _others(seen: RouteGroupObject, stands: Standing, lacking: tuple[str, ...], now: int) -> list[dict[str, Any]]:
+def _others(seen: RouteGroupObject, stands: GroupState, lacking: tuple[str, ...], now: int) -> list[dict[str, Any]]:
     """The conditions beside `Ready`."""
     found = stands.conflicts
     rows = (

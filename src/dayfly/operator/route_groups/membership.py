@@ -6,17 +6,17 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
 from dayfly.plan.route_groups import Group, Member, Members, routed
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
 
-class Crowd:
+class GroupMembership:
     """Kept up by what is heard. A namespace is a tenant's, so no group reaches beyond its own."""
 
-    def __init__(self, cluster: Cluster, emptied: Callable[[Key], None]) -> None:
+    def __init__(self, cluster: ClusterWatches, emptied: Callable[[Key], None]) -> None:
         """`emptied` is told of each group that may have its first sandbox now, or none any more."""
         self._cluster = cluster
         self._emptied = emptied

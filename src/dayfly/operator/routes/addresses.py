@@ -10,7 +10,7 @@ from dayfly.execute.gateway.run import HTTP_ROUTES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.differences import SETTLE_MS, known_at
@@ -28,7 +28,7 @@ TOLD_S = 1.0
 class Addresses:
     """One for each operator."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
 
     async def hold(self, run: RunObject, key: AttemptKey, of: Baseline, memory: RouteMemory) -> str:

@@ -12,7 +12,7 @@ from dayfly.execute.istio.run import AlteredRulesError, ForeignVirtualServiceErr
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.routes.route_builder import Picture, Wanted
+from dayfly.operator.routes.route_builder import DesiredRoutes, Wanted
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.vs_edits import Strand
 from dayfly.plan import messages
@@ -32,7 +32,7 @@ Ours = dict[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]
 """Routes that lead to one fork, by plural and place."""
 
 
-class Faults(NamedTuple):
+class RouteDifferences(NamedTuple):
     """What of all that leads to one fork is other than it is to be; `ours` are the routes that there are."""
 
     ours: Ours
@@ -52,7 +52,7 @@ def is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | No
     return differs(found[1], wanted.manifest) and memory.taken.get(meta.uid) != meta.generation
 
 
-def lacking(picture: Picture, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
+def lacking(picture: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator[Lack]:
     """Why requests with a key may not be led to the fork yet."""
     for wanted in picture.routes:
         found = ours.get((wanted.kind.plural, wanted.key))
@@ -80,7 +80,7 @@ def unrouted(name: str, trouble: str) -> str:
     return f"{name} ({why}: requests with its key reach the baseline)"
 
 
-def new_services(namespace: str, faults: Faults) -> set[Key]:
+def new_services(namespace: str, faults: RouteDifferences) -> set[Key]:
     """The forks' Services to which nothing has led so far."""
     new = [each.manifest for each in faults.changed if (each.kind.plural, each.key) not in faults.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]

@@ -10,7 +10,7 @@ from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.run import HTTP_ROUTES
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.cache import Change
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.spec.lifecycle import Baseline, route_id
 from dayfly.spec.run import ALIVE
@@ -19,7 +19,7 @@ from dayfly.spec.run import ALIVE
 class LedKeys:
     """Kept up by what is heard of runs. A run has a key of others only if whoever may give it has put it there."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._leading: dict[str, dict[str, tuple[Baseline, ...]]] = {}
         """By key and run, the baselines whose requests with that key go to that run's forks."""

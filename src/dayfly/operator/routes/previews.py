@@ -1,16 +1,16 @@
 """Addresses of endpoints in a cluster: for each a route of the Gateway API, at the Gateway that the operator names."""
 
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway import preview, read
-from dayfly.execute.gateway.preview import Edge
+from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.render import leading
 from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
@@ -23,7 +23,7 @@ from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
 from dayfly.plan.world import Fact, Objection, Running, Waiting
-from dayfly.spec.lifecycle import Preview
+from dayfly.spec.lifecycle import PreviewUnit
 
 # So long after its Gateway has taken a route its proxies may not know yet.
 SETTLE_MS = 2_000
@@ -34,7 +34,7 @@ PATIENCE_MS = 10_000
 class Previews:
     """Makes and keeps them; without an `edge` there are none."""
 
-    def __init__(self, cluster: Cluster, edge: Edge | None, labels: PodLabels) -> None:
+    def __init__(self, cluster: ClusterWatches, edge: PreviewGateway | None, labels: PodLabels) -> None:
         self._cluster = cluster
         self._keys = LedKeys(cluster)
         self._edge = edge
@@ -84,7 +84,7 @@ class Previews:
             return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
         return Running(since=since), "", self._edge.url(f"{name}.{self._edge.domain}")
 
-    async def _not_granted(self, run: RunObject, wished: Preview) -> str:
+    async def _not_granted(self, run: RunObject, wished: PreviewUnit) -> str:
         """Of another namespace it is not told which Services and ports there are, unless that one says it may be."""
         namespace = _namespace(wished)
         try:
@@ -99,7 +99,7 @@ class Previews:
         """Whether it leads nowhere as things stand, and so is not made."""
         return bool(self._unable(_preview(step)))
 
-    def _unable(self, wished: Preview) -> str:
+    def _unable(self, wished: PreviewUnit) -> str:
         if self._edge is None:
             return "endpoints get an address in a cluster whose operator has a --preview-gateway"
         if HTTP_ROUTES not in self._cluster.gateway.kinds:
@@ -163,13 +163,13 @@ class Previews:
                 await self._routes.remove(HTTP_ROUTES, found)  # better no address than a fork that cannot end
             raise
 
-    def _leads_astray(self, seen: RouteObject, service: Service) -> bool:
+    def _leads_astray(self, seen: RouteObject, service: ForkService) -> bool:
         """Whether an address leads to a fork to which it is to lead no more."""
         others = preview.led_to(seen) - {service.metadata.name}
         found = (self._cluster.services.get(name, seen.metadata.namespace) for name in others)
         return any(FORK_LABEL in (each.metadata.labels or {}) for each in found if each is not None)
 
-    async def _led(self, run: RunObject, plan: Plan, wished: Preview) -> Service | None:
+    async def _led(self, run: RunObject, plan: Plan, wished: PreviewUnit) -> ForkService | None:
         """The Service of the fork to which requests with the key go; the endpoint's own where they go to none."""
         service = self._service(wished)
         if service is None:
@@ -187,7 +187,7 @@ class Previews:
                 return own
         return service
 
-    def _service(self, wished: Preview) -> Service | None:
+    def _service(self, wished: PreviewUnit) -> ForkService | None:
         """The Service of that name and port; of a workload the one that is called like it."""
         found = self._cluster.services.get(wished.host.partition(".")[0], _namespace(wished))
         has = found is not None and any(port.port == wished.port for port in found.spec.ports or ())
@@ -213,10 +213,10 @@ class Previews:
         return not left
 
 
-def _namespace(wished: Preview) -> str:
+def _namespace(wished: PreviewUnit) -> str:
     return wished.host.partition(".")[2].partition(".")[0] or "default"
 
 
-def _preview(step: KeptStep) -> Preview:
+def _preview(step: KeptStep) -> PreviewUnit:
     assert step.unit.preview is not None, "asked of previews alone"
     return step.unit.preview

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import LIKE_LABEL, fork_name
 from dayfly.execute.gateway import render
 from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject, accepting
-from dayfly.execute.gateway.render import Fork
-from dayfly.execute.gateway.rules import Leads
+from dayfly.execute.gateway.render import RouteTarget
+from dayfly.execute.gateway.rules import RuleTargets
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread
 from dayfly.kube.objects import Key, Resource
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.vs_edits import Concerned, Strand, concerned, leads_of, strands
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
         return Key(meta["namespace"], meta["name"])
 
 
-class Picture(NamedTuple):
+class DesiredRoutes(NamedTuple):
     """All that leads to a fork, as it is to be; `remark` is what cannot be, in words."""
 
     routes: tuple[Wanted, ...]
@@ -57,12 +57,12 @@ class Picture(NamedTuple):
 class RouteBuilder:
     """Renders routes. `forms` are the ways in which requests may carry keys here, beside the usual ones."""
 
-    def __init__(self, cluster: Cluster, labels: PodLabels, forms: Forms) -> None:
+    def __init__(self, cluster: ClusterWatches, labels: PodLabels, forms: Forms) -> None:
         self._cluster = cluster
         self._labels = labels
         self._forms = forms
 
-    async def picture(self, run: RunObject, plan: Plan, route: Route) -> Picture | None:
+    async def picture(self, run: RunObject, plan: Plan, route: Route) -> DesiredRoutes | None:
         """What leads to a fork, as it is to be now; None if its baseline is gone, and all stays as it is.
 
         Raises:
@@ -76,7 +76,7 @@ class RouteBuilder:
         services, unfollowed = _oldest(render.leading(local, labels))
         names = [each.metadata.name for each in services]
         if not names:
-            return Picture((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
+            return DesiredRoutes((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
         others = await self._others(plan, route, local)
         fork, every = fork_of(run, of), list(self._concerned(names, of.namespace))
         found = every[:MOST_ROUTES]
@@ -85,7 +85,7 @@ class RouteBuilder:
             meshed = meshed._replace(shared=(), services=frozenset())
         foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
-            return Picture((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
+            return DesiredRoutes((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
         asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
@@ -93,13 +93,13 @@ class RouteBuilder:
         remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
         remarks += [messages.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
-            made = render.beside(kind, each, fork, Leads(leads, others), ways)
+            made = render.beside(kind, each, fork, RuleTargets(leads, others), ways)
             wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
         woven = tuple(self._strands(run, route, meshed, leads))
         remarks += [*meshed.remarks, *foreign, *(remark for each in woven for remark in each.remarks)]
-        return Picture(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), woven)
+        return DesiredRoutes(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), woven)
 
     def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
         """What is to be woven into VirtualServices."""
@@ -113,7 +113,7 @@ class RouteBuilder:
         unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
         return f"{what}, and by Istio requests are led where the operator has --istio always" if unused else what
 
-    async def _others(self, plan: Plan, route: Route, local: list[Service]) -> frozenset[str]:
+    async def _others(self, plan: Plan, route: Route, local: list[ForkService]) -> frozenset[str]:
         """The Services whose rules the routes to other forks of the sandbox see to."""
         found: set[str] = set()
         for step in plan.kept.values():
@@ -143,7 +143,7 @@ class RouteBuilder:
         if more := len(every[NAMED:]):
             yield f"so {'does' if more == 1 else 'do'} {more} more"
 
-    def _service(self, run: RunObject, of: Baseline, fork: Fork, like: str) -> str:
+    def _service(self, run: RunObject, of: Baseline, fork: RouteTarget, like: str) -> str:
         """The fork's Service for one of its baseline's: the one that it has anyway, if that has the same ports."""
         own = self._cluster.services.get(fork.name, of.namespace)
         if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
@@ -151,13 +151,13 @@ class RouteBuilder:
         return render.service_name(fork, like)
 
 
-def fork_of(run: RunObject, of: Baseline) -> Fork:
+def fork_of(run: RunObject, of: Baseline) -> RouteTarget:
     """The fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
-    return Fork(name, run.metadata.name, owner(run))
+    return RouteTarget(name, run.metadata.name, owner(run))
 
 
-def _oldest(services: tuple[Service, ...]) -> tuple[tuple[Service, ...], int]:
+def _oldest(services: tuple[ForkService, ...]) -> tuple[tuple[ForkService, ...], int]:
     """As many as have one of ours, by name; and how many there are beside them."""
     by_age = sorted(services, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
     found = tuple(sorted(by_age[:MOST_SERVICES], key=lambda each: each.metadata.name))

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Collection, Iterator
 
-from dayfly.execute.fork.read import Service
+from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.gateway import read, render
@@ -13,7 +13,7 @@ from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
-from dayfly.operator.cluster.caches import Cluster, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
@@ -22,8 +22,8 @@ from dayfly.operator.routes.addresses import Addresses
 from dayfly.operator.routes.differences import (
     REFUSALS,
     SETTLE_MS,
-    Faults,
     Ours,
+    RouteDifferences,
     is_off,
     known_at,
     lacking,
@@ -31,7 +31,7 @@ from dayfly.operator.routes.differences import (
     objection,
     unrouted,
 )
-from dayfly.operator.routes.route_builder import Picture, RouteBuilder, Wanted, fork_of
+from dayfly.operator.routes.route_builder import DesiredRoutes, RouteBuilder, Wanted, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
 from dayfly.operator.routes.vs_writer import Weaver
@@ -51,7 +51,7 @@ EMPTY_S = 0.5
 class RouteReconciler:
     """Routes beside those of baselines; one for each operator."""
 
-    def __init__(self, cluster: Cluster, forms: Forms, labels: PodLabels) -> None:
+    def __init__(self, cluster: ClusterWatches, forms: Forms, labels: PodLabels) -> None:
         self._cluster = cluster
         self._routes = Routes(cluster.client)
         self._services = Forks(cluster.client)
@@ -243,7 +243,7 @@ class RouteReconciler:
             if picture is not None:
                 await self._keep_one(run, step, picture, memory)
 
-    async def _keep_one(self, run: RunObject, step: KeptStep, picture: Picture, memory: RouteMemory) -> None:
+    async def _keep_one(self, run: RunObject, step: KeptStep, picture: DesiredRoutes, memory: RouteMemory) -> None:
         of = _route(step).baseline
         faults = self._faults(run, of, picture, memory)
         if not any(faults[1:]):
@@ -265,10 +265,10 @@ class RouteReconciler:
             memory.stuck[step.id] = said
             self._cluster.queue.add(run.metadata.name, after=kept_again(before, said))
 
-    def _faults(self, run: RunObject, of: Baseline, picture: Picture, memory: RouteMemory) -> Faults:
+    def _faults(self, run: RunObject, of: Baseline, picture: DesiredRoutes, memory: RouteMemory) -> RouteDifferences:
         ours = dict(self._ours(run, of))
         wanted = {(each.kind.plural, each.key): each for each in picture.routes}
-        return Faults(
+        return RouteDifferences(
             ours=ours,
             missing=[each for each in picture.services if not self._has_service(run, each)],
             changed=[each for place, each in wanted.items() if is_off(each, ours.get(place), memory)],
@@ -277,7 +277,7 @@ class RouteReconciler:
             loose=self._weaver.unwanted(run, fork_of(run, of).name, of.namespace, picture.strands),
         )
 
-    async def _mend(self, run: RunObject, of: Baseline, faults: Faults, memory: RouteMemory) -> bool:
+    async def _mend(self, run: RunObject, of: Baseline, faults: RouteDifferences, memory: RouteMemory) -> bool:
         """Write what is other than it is to be; false while the fork's Services have no pods."""
         if faults.missing or faults.changed or faults.off:
             await leave(self._cluster.client, run, of.namespace)
@@ -312,7 +312,7 @@ class RouteReconciler:
             for each in unwanted:
                 await self._services.remove_service(each)
 
-    def _own_services(self, run: RunObject) -> list[Service]:
+    def _own_services(self, run: RunObject) -> list[ForkService]:
         """Those that lead to forks and are not the forks' own."""
         every = belonging(self._cluster.services, run.metadata.name)
         return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dayfly.execute.istio.read import Place, VirtualService, covers, in_order
+from dayfly.execute.istio.read import ServiceRef, VirtualService, covers, in_order
 from dayfly.execute.istio.rules import Rule, Thread, leads_to, marks, others, woven
 from dayfly.execute.istio.run import shared, shared_name
 from dayfly.kube.objects import Key
@@ -64,7 +64,7 @@ def concerned(every: Iterable[VirtualService], of: Baseline, services: Sequence[
     alone: list[str] = []
     remarks: list[str] = []
     for service in services:
-        place = Place(service, of.namespace)
+        place = ServiceRef(service, of.namespace)
         covering = [each for each in known if not each.is_ours and covers(each, place)]
         if not covering:
             alone.append(service)

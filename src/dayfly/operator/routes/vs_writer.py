@@ -9,7 +9,7 @@ from dayfly.execute.istio.rules import marks, without
 from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.refusals import all_done
 from dayfly.operator.routes.route_memory import RouteMemory
@@ -24,7 +24,7 @@ SETTLE_MS = 5_000
 class Weaver:
     """One for each operator."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._services = VirtualServices(cluster.client)
 

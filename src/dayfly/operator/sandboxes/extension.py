@@ -6,23 +6,23 @@ import asyncio
 
 from dayfly.kube.controller import Controller
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.caches import WORKERS, Cluster
+from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUse
-from dayfly.operator.sandboxes.plugin_controller import Plugins
-from dayfly.operator.sandboxes.sandbox_controller import Sandboxes
-from dayfly.operator.status.sandbox_status import Heeded, SandboxStatus, WaitingError, reporting
+from dayfly.operator.sandboxes.plugin_controller import PluginController
+from dayfly.operator.sandboxes.sandbox_controller import SandboxController
+from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter, reporting
 
 
-class Front:
+class SandboxesExtension:
     """Sandboxes, plugins, and the label on what is in use."""
 
-    def __init__(self, cluster: Cluster, status: SandboxStatus) -> None:
+    def __init__(self, cluster: ClusterWatches, status: SandboxStatusWriter) -> None:
         self._cluster = cluster
         self._status = status
         self._in_use = InUse(cluster)
-        self._sandboxes = Sandboxes(cluster, self._in_use, status.doubt)
-        self._plugins = Plugins(cluster)
+        self._sandboxes = SandboxController(cluster, self._in_use, status.doubt)
+        self._plugins = PluginController(cluster)
 
     def heeded(self, seen: SandboxObject) -> Heeded:
         """Which of its owner's wishes the run of a Sandbox goes by."""
@@ -52,6 +52,6 @@ class Front:
         if why is not None:
             await self._say(key, why)
 
-    async def _say(self, key: Key, why: WaitingError) -> None:
+    async def _say(self, key: Key, why: SandboxNotReadyError) -> None:
         if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
             await self._status.waiting(seen, why)

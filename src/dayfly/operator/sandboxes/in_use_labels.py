@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import NAMESPACES, ObjectMeta, Resource
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PLUGINS, SandboxObject
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class _Labelled(NamedTuple):
 class InUse:
     """Keeps the label where it belongs. An operator that may not label says so once and goes on."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._idle: set[str] = set()
         self._freed = asyncio.Event()

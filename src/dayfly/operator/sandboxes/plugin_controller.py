@@ -7,17 +7,17 @@ said again only by a new process. Nothing rests on it; a sandbox that names the 
 from dayfly import compile as compiler
 from dayfly.execute.pod import pod_precheck
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.operator.status.status_format import conditions
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 
 
-class Plugins:
+class PluginController:
     """Judges plugins as they are published."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._said: dict[str, str] = {}
 

@@ -16,7 +16,7 @@ from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.births import seal
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     SANDBOXES,
@@ -29,7 +29,7 @@ from dayfly.operator.cluster.objects import (
     is_served,
 )
 from dayfly.operator.sandboxes.in_use_labels import InUse
-from dayfly.operator.status.sandbox_status import Heeded, WaitingError
+from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
 from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -53,10 +53,10 @@ MOST_NAMED = 8
 Routed = Mapping[str, tuple[str, ...]] | None
 
 
-class Sandboxes:
+class SandboxController:
     """Sees to it that each Sandbox has its run, and the run the Sandbox's newest forks."""
 
-    def __init__(self, cluster: Cluster, in_use: InUse, doubt: Callable[[SandboxObject, str], None]) -> None:
+    def __init__(self, cluster: ClusterWatches, in_use: InUse, doubt: Callable[[SandboxObject, str], None]) -> None:
         """`doubt` tells people what a new sandbox asks for in vain."""
         self._cluster = cluster
         self._doubt = doubt
@@ -101,7 +101,7 @@ class Sandboxes:
         known = self._done[uid][0] if uid in self._done else spoken.observed_generation if spoken else 0
         return Heeded(known or seen.metadata.generation)
 
-    async def reconcile(self, key: Key) -> WaitingError | None:
+    async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
         seen = self._cluster.sandboxes.get(key.name, key.namespace)
         if seen is None:
@@ -119,8 +119,8 @@ class Sandboxes:
             return None  # only its status has changed, or its labels; or the moment of its change is written first
         try:
             compiled = self._compile(seen, routed, new=run is None)
-        except (SpecError, WaitingError) as error:
-            why = error if isinstance(error, WaitingError) else WaitingError(Reason.REFUSED, str(error))
+        except (SpecError, SandboxNotReadyError) as error:
+            why = error if isinstance(error, SandboxNotReadyError) else SandboxNotReadyError(Reason.REFUSED, str(error))
             if run is None:
                 return why
             self._refuse(seen, run, why)
@@ -163,7 +163,7 @@ class Sandboxes:
         if before != Heeded(meta.generation):
             self._cluster.queue.add(run.metadata.name)  # it is said
 
-    def _refuse(self, seen: SandboxObject, run: RunObject, why: WaitingError) -> None:
+    def _refuse(self, seen: SandboxObject, run: RunObject, why: SandboxNotReadyError) -> None:
         """The run goes on by the wish before that one. What was taken up once is not refused by a later compiler."""
         meta, spoken = seen.metadata, seen.status
         newest = spoken if spoken is not None and spoken.observed_generation >= meta.generation else None
@@ -181,7 +181,7 @@ class Sandboxes:
         found = self._cluster.sandboxes.get(seen.metadata.name, seen.metadata.namespace)
         return found is not None and found.metadata.uid == seen.metadata.uid
 
-    async def _lost(self, seen: SandboxObject) -> WaitingError | None:
+    async def _lost(self, seen: SandboxObject) -> SandboxNotReadyError | None:
         """The Sandbox has our finalizer, and the cache has no run of it.
 
         The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
@@ -202,7 +202,7 @@ class Sandboxes:
                 await self._cluster.client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
             await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
             return None
-        return WaitingError(
+        return SandboxNotReadyError(
             Reason.LEDGER_LOST,
             f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
             "the Run from a backup, or clean up by hand and annotate the sandbox "
@@ -245,7 +245,9 @@ class Sandboxes:
             if not versions or (version and version not in versions):
                 asked = f"{name}@{version}" if version else name
                 there = _there(versions)
-                raise WaitingError(Reason.PLUGIN_MISSING, f"resource plugin {asked} is not in this cluster ({there})")
+                raise SandboxNotReadyError(
+                    Reason.PLUGIN_MISSING, f"resource plugin {asked} is not in this cluster ({there})"
+                )
             fault = published[name, version or versions[-1]]
             if isinstance(fault, SpecError):
                 problem = f"the plugin {semver.join_name(name, version or versions[-1])} is wrong: {fault}"

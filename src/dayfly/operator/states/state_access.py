@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.render import SecretKey
+from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, damaged
 from dayfly.execute.state.service import Place
@@ -16,7 +16,7 @@ from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.operator.states import authority
 from dayfly.operator.states.authority import Authority
 from dayfly.operator.states.state_secrets import TYPE, StateSecrets
-from dayfly.plan.sealed import Step
+from dayfly.plan.sealed import SealedStep
 from dayfly.spec.run import Phase
 
 _SERVICES = anything("v1", "Service", "services")
@@ -35,7 +35,7 @@ class Given(NamedTuple):
     """What a step with a state has in its environment: constants, and where the password lies."""
 
     variables: Mapping[str, str]
-    token: SecretKey
+    token: PodSecretKey
 
 
 class StateAccess:
@@ -80,7 +80,7 @@ class StateAccess:
         name = f"{authority.NAME}.{self.namespace}.svc"
         return [name] if address in ("", "None") else [address, name]
 
-    async def given(self, run: RunObject, step: Step, number: int) -> Given:
+    async def given(self, run: RunObject, step: SealedStep, number: int) -> Given:
         """What an attempt of a step is to have in its environment.
 
         Raises:
@@ -91,9 +91,9 @@ class StateAccess:
         host = f"[{host}]" if ":" in host else host
         door = access.Door(f"https://{host}:{self.port}", known.certificate.decode())
         variables = access.variables(door, _caller(run, step, number))
-        return Given(variables, SecretKey(_name(run, step.id, number), _TOKEN))
+        return Given(variables, PodSecretKey(_name(run, step.id, number), _TOKEN))
 
-    async def grant(self, run: RunObject, step: Step, number: int) -> None:
+    async def grant(self, run: RunObject, step: SealedStep, number: int) -> None:
         """Write the token of an attempt beside its pod, before there is one.
 
         Raises:
@@ -134,7 +134,7 @@ class StateAccess:
             await self._secrets.let_stay(run)
 
 
-def _caller(run: RunObject, step: Step, number: int) -> access.Caller:
+def _caller(run: RunObject, step: SealedStep, number: int) -> access.Caller:
     return access.caller(run.metadata.name, step.resource, step.id, number)
 
 

@@ -11,7 +11,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Resource, Slim
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import VERSION, RunObject, WrittenStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
@@ -46,10 +46,10 @@ class ResourceMemory:
         self.throttle = StatusThrottle()
 
 
-class ResourceStatus:
+class ResourceStatusWriter:
     """Says of each resource how it stands, when that has changed."""
 
-    def __init__(self, cluster: Cluster, bind: Callable[[RunObject, Lifecycle], Awaitable[str]]) -> None:
+    def __init__(self, cluster: ClusterWatches, bind: Callable[[RunObject, Lifecycle], Awaitable[str]]) -> None:
         """`bind` hands the outputs of a resource that is ready to its Sandbox's namespace, and names their Secret."""
         self._cluster = cluster
         self._client = cluster.client

@@ -17,10 +17,10 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import NAMESPACES
 from dayfly.lib.delivery import Delivery, Post, Waiting
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject, is_served
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.sandbox_status import SandboxStatus
+from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.spec.report import Report
@@ -31,7 +31,7 @@ MOST_WAITING = 20_000
 log = logging.getLogger(__name__)
 
 
-class Receiver(NamedTuple):
+class ClusterEventReceiver(NamedTuple):
     """Who is told: how, and how the log calls it."""
 
     post: Post
@@ -41,7 +41,7 @@ class Receiver(NamedTuple):
 class SandboxEvents:
     """What one operator has told, and what waits. Each namespace waits for itself alone."""
 
-    def __init__(self, cluster: Cluster, to: Receiver, status: SandboxStatus) -> None:
+    def __init__(self, cluster: ClusterWatches, to: ClusterEventReceiver, status: SandboxStatusWriter) -> None:
         self._cluster, self._name = cluster, to.name
         self._source = "urn:dayfly:cluster"
         # By uid, of those that live: the ids of what was told.

@@ -18,7 +18,7 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.kube.ownership import reference
 from dayfly.operator import refusals
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_KEY_ANNOTATION,
@@ -40,7 +40,7 @@ AGAIN_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 
-class WaitingError(Exception):
+class SandboxNotReadyError(Exception):
     """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -48,16 +48,16 @@ class WaitingError(Exception):
         self.reason = reason
 
 
-def hindered(error: Exception, failures: int) -> WaitingError | None:
+def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
     if failures + 1 < refusals.patience(error):
         return None
-    return WaitingError(Reason.HINDERED, messages.hindered(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.HINDERED, messages.hindered(refusals.hindrance(error)))
 
 
 @contextlib.asynccontextmanager
 async def reporting(
-    failures: Callable[[], int], report: Callable[[WaitingError], Awaitable[None]]
+    failures: Callable[[], int], report: Callable[[SandboxNotReadyError], Awaitable[None]]
 ) -> AsyncIterator[None]:
     """Report an error that ends the body, and raise it. `failures()` attempts have failed before this one."""
     try:
@@ -73,10 +73,10 @@ class Heeded(NamedTuple):
     """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
 
     generation: int
-    refusal: WaitingError | None = None
+    refusal: SandboxNotReadyError | None = None
 
 
-class _Saying(NamedTuple):
+class _SandboxMessage(NamedTuple):
     """What is said of a Sandbox: of that generation of its owner's wish."""
 
     ready: bool
@@ -87,10 +87,10 @@ class _Saying(NamedTuple):
     others: int = 0
 
 
-class SandboxStatus:
+class SandboxStatusWriter:
     """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
 
-    def __init__(self, cluster: Cluster, events: Recorder) -> None:
+    def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
         self._events = events
         self._throttles: dict[str, StatusThrottle] = {}
@@ -113,7 +113,7 @@ class SandboxStatus:
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        said = _Saying(
+        said = _SandboxMessage(
             report.ready,
             report.reason,
             message_of(report),
@@ -126,20 +126,20 @@ class SandboxStatus:
             said = said._replace(generation=generation)
             if refusal is not None and tone(report.reason) < Tone.WARNING:
                 message = f"{refusal}; its forks stay as they are"
-                said = _Saying(False, refusal.reason, message, generation)
+                said = _SandboxMessage(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
             message = messages.hindered(hindrance)
-            said = _Saying(False, Reason.HINDERED, message, said.generation)
+            said = _SandboxMessage(False, Reason.HINDERED, message, said.generation)
         spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
         return await self._say(seen, said, (scene, report))
 
-    async def waiting(self, seen: SandboxObject, why: WaitingError) -> None:
+    async def waiting(self, seen: SandboxObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a Sandbox. A ready one stays ready while the operator is hindered."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
         if why.reason == Reason.HINDERED and is_ready:
             return
-        await self._say(seen, _Saying(False, why.reason, str(why), seen.metadata.generation), None)
+        await self._say(seen, _SandboxMessage(False, why.reason, str(why), seen.metadata.generation), None)
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
@@ -169,7 +169,7 @@ class SandboxStatus:
             self._cluster.queue.add(names.run_name(meta.name, meta.uid), after=AGAIN_S)
             self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
 
-    async def _say(self, seen: SandboxObject, said: _Saying, about: tuple[Scene, Report] | None) -> float:
+    async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, Report] | None) -> float:
         ready, reason, message, generation, unit, others = said
         report = about[1] if about else None
         lacking = (*unserved(seen.spec, by_name=False), *(report.unserved if report else ()))

@@ -19,7 +19,7 @@ from dayfly.execute.pod.logs import TAIL_LIMIT, Printed
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
 from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
 from dayfly.operator.status.status_throttle import GOING_ON_MS, due
@@ -57,10 +57,10 @@ class LogMemory:
         self.waiting, self.dealt_with = {}, _NONE
 
 
-class StepLogs:
+class StepLogWriter:
     """Hears of logs when attempts are recorded, and writes them when it is time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._client = cluster.client
 

@@ -18,25 +18,25 @@ from dayfly.spec.report import Report
 from dayfly.spec.run import Request
 
 
-class FrozenError(Exception):
+class UndecidableError(Exception):
     """Nothing may be decided of a run as things are; `reason` is one word, the text says what somebody can do."""
 
     reason: str = Reason.PLAN_LOST
 
 
-class KindLostError(FrozenError):
+class KindLostError(UndecidableError):
     """The kind of its target is not served any more, so nobody knows whether it is still there."""
 
     reason = Reason.KIND_NOT_SERVED
 
 
-class HinderedError(FrozenError):
+class HinderedError(UndecidableError):
     """A run cannot begin: the server says no, or says nothing, and is asked again."""
 
     reason = Reason.HINDERED
 
 
-class Seen(NamedTuple):
+class CachedTarget(NamedTuple):
     """A target as a cache has it, which may be behind."""
 
     meta: AnnotatedMeta
@@ -50,7 +50,7 @@ class Times(NamedTuple):
     lease_until: int = 0
 
 
-class Speaker(Protocol):
+class StatusReporter(Protocol):
     """Who tells the owner of a target how its run stands."""
 
     async def tell(self, scene: Scene, report: Report, /, *, hindrance: str = "") -> float:
@@ -59,11 +59,11 @@ class Speaker(Protocol):
         `hindrance` is what keeps the operator from taking the run any further, whatever its steps are at.
         """
 
-    async def freeze(self, run: RunObject, why: FrozenError, /) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError, /) -> None:
         """Say why nothing is done any more."""
 
 
-class Adapter(Speaker, Protocol):
+class Adapter(StatusReporter, Protocol):
     """One kind of target. Deletion, finalizer and what people annotate are the same for all."""
 
     resource: Resource[Any]
@@ -74,7 +74,7 @@ class Adapter(Speaker, Protocol):
     removes: bool
     """Whether the target goes with its run. If not, it lives on."""
 
-    def seen(self, item: Any, /) -> Seen:
+    def seen(self, item: Any, /) -> CachedTarget:
         """One that the cache has."""
 
     def heard(self, change: Change[Any], /) -> bool:
@@ -83,7 +83,7 @@ class Adapter(Speaker, Protocol):
     def lost(self, item: Any, /) -> None:
         """One is held by our finalizer, and no run of it is known."""
 
-    def times(self, run: RunObject, seen: Seen, /) -> Times:
+    def times(self, run: RunObject, seen: CachedTarget, /) -> Times:
         """How long its owner wants the run."""
 
     async def dismissal(self, run: RunObject, /) -> Request | None:
@@ -130,8 +130,8 @@ class Plain:
         self.resource = resource
         self.cache: Cache[Any] = Cache()
 
-    def seen(self, item: Any) -> Seen:
-        return Seen(item.metadata, {})
+    def seen(self, item: Any) -> CachedTarget:
+        return CachedTarget(item.metadata, {})
 
     def heard(self, _change: Change[Any]) -> bool:
         return True
@@ -139,7 +139,7 @@ class Plain:
     def lost(self, _item: Any) -> None:
         """Whoever has set the finalizer knows."""
 
-    def times(self, _run: RunObject, _seen: Seen) -> Times:
+    def times(self, _run: RunObject, _seen: CachedTarget) -> Times:
         return Times()
 
     async def dismissal(self, _run: RunObject) -> Request | None:
@@ -173,7 +173,7 @@ class Plain:
     async def tell(self, _scene: Scene, _report: Report, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
         return 0.0
 
-    async def freeze(self, _run: RunObject, _why: FrozenError) -> None:
+    async def freeze(self, _run: RunObject, _why: UndecidableError) -> None:
         """Nobody asks."""
 
 

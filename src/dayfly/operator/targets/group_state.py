@@ -2,7 +2,7 @@
 
 from dayfly.execute import route_group
 from dayfly.execute.turn import Scene
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
 from dayfly.plan.world import TargetState
 from dayfly.spec.lifecycle import Lifecycle
@@ -10,7 +10,7 @@ from dayfly.spec.lifecycle import Lifecycle
 AT_ONCE_S = 0.001
 
 
-async def group_state(cluster: Cluster, run: RunObject) -> TargetState:
+async def group_state(cluster: ClusterWatches, run: RunObject) -> TargetState:
     """As its documents and its ledger say."""
     documents: list[Lifecycle] = []
     for pin in run.spec.documents:

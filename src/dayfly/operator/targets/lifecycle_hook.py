@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dayfly.execute.object.read import Standing, ending, judge
+from dayfly.execute.object.read import ObjectState, ending, judge
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -19,9 +19,9 @@ from dayfly.kube.client import Client
 from dayfly.kube.discovery import is_definition_gone, served
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource, anything
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, HOOKS, HookObject, RunObject, holds
-from dayfly.operator.targets.adapter import FrozenError, KindLostError, Plain, Speaker
+from dayfly.operator.targets.adapter import KindLostError, Plain, StatusReporter, UndecidableError
 from dayfly.plan import messages
 from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.plan.reasons import Reason
@@ -31,7 +31,7 @@ from dayfly.spec.kinds import Hooked
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.steps.kube_object import KubeObject, Verdict, parts
+from dayfly.spec.steps.kube_object import KubeObject, ReadyRule, parts
 
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
@@ -62,7 +62,7 @@ async def find_hook(client: Client, name: str, uid: str) -> HookObject | None:
     return found if found.metadata.uid == uid else None
 
 
-class HookSpeaker(Speaker, Protocol):
+class HookSpeaker(StatusReporter, Protocol):
     """Who tells of a hook's runs, in the hook's status."""
 
     def settle(self, uid: str, key: str, /) -> None:
@@ -74,7 +74,7 @@ class HookedTarget(Plain):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatches,
         resource: Resource[PartialObjectMetadata],
         speaker: HookSpeaker,
         *,
@@ -216,7 +216,7 @@ class HookedTarget(Plain):
     async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
         return await self._speaker.tell(scene, report, hindrance=hindrance)
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         await self._speaker.freeze(run, why)
 
 
@@ -257,15 +257,15 @@ def _signs(meta: AnnotatedMeta) -> AnnotatedMeta:
     return msgspec.structs.replace(meta, resource_version="")
 
 
-def _holds(found: dict[str, Any], verdict: Verdict | None) -> tuple[bool, str]:
+def _holds(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool, str]:
     """Whether the object says so by now, and else what it is to say."""
     if verdict is None:
         return True, ""
     said = judge(found, KubeObject(ready=verdict))
-    return said.standing is Standing.READY, said.message
+    return said.standing is ObjectState.READY, said.message
 
 
-def _has_stopped(found: dict[str, Any], verdict: Verdict | None) -> tuple[bool, str]:
+def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool, str]:
     """Whether nothing of it is at work any more: by its own words, else once nobody but us holds it."""
     meta = msgspec.convert(found["metadata"], AnnotatedMeta)
     if not meta.deletion_timestamp:

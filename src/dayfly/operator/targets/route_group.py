@@ -8,9 +8,9 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import Cluster
+from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
-from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
+from dayfly.operator.targets.adapter import CachedTarget, Plain, StatusReporter, Times, UndecidableError
 from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
 from dayfly.operator.targets.sandbox import counts_updates, only_ours
 from dayfly.plan.world import TargetState
@@ -24,7 +24,7 @@ class RouteGroupTarget(Plain):
 
     removes = True
 
-    def __init__(self, cluster: Cluster, speaker: Speaker, *, has_members: Callable[[str], bool]) -> None:
+    def __init__(self, cluster: ClusterWatches, speaker: StatusReporter, *, has_members: Callable[[str], bool]) -> None:
         """`has_members` tells of a group, by its UID, whether any sandbox matches now."""
         super().__init__(GROUPS)
         self.cache = cluster.groups
@@ -32,8 +32,8 @@ class RouteGroupTarget(Plain):
         self._speaker = speaker
         self._has_members = has_members
 
-    def seen(self, item: RouteGroupObject) -> Seen:
-        return Seen(item.metadata, item.spec)
+    def seen(self, item: RouteGroupObject) -> CachedTarget:
+        return CachedTarget(item.metadata, item.spec)
 
     def heard(self, change: Change[RouteGroupObject]) -> bool:
         seen = change.seen
@@ -49,7 +49,7 @@ class RouteGroupTarget(Plain):
     def lost(self, item: RouteGroupObject) -> None:
         self._cluster.grouped.add(Key.of(item))
 
-    def times(self, run: RunObject, seen: Seen) -> Times:
+    def times(self, run: RunObject, seen: CachedTarget) -> Times:
         written = seen.spec.get("ttl")
         if not isinstance(written, dict):
             return Times()
@@ -72,5 +72,5 @@ class RouteGroupTarget(Plain):
         after = await self._speaker.tell(scene, report, hindrance=hindrance)
         return AT_ONCE_S if group_begins(scene) else after
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         await self._speaker.freeze(run, why)

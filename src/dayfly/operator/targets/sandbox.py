@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_END_ANNOTATION,
@@ -21,7 +21,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     SandboxObject,
 )
-from dayfly.operator.targets.adapter import FrozenError, Plain, Seen, Speaker, Times
+from dayfly.operator.targets.adapter import CachedTarget, Plain, StatusReporter, Times, UndecidableError
 from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_state
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
@@ -32,7 +32,7 @@ from dayfly.spec.run import Request, encode
 from dayfly.spec.sandbox import ttl_seconds
 
 
-class Server(Protocol):
+class ControlPlane(Protocol):
     """A control plane, as far as its Sandboxes here concern it."""
 
     async def permits(self, run: RunObject, /) -> bool | None:
@@ -47,7 +47,7 @@ class SandboxTarget(Plain):
 
     copies = removes = True
 
-    def __init__(self, cluster: Cluster, speaker: Speaker, server: Server | None = None) -> None:
+    def __init__(self, cluster: ClusterWatches, speaker: StatusReporter, server: ControlPlane | None = None) -> None:
         """`server` is the control plane whose Sandboxes some of them are; without one none of these begins."""
         super().__init__(SANDBOXES)
         self.cache = cluster.sandboxes
@@ -55,8 +55,8 @@ class SandboxTarget(Plain):
         self._speaker = speaker
         self._server = server
 
-    def seen(self, item: SandboxObject) -> Seen:
-        return Seen(item.metadata, item.spec)
+    def seen(self, item: SandboxObject) -> CachedTarget:
+        return CachedTarget(item.metadata, item.spec)
 
     def heard(self, change: Change[SandboxObject]) -> bool:
         seen = change.seen
@@ -73,7 +73,7 @@ class SandboxTarget(Plain):
     def lost(self, item: SandboxObject) -> None:
         self._cluster.wishes.add(Key.of(item))
 
-    def times(self, run: RunObject, seen: Seen) -> Times:
+    def times(self, run: RunObject, seen: CachedTarget) -> Times:
         if (offered := run.spec.offered) is not None:
             return Times(offered.expires_at, offered.lease_until)
         ttl = seen.spec.get("ttl") or {}
@@ -119,7 +119,7 @@ class SandboxTarget(Plain):
         run = self._cluster.ledger.get(names.run_name(target.name, target.uid))
         return AT_ONCE_S if run is not None and _is_group(run) and group_begins(scene) else after
 
-    async def freeze(self, run: RunObject, why: FrozenError) -> None:
+    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         await self._speaker.freeze(run, why)
 
 

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import Cluster, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -28,11 +28,11 @@ from dayfly.operator.cluster.objects import (
     holds,
     retries,
 )
-from dayfly.operator.targets.adapter import Adapter, HinderedError, Seen, Unknown
+from dayfly.operator.targets.adapter import Adapter, CachedTarget, HinderedError, Unknown
 from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
-from dayfly.plan.world import Wish
+from dayfly.plan.world import TargetIntent
 from dayfly.spec.run import Phase, Request
 from dayfly.spec.steps.object_kinds import group_of
 
@@ -46,7 +46,7 @@ OVER = (Phase.CLEANED, Phase.ABANDONED)
 class Targets:
     """Birth and death of runs, as far as their targets are concerned."""
 
-    def __init__(self, cluster: Cluster, *adapters: Adapter) -> None:
+    def __init__(self, cluster: ClusterWatches, *adapters: Adapter) -> None:
         self._cluster = cluster
         self._adapters: dict[tuple[str, str], Adapter] = {}
         for adapter in adapters:
@@ -116,7 +116,7 @@ class Targets:
             if run.ledger.phase in OVER and run.spec.hook is not None and self._cached(run) is None:
                 self._cluster.queue.add(run.metadata.name, urgency=Urgency.BACKGROUND)
 
-    def _cached(self, run: RunObject) -> Seen | None:
+    def _cached(self, run: RunObject) -> CachedTarget | None:
         """The very object, if a cache has it; else it is asked for, its metadata alone."""
         adapter, target = self.of(run), run.ledger.target
         found = adapter.cache.get(target.name, target.namespace)
@@ -165,15 +165,15 @@ class Targets:
         """Report the error that blocks a run of which no turn has succeeded."""
         await self.of(run).freeze(run, HinderedError(messages.hindered(hindrance)))
 
-    async def wish(self, run: RunObject) -> Wish:
+    async def wish(self, run: RunObject) -> TargetIntent:
         """What the target's owner wants of it now."""
         adapter, seen = self.of(run), self._cached(run)
         if seen is None:
             found = await self._read(run)
             if found is None:
                 gone = Request(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
-                return Wish(stop=gone)
-            seen = Seen(found.metadata, {})
+                return TargetIntent(stop=gone)
+            seen = CachedTarget(found.metadata, {})
         meta, times = seen.meta, adapter.times(run, seen)
         stop = abandon = None
         ignored: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class Targets:
             abandon = Request(at=now, reason=Reason.ABANDONED, message=message, by=by)
         elif asked is not None:
             ignored = (messages.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
-        return Wish(
+        return TargetIntent(
             stop=stop,
             abandon=abandon,
             expires_at=times.expires_at,

@@ -16,7 +16,7 @@ import msgspec
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing import text
-from dayfly.spec.parsing.text import Document
+from dayfly.spec.parsing.text import ParsedDocument
 from dayfly.spec.scalars.numbers import whole
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def parse_sets(pairs: Iterable[str]) -> dict[str, str]:
     return {name: values[0] for name, values in found.items()}
 
 
-def expand(document: Document, variables: Mapping[str, str], read: Callable[[str], bytes]) -> Document:
+def expand(document: ParsedDocument, variables: Mapping[str, str], read: Callable[[str], bytes]) -> ParsedDocument:
     """Fill in every directive of a document's strings (values, not keys).
 
     Args:
@@ -81,7 +81,7 @@ def expand(document: Document, variables: Mapping[str, str], read: Callable[[str
     return msgspec.structs.replace(document, data=data, spelled=spelled, embedded=expansion.embedded_at)
 
 
-def integer_ports(document: Document) -> Document:
+def integer_ports(document: ParsedDocument) -> ParsedDocument:
     """Turn every `port` of a sandbox file that is a string (as directives leave them) into a number.
 
     Raises:
@@ -120,7 +120,7 @@ class _Directive(NamedTuple):
 class _Expansion:
     """One walk through a document; remembers the variables without a value and what it has put in so far."""
 
-    def __init__(self, document: Document, variables: Mapping[str, str], read: Callable[[str], bytes]) -> None:
+    def __init__(self, document: ParsedDocument, variables: Mapping[str, str], read: Callable[[str], bytes]) -> None:
         self.document = document
         self.variables = variables
         self.read = read

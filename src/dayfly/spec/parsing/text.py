@@ -49,7 +49,7 @@ class NotTextError(Exception):
         self.at = at
 
 
-class Document(msgspec.Struct, frozen=True):
+class ParsedDocument(msgspec.Struct, frozen=True):
     """One document of a file.
 
     Attributes:
@@ -83,7 +83,7 @@ class Document(msgspec.Struct, frozen=True):
         return found
 
 
-def parse(text: str | bytes, *, file: str) -> list[Document]:
+def parse(text: str | bytes, *, file: str) -> list[ParsedDocument]:
     """Read all documents of a YAML or JSON text; empty ones are left out.
 
     Raises:
@@ -97,7 +97,7 @@ def parse(text: str | bytes, *, file: str) -> list[Document]:
         raise explain(fault, decoded, file) from None
 
 
-def parse_one(text: str | bytes, *, file: str) -> Document:
+def parse_one(text: str | bytes, *, file: str) -> ParsedDocument:
     """As `parse`, for a text that must hold exactly one document."""
     documents = parse(text, file=file)
     if len(documents) != 1:
@@ -154,7 +154,7 @@ class _Builder:
         self.spelled: dict[Path, str] = {}
         self.anchors: dict[str, _Anchored | None] = {}
 
-    def documents(self, events: Iterator[yaml.Event]) -> Iterator[Document]:
+    def documents(self, events: Iterator[yaml.Event]) -> Iterator[ParsedDocument]:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.marks, self.spelled, self.anchors = {}, {}, {}
@@ -162,7 +162,7 @@ class _Builder:
                 self.marks[()] = _place(start)
                 data = self.value(start, events, ())
                 if data is not None:
-                    yield Document(data=data, marks=self.marks, spelled=self.spelled, file=self.file)
+                    yield ParsedDocument(data=data, marks=self.marks, spelled=self.spelled, file=self.file)
 
     def value(self, event: yaml.Event, events: Iterator[yaml.Event], keys: Path) -> Any:
         self.admit(event, keys)

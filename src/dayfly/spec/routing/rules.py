@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 _RUNNING = "running"
 
 
-class _Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _JsonObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON object."""
 
 
-class RoutedDestination(_Form, frozen=True, kw_only=True):
+class RoutedDestination(_JsonObject, frozen=True, kw_only=True):
     """Where a fork answers."""
 
     host: str
     port: int
 
 
-class RoutedPort(_Form, frozen=True, kw_only=True):
+class RoutedPort(_JsonObject, frozen=True, kw_only=True):
     """Where a fork answers to what its baseline takes at a port."""
 
     workload_port: int
     destinations: tuple[RoutedDestination, ...]
 
 
-class RoutedBaseline(_Form, frozen=True, kw_only=True):
+class RoutedBaseline(_JsonObject, frozen=True, kw_only=True):
     """The workload for which a request or message was meant."""
 
     kind: str
@@ -44,13 +44,13 @@ class RoutedBaseline(_Form, frozen=True, kw_only=True):
     name: str
 
 
-class RoutedSandbox(_Form, frozen=True, kw_only=True):
+class RoutedSandbox(_JsonObject, frozen=True, kw_only=True):
     """The sandbox whose fork takes it."""
 
     name: str
 
 
-class RoutingRule(_Form, frozen=True, kw_only=True):
+class RoutingRule(_JsonObject, frozen=True, kw_only=True):
     """One key, one baseline, one fork. There is one rule at most for a baseline and a key: `id`."""
 
     routing_key: str

@@ -68,7 +68,7 @@ def find(query: str, data: Any) -> list[Any]:
         found = compiled.findall(_seen(data, _Looks()))
     except (RecursionError, _TooManyError):
         return []
-    return [each.plain if isinstance(each, _Seen) else each for each in found]
+    return [each.plain if isinstance(each, _VisitedValue) else each for each in found]
 
 
 class _TooManyError(Exception):
@@ -87,7 +87,7 @@ class _Looks:
             raise _TooManyError
 
 
-class _Seen:
+class _VisitedValue:
     """A value that holds others: to look at one of them counts."""
 
     def __init__(self, plain: Any, looks: _Looks) -> None:
@@ -102,7 +102,7 @@ class _Seen:
         return _seen(value, self._looks)
 
 
-class _SeenMapping(_Seen, Mapping[str, Any]):
+class _SeenMapping(_VisitedValue, Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self._inner(self.plain[key])
 
@@ -117,7 +117,7 @@ class _SeenMapping(_Seen, Mapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class _SeenList(_Seen, Sequence[Any]):
+class _SeenList(_VisitedValue, Sequence[Any]):
     def __getitem__(self, at: Any) -> Any:
         found = self.plain[at]
         return [self._inner(each) for each in found] if isinstance(at, slice) else self._inner(found)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect as types
 
 from dayfly.spec import kinds
-from dayfly.spec.lifecycle import API_VERSION, Lifecycle, Struct
+from dayfly.spec.lifecycle import API_VERSION, Lifecycle, WireStruct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
@@ -40,7 +40,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
     short: str
     about: str
-    fields: dict[str, type[Struct]]
+    fields: dict[str, type[WireStruct]]
     columns: tuple[tuple[str, str, str, str], ...]
     rules: tuple[_Schema, ...] = ()
     namespaced: bool = False
@@ -144,7 +144,7 @@ KINDS = (
         short="dfrun",
         about="The ledger of one object's life: which steps were allowed to start, and how they ended. "
         "Only the operator writes it.",
-        fields={"ledger": kinds.Ledger, "spec": kinds.RunSpec},
+        fields={"ledger": kinds.RunObject, "spec": kinds.RunSpec},
         columns=(
             ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
             ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),
@@ -221,7 +221,7 @@ def _definition(kind: _Kind) -> dict[str, Any]:
     }
 
 
-def schema(type_: type[Struct]) -> dict[str, Any]:
+def schema(type_: type[WireStruct]) -> dict[str, Any]:
     """The structural schema of one of our structs."""
     return _struct(types.type_info(type_))
 

@@ -14,7 +14,7 @@ RULES = (
 )
 
 STRUCTS: dict[type, Schema] = {
-    kube_object.Verdict: {
+    kube_object.ReadyRule: {
         "x-kubernetes-validations": [
             rule(
                 "(has(self.contract) && self.contract ? 1 : 0) + " + exactly_one("condition when"),
@@ -34,7 +34,7 @@ FIELDS: dict[type, Row] = {
         "input": name("input", "Name of the input whose value it is."),
         "as_": text("What the value is read as.", enum=list(kube_object.FORMS), default="string"),
     },
-    kube_object.Verdict: {
+    kube_object.ReadyRule: {
         "condition": text(
             "Type of a condition of the object.", kube_names.LONGEST_CONDITION, pattern=f"^({kube_names.CONDITION})?$"
         ),

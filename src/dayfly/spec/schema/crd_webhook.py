@@ -35,7 +35,7 @@ FIELDS: dict[type, Row] = {
         "when": text("What holds of the answer if the request was carried out; left out, a 2xx is enough."),
     },
     webhook.Tls: {"ca": text("Certificates in PEM form that are believed instead of the system's.", 32_768)},
-    webhook.Limits: {
+    webhook.WebhookTimeouts: {
         "connect": _duration("Longest time for name, connection and handshake, like 10s."),
         "answer": _duration("Longest time from the request to the end of its answer, like 60s."),
     },

@@ -47,7 +47,7 @@ STRUCTS: dict[type, Schema] = {
             "a resource's name and sandbox never change",
         )
     },
-    kinds.Ledger: {
+    kinds.RunObject: {
         "x-kubernetes-validations": [
             *_never("self.uid == oldSelf.uid && self.target == oldSelf.target", "a ledger stays with its target"),
             *_never("self.?seq.orValue(0) >= oldSelf.?seq.orValue(0)", "a ledger never goes back", fieldPath=".seq"),
@@ -68,7 +68,7 @@ FIELDS: dict[type, Row] = {
         "name": text("Its name.", 253, pattern="^[^/%]*$"),
         "uid": text("Its UID; an object of the same name made later is another one.", 128),
     },
-    lifecycle.Origin: {
+    lifecycle.StepOrigin: {
         "publisher": text("Who has published the plugin; empty: whoever wrote the target has written the steps.", 253),
         "plugin": text("Name of the plugin, without its version.", 253),
     },
@@ -81,7 +81,7 @@ FIELDS: dict[type, Row] = {
         "env": text("Environment variable; empty for none.", 253),
         "path": text("File; empty for none.", 4096),
     },
-    lifecycle.Input: {
+    lifecycle.UnitInput: {
         "name": text("Name of the input.", 253),
         "value": text("A constant.", lifecycle.MAX_DOCUMENT_BYTES),
         "from_": text("Another unit's output."),
@@ -94,7 +94,7 @@ FIELDS: dict[type, Row] = {
         "fork_of": text("The baseline of the fork."),
         "expression": text("Text with places for what it tells.", value_from.LONGEST_EXPRESSION),
     },
-    lifecycle.Output: {
+    lifecycle.UnitOutput: {
         "name": text("Name of the output.", 253),
         "path": text("File whose bytes are the value.", 4096),
         "json_path": text("What finds the value in a webhook's answer, or in an object.", 1024),
@@ -103,12 +103,12 @@ FIELDS: dict[type, Row] = {
         "secret": text("Of an object: a key of a Secret beside it."),
         "sensitive": text("Never shown; it is kept in Secrets only."),
     },
-    lifecycle.Retry: {
+    lifecycle.UnitRetry: {
         "idempotent": text("Whether the unit may start again after a failed attempt."),
         "limit": text("How often it may start; 0 is without end.", minimum=0),
         "backoff_ms": text("Milliseconds before the second start; doubled each time.", minimum=0),
     },
-    lifecycle.Timeouts: {
+    lifecycle.UnitTimeouts: {
         "schedule_ms": text("Longest time to be placed, in milliseconds.", minimum=0),
         "pull_ms": text("Longest time to fetch the image, in milliseconds.", minimum=0),
         "run_ms": text("Longest time to run, in milliseconds.", minimum=0),
@@ -127,7 +127,7 @@ FIELDS: dict[type, Row] = {
         },
         "state": text("Whether it is told where the Terraform state of its resource is kept."),
     },
-    lifecycle.Webhook: {
+    lifecycle.WebhookUnit: {
         "request": text("The request, as it was written."),
         "namespace": optional(label("Namespace of the pod that sends it.")),
         "env": {
@@ -159,7 +159,7 @@ FIELDS: dict[type, Row] = {
         "container": text("Name of the container; empty means the main one."),
         "delete": text("Remove the variable."),
     },
-    lifecycle.Fork: {
+    lifecycle.ForkUnit: {
         "baseline": text("The workload from which it derives."),
         "env": _many("Changes to the environment, in this order."),
         "images": _many("Other images."),
@@ -171,7 +171,7 @@ FIELDS: dict[type, Row] = {
         "drain_ms": text("Milliseconds that the fork lives on once the route is gone.", minimum=0),
         "local_port": text("A port of the developer's own machine, where that is the host; 0: it leads to the fork."),
     },
-    lifecycle.Preview: {
+    lifecycle.PreviewUnit: {
         "scheme": text("http, https or grpc.", 8),
         "host": text(
             "Host of the workload or Service, as a request without a key would name it.",
@@ -281,7 +281,7 @@ FIELDS: dict[type, Row] = {
         "stop": text("Who asked there for its end."),
     },
     # --- resources and what is said ----------------------------------------------------------------------------------
-    kinds.Condition: {
+    kinds.StatusCondition: {
         "type": text("Type of the condition.", 316),
         "status": text("Whether it holds.", enum=["True", "False", "Unknown"]),
         "observed_generation": text("The generation it speaks of."),

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.spec import lifecycle_hook, plugin, readme, route_group, sandbox, workload
-from dayfly.spec.lifecycle import API_VERSION, Struct
+from dayfly.spec.lifecycle import API_VERSION, WireStruct
 from dayfly.spec.schema import crd
 from dayfly.spec.schema.crd_schema import Schema
 
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
 DIRECTIVE = r"@\{[^}]+\}"
-FILES: dict[str, tuple[str, type[Struct]]] = {
+FILES: dict[str, tuple[str, type[WireStruct]]] = {
     "plugin": ("ResourcePlugin", plugin.PluginSpec),
     "sandbox": ("Sandbox", sandbox.SandboxSpec),
     "routegroup": ("RouteGroup", route_group.RouteGroupSpec),

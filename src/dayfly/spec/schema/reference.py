@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect as types
 
 from dayfly.spec import route_group, sandbox, workload
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.schema import crd, json_schema
 from dayfly.spec.schema.reference_examples import EXAMPLES
 
@@ -52,7 +52,7 @@ document. An alias counts as all its values: a document has at most 10,000 keys 
 Every field is there since 0.1.0, the first version. Below each table stands an example; what excludes each other is in
 examples of its own, between lines of `---`.
 """
-_MAY_CHANGE: dict[type[Struct], tuple[str, ...]] = {
+_MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
     sandbox.SandboxSpec: sandbox.MAY_CHANGE,
     route_group.RouteGroupSpec: route_group.MAY_CHANGE,
 }
@@ -66,19 +66,19 @@ class Field(NamedTuple):
 
     name: str
     holds: str
-    struct: type[Struct] | None
+    struct: type[WireStruct] | None
     required: bool
     default: str
     about: str
     changes: str = ""
 
 
-def kind(word: str) -> type[Struct]:
+def kind(word: str) -> type[WireStruct]:
     """The type whose fields a file of this kind (of `json_schema.words`) has under `spec`, or at its top."""
     return workload.Workload if word == json_schema.BASELINE else json_schema.FILES[word][1]
 
 
-def fields(struct: type[Struct]) -> list[Field]:
+def fields(struct: type[WireStruct]) -> list[Field]:
     """The fields of a type, as they are written."""
     schema = crd.schema(struct)
     info: Any = types.type_info(struct)
@@ -89,7 +89,7 @@ def fields(struct: type[Struct]) -> list[Field]:
     return [field._replace(changes=word) for field, word in zip(made, words, strict=True)]
 
 
-def find(path: str) -> tuple[type[Struct], Field | None]:
+def find(path: str) -> tuple[type[WireStruct], Field | None]:
     """The type or field that a way like `plugin.create.retry` leads to; `spec` and indices in it may be left out.
 
     Raises:
@@ -99,7 +99,7 @@ def find(path: str) -> tuple[type[Struct], Field | None]:
     if word not in json_schema.words():
         raise KeyError(word, json_schema.words())
     names = names[1:] if names[:1] == ["spec"] else names
-    struct: type[Struct] = kind(word)
+    struct: type[WireStruct] = kind(word)
     last: Field | None = None
     for index, name in enumerate(names):
         known = {field.name: field for field in fields(struct)}
@@ -114,11 +114,11 @@ def find(path: str) -> tuple[type[Struct], Field | None]:
 
 def page() -> str:
     """docs/reference.md."""
-    seen: set[type[Struct]] = set()
+    seen: set[type[WireStruct]] = set()
     return _HEAD + "".join(_section(word, seen) for word in json_schema.words())
 
 
-def about(struct: type[Struct]) -> str:
+def about(struct: type[WireStruct]) -> str:
     """What a type is, with its fields called as they are written."""
     text = str(crd.schema(struct)["description"])
     for field in msgspec.structs.fields(struct):
@@ -127,7 +127,7 @@ def about(struct: type[Struct]) -> str:
     return text
 
 
-def example(struct: type[Struct]) -> str:
+def example(struct: type[WireStruct]) -> str:
     """How one looks in YAML; several that exclude each other are parted by `---`."""
     return EXAMPLES[struct.__name__]
 
@@ -149,9 +149,9 @@ def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _struct(info: Any) -> type[Struct] | None:
+def _struct(info: Any) -> type[WireStruct] | None:
     match info:
-        case types.StructType(cls=cls) if issubclass(cls, Struct):
+        case types.StructType(cls=cls) if issubclass(cls, WireStruct):
             return cls
         case types.VarTupleType(item_type=item):
             return _struct(item)
@@ -174,12 +174,12 @@ def _holds(info: Any, schema: Schema) -> str:
     return _WORDS.get(schema.get("type", ""), "anything")
 
 
-def _section(word: str, seen: set[type[Struct]]) -> str:
+def _section(word: str, seen: set[type[WireStruct]]) -> str:
     title = json_schema.FILES[word][0] if word in json_schema.FILES else "Deployment"
     return f"\n## {word}: {title}\n\n{_ABOUT[word]}\n" + "".join(map(_table, _structs(kind(word), seen)))
 
 
-def _structs(root: type[Struct], seen: set[type[Struct]]) -> Iterator[type[Struct]]:
+def _structs(root: type[WireStruct], seen: set[type[WireStruct]]) -> Iterator[type[WireStruct]]:
     """A type and all that its fields hold, in the order in which a reader meets them, but for those that were seen."""
     waiting = [root]
     while waiting:
@@ -191,7 +191,7 @@ def _structs(root: type[Struct], seen: set[type[Struct]]) -> Iterator[type[Struc
         waiting += [field.struct for field in fields(struct) if field.struct is not None]
 
 
-def _table(struct: type[Struct]) -> str:
+def _table(struct: type[WireStruct]) -> str:
     found = fields(struct)
     told = any(field.changes for field in found)
     head = f"| field | holds | default | {'may change | ' if told else ''}meaning |\n"

@@ -149,11 +149,11 @@ when: {path: $.state, in: [done]}
     "Tls": """\
 ca: "@{embed: ./ca.pem}"
 """,
-    "Limits": """\
+    "WebhookTimeouts": """\
 connect: 5s
 answer: 20s
 """,
-    "Verdict": """\
+    "ReadyRule": """\
 condition: Ready
 status: "True"
 ---

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Injection(Protocol):
+class InjectionFields(Protocol):
     """The variable that somebody chose for it."""
 
     @property
     def env(self) -> str: ...
 
 
-class Input(Protocol):
+class InputFields(Protocol):
     """What an input of a step says of where it lies."""
 
     @property
     def name(self) -> str: ...
     @property
-    def as_(self) -> Injection | None: ...
+    def as_(self) -> InjectionFields | None: ...
     @property
     def env(self) -> str: ...
     @property
@@ -35,7 +35,7 @@ _OTHER = "give it another variable: as: {env: ...}"
 _PLACES = {"an object": "with set", "a webhook": "with {$input: name}"}
 
 
-def refuse(inputs: Iterable[Input], keys: Path, what: str) -> None:
+def refuse(inputs: Iterable[InputFields], keys: Path, what: str) -> None:
     """No input of a step that is `what` (an object, a webhook) says where it lies."""
     for index, wanted in enumerate(inputs):
         if wanted.as_ is not None:
@@ -58,7 +58,7 @@ _SET_BY_SHELLS = frozenset({"LINENO", "OPTIND", "PPID", "PWD", "RANDOM"})
 _LOADER = "LD_"
 
 
-def check_variables(inputs: Iterable[Input], keys: Path) -> None:
+def check_variables(inputs: Iterable[InputFields], keys: Path) -> None:
     """Refuse inputs of a script or command that would replace variables of Dayfly, or by accident of programs.
 
     An explicit `as: {env: PATH}` is no accident.
@@ -75,7 +75,7 @@ def check_variables(inputs: Iterable[Input], keys: Path) -> None:
             raise SpecError(f"{what}, which shells set themselves; {_OTHER}", here)
 
 
-def check(inputs: Iterable[Input], keys: Path) -> None:
+def check(inputs: Iterable[InputFields], keys: Path) -> None:
     """No two inputs of a step in one variable or file, and no file where another needs a folder."""
     variables: list[tuple[str, Path]] = []
     files: list[tuple[str, Path]] = []

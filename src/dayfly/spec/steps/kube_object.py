@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps import webhook
@@ -55,14 +55,14 @@ FORMS = ("string", "integer", "number", "boolean")
 STATUSES = ("True", "False", "Unknown")
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class Placed(WireStruct, frozen=True, kw_only=True):
     """The input that is the value of a field, and what it is read as."""
 
     input: str
     as_: str = msgspec.field(name="as", default="string")
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class ReadyRule(WireStruct, frozen=True, kw_only=True):
     """What tells that an object is ready, or has failed: exactly one of `condition`, `when` and `contract`.
 
     `condition` is the type of one of its conditions, which has this `status`. `when` compares what a JSONPath finds.
@@ -75,7 +75,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     contract: bool = False
 
 
-class FromSecret(Struct, frozen=True, kw_only=True):
+class FromSecret(WireStruct, frozen=True, kw_only=True):
     """A key of a Secret beside the object; its name is constant, or what a JSONPath finds in the object."""
 
     key: str
@@ -83,7 +83,7 @@ class FromSecret(Struct, frozen=True, kw_only=True):
     name_from_json_path: str = msgspec.field(name="nameFromJSONPath", default="")
 
 
-class KubeObject(Struct, frozen=True, kw_only=True):
+class KubeObject(WireStruct, frozen=True, kw_only=True):
     """One Kubernetes object to be made, or (`remove`) the create step whose object is to be removed.
 
     `set` places inputs at fields, by JSON Pointer. Without `ready` it is ready once it exists.
@@ -91,8 +91,8 @@ class KubeObject(Struct, frozen=True, kw_only=True):
 
     manifest: dict[str, Any] | None = None
     set: dict[str, Placed] = {}
-    ready: Verdict | None = None
-    failed: Verdict | None = None
+    ready: ReadyRule | None = None
+    failed: ReadyRule | None = None
     remove: str = ""
 
 
@@ -300,7 +300,7 @@ def _member(value: Any, part: str) -> Any:
     return None if at is None else value[at]
 
 
-def check_verdict(verdict: Verdict, keys: Path) -> None:
+def check_verdict(verdict: ReadyRule, keys: Path) -> None:
     """The rules of what tells how an object stands."""
     given = [bool(verdict.condition), verdict.when is not None, verdict.contract]
     if sum(given) != 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Keys = tuple[str, ...]
 
 
-class Refused(NamedTuple):
+class RefusedField(NamedTuple):
     """A field by its path (`*` in a key matches any text, and as a whole any key or index), and why it is refused.
 
     `allowed` has the values that it may have all the same; `only` is the pattern of the texts that are refused. If
@@ -82,11 +82,11 @@ _BASELINE_CAPABILITIES: Final = (
 _SELINUX_TYPES: Final = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 
 
-def _spec(path: str, why: str, *allowed: Any, needed: bool = False) -> Refused:
-    return Refused(("spec", *path.split(".")), why, allowed, needed=needed)
+def _spec(path: str, why: str, *allowed: Any, needed: bool = False) -> RefusedField:
+    return RefusedField(("spec", *path.split(".")), why, allowed, needed=needed)
 
 
-OF_KIND: Final[Mapping[tuple[str, str], tuple[Refused, ...]]] = {
+OF_KIND: Final[Mapping[tuple[str, str], tuple[RefusedField, ...]]] = {
     ("", "Service"): (
         _spec("type", "only Services of type ClusterIP stay within the cluster's network", "ClusterIP"),
         _spec("externalIPs", _TAKES_TRAFFIC),
@@ -103,7 +103,7 @@ OF_KIND: Final[Mapping[tuple[str, str], tuple[Refused, ...]]] = {
     ("snapshot.storage.k8s.io", "VolumeSnapshot"): (_spec("source.volumeSnapshotContentName", _VOLUME),),
     ("gateway.networking.k8s.io", "Gateway"): (_spec("addresses", _TAKES_TRAFFIC),),
     ("networking.k8s.io", "Ingress"): (
-        Refused(
+        RefusedField(
             ("metadata", "annotations", "nginx.ingress.kubernetes.io/*-snippet"),
             "it becomes part of the configuration of an ingress controller that all namespaces share",
         ),
@@ -112,31 +112,31 @@ OF_KIND: Final[Mapping[tuple[str, str], tuple[Refused, ...]]] = {
 }
 """By group and kind, from the object's root."""
 
-ANYWHERE: Final[tuple[Refused, ...]] = (
-    *(Refused((field,), _NODE) for field in ("hostNetwork", "hostPID", "hostIPC")),
-    Refused(("ports", "*", "hostPort"), _NODE),
-    Refused(("volumes", "*", "hostPath"), _NODE),
-    Refused(("windowsOptions", "hostProcess"), _NODE),
-    Refused(("securityContext", "privileged"), _KERNEL),
-    Refused(("securityContext", "procMount"), _KERNEL, ("Default",)),
-    Refused(("securityContext", "capabilities", "add", "*"), _KERNEL, _BASELINE_CAPABILITIES),
-    Refused(("securityContext", "seccompProfile", "type"), _KERNEL, only="Unconfined"),
-    Refused(("securityContext", "appArmorProfile", "type"), _KERNEL, only="Unconfined"),
-    Refused(("annotations", "container.apparmor.security.beta.kubernetes.io/*"), _KERNEL, only="unconfined"),
-    Refused(("securityContext", "seLinuxOptions", "type"), _KERNEL, _SELINUX_TYPES),
-    Refused(("securityContext", "seLinuxOptions", "user"), _KERNEL),
-    Refused(("securityContext", "seLinuxOptions", "role"), _KERNEL),
-    Refused(("securityContext", "sysctls", "*", "name"), _KERNEL, _SAFE_SYSCTLS),
+ANYWHERE: Final[tuple[RefusedField, ...]] = (
+    *(RefusedField((field,), _NODE) for field in ("hostNetwork", "hostPID", "hostIPC")),
+    RefusedField(("ports", "*", "hostPort"), _NODE),
+    RefusedField(("volumes", "*", "hostPath"), _NODE),
+    RefusedField(("windowsOptions", "hostProcess"), _NODE),
+    RefusedField(("securityContext", "privileged"), _KERNEL),
+    RefusedField(("securityContext", "procMount"), _KERNEL, ("Default",)),
+    RefusedField(("securityContext", "capabilities", "add", "*"), _KERNEL, _BASELINE_CAPABILITIES),
+    RefusedField(("securityContext", "seccompProfile", "type"), _KERNEL, only="Unconfined"),
+    RefusedField(("securityContext", "appArmorProfile", "type"), _KERNEL, only="Unconfined"),
+    RefusedField(("annotations", "container.apparmor.security.beta.kubernetes.io/*"), _KERNEL, only="unconfined"),
+    RefusedField(("securityContext", "seLinuxOptions", "type"), _KERNEL, _SELINUX_TYPES),
+    RefusedField(("securityContext", "seLinuxOptions", "user"), _KERNEL),
+    RefusedField(("securityContext", "seLinuxOptions", "role"), _KERNEL),
+    RefusedField(("securityContext", "sysctls", "*", "name"), _KERNEL, _SAFE_SYSCTLS),
     *(
-        Refused((probe, action, "host"), "the node sends the request, from its own network")
+        RefusedField((probe, action, "host"), "the node sends the request, from its own network")
         for probe in ("livenessProbe", "readinessProbe", "startupProbe", "postStart", "preStop")
         for action in ("httpGet", "tcpSocket")
     ),
-    Refused(("priorityClassName",), "pods of other namespaces are evicted for it", only="system-*"),
-    Refused(("volumeClaimTemplate", "spec", "volumeName"), _VOLUME),
-    Refused(("volumeClaimTemplates", "*", "spec", "volumeName"), _VOLUME),
-    Refused(("dataSourceRef", "namespace"), "it reads a volume of another namespace"),
-    Refused(("adminAccess",), "it gives access to devices that other namespaces use"),
+    RefusedField(("priorityClassName",), "pods of other namespaces are evicted for it", only="system-*"),
+    RefusedField(("volumeClaimTemplate", "spec", "volumeName"), _VOLUME),
+    RefusedField(("volumeClaimTemplates", "*", "spec", "volumeName"), _VOLUME),
+    RefusedField(("dataSourceRef", "namespace"), "it reads a volume of another namespace"),
+    RefusedField(("adminAccess",), "it gives access to devices that other namespaces use"),
 )
 """In every kind, at any depth."""
 
@@ -187,13 +187,13 @@ def _members(value: Any) -> list[tuple[str | int, Any]]:
     return list(enumerate(value)) if isinstance(value, list) else []
 
 
-def _is_allowed(row: Refused, value: Any) -> bool:
+def _is_allowed(row: RefusedField, value: Any) -> bool:
     if not value or any(type(value) is type(each) and value == each for each in row.allowed):
         return True
     return isinstance(value, str) and not fnmatchcase(value, row.only)
 
 
-def _said(row: Refused) -> str:
+def _said(row: RefusedField) -> str:
     if row.allowed:
         shown = ", ".join(str(each) for each in row.allowed)
         return f"no step may set it to that: {row.why}; allowed is {shown}"

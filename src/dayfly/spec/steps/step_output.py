@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Work = Literal["script", "command", "webhook", "object"]
 
-    class Output(Protocol):
+    class OutputFields(Protocol):
         """What an output of a step says of where it comes from."""
 
         @property
@@ -41,7 +41,7 @@ SOURCES = {
 _ARTICLES = {"script": "a", "command": "a", "webhook": "a", "object": "an"}
 
 
-def check(output: Output, keys: Path, work: Work) -> None:
+def check(output: OutputFields, keys: Path, work: Work) -> None:
     """Refuse an output that comes from where its step leaves none; `work` is what the step does.
 
     Raises:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import Baseline, Struct
+from dayfly.spec.lifecycle import Baseline, WireStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +24,20 @@ LONGEST_EXPRESSION = 4096
 _ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
 
 
-class ResourceOutput(Struct, frozen=True, kw_only=True):
+class ResourceOutput(WireStruct, frozen=True, kw_only=True):
     """An output of a resource: `output_key` is `<step>.<output>`, or `<output>` where one step alone makes it."""
 
     name: str
     output_key: str
 
 
-class ValueFrom(Struct, frozen=True, kw_only=True):
+class ValueFrom(WireStruct, frozen=True, kw_only=True):
     """A value that another resource of the same sandbox makes."""
 
     resource: ResourceOutput
 
 
-class WorkloadRef(Struct, frozen=True, kw_only=True):
+class WorkloadRef(WireStruct, frozen=True, kw_only=True):
     """A baseline workload."""
 
     kind: str
@@ -52,14 +52,14 @@ class WorkloadRef(Struct, frozen=True, kw_only=True):
         return Baseline(kind=kind, namespace=self.namespace, name=self.name)
 
 
-class ForkExpression(Struct, frozen=True, kw_only=True):
+class ForkExpression(WireStruct, frozen=True, kw_only=True):
     """A value made of a fork of this sandbox, like `{{.Service.Host}}`."""
 
     fork_of: WorkloadRef
     expression: str
 
 
-class HookSource(Struct, frozen=True, kw_only=True):
+class HookSource(WireStruct, frozen=True, kw_only=True):
     """Where a hook's value comes from: exactly one is given."""
 
     resource: ResourceOutput | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import Struct
+from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.scalars import jsonpath, kube_names
 from dayfly.spec.scalars.duration import milliseconds
 
@@ -57,14 +57,14 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 _BEGUN = (202,)
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Comparison(WireStruct, frozen=True, kw_only=True):
     """Whether what a JSONPath finds in an answer is one of these values."""
 
     path: str
     in_: tuple[Any, ...] = msgspec.field(name="in")
 
 
-class Expect(Struct, frozen=True, kw_only=True):
+class Expect(WireStruct, frozen=True, kw_only=True):
     """What a status means: `status` are successes (any 2xx if it is left out), `failed` certain failures.
 
     Of what is in neither, 408, 425, 429 and 5xx leave open what has become of the request; the rest has failed.
@@ -74,7 +74,7 @@ class Expect(Struct, frozen=True, kw_only=True):
     failed: tuple[int, ...] = ()
 
 
-class Poll(Struct, frozen=True, kw_only=True):
+class Poll(WireStruct, frozen=True, kw_only=True):
     """A long job: an answer of one of `status` tells where to ask for it, and `until` when it is done."""
 
     status: tuple[int, ...] = _BEGUN
@@ -83,7 +83,7 @@ class Poll(Struct, frozen=True, kw_only=True):
     failed: Comparison | None = None
 
 
-class Find(Struct, frozen=True, kw_only=True):
+class Find(WireStruct, frozen=True, kw_only=True):
     """How to see, when no answer came, whether the request was carried out: a GET at the same server."""
 
     path: tuple[Any, ...] = ()
@@ -91,20 +91,20 @@ class Find(Struct, frozen=True, kw_only=True):
     when: Comparison | None = None
 
 
-class Tls(Struct, frozen=True, kw_only=True):
+class Tls(WireStruct, frozen=True, kw_only=True):
     """Whom to believe: certificates in PEM form, instead of the system's."""
 
     ca: str
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class WebhookTimeouts(WireStruct, frozen=True, kw_only=True):
     """Durations: to connect (name, connection, handshake) and from the request to the end of its answer."""
 
     connect: str = ""
     answer: str = ""
 
 
-class Webhook(Struct, frozen=True, kw_only=True):
+class Webhook(WireStruct, frozen=True, kw_only=True):
     """One request to a server. `path` are further segments of the URL's, each escaped; `body` is sent as JSON."""
 
     method: str
@@ -118,7 +118,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     find: Find | None = None
     tls: Tls | None = None
     idempotency_key: str = DEFAULT_KEY_HEADER
-    timeouts: Limits | None = None
+    timeouts: WebhookTimeouts | None = None
 
 
 def check(
@@ -179,7 +179,7 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
     with faults:
         if webhook.tls is not None and "-----BEGIN CERTIFICATE-----" not in webhook.tls.ca:
             raise SpecError("contains no certificate in PEM format", (*keys, "tls", "ca"))
-    limits = webhook.timeouts or Limits()
+    limits = webhook.timeouts or WebhookTimeouts()
     for field in ("connect", "answer"):
         with faults:
             if duration := getattr(limits, field):

@@ -9,7 +9,7 @@ Pure and total: any JSON value may be given, nothing is raised. Called by the op
 """
 
 from dayfly.execute.pod.policy.reading import Reference, references
-from dayfly.execute.pod.policy.rules import Level, Terms, Violation, check, described
+from dayfly.execute.pod.policy.rules import Level, PodTerms, Violation, check, described
 from dayfly.execute.pod.policy.stored import restored
 
-__all__ = ["Level", "Reference", "Terms", "Violation", "check", "described", "references", "restored"]
+__all__ = ["Level", "PodTerms", "Reference", "Violation", "check", "described", "references", "restored"]

@@ -45,7 +45,7 @@ class Violation(msgspec.Struct, frozen=True):
         return f"{self.path} {self.sentence}"
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class PodTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What this very pod may have.
 
     `secrets` are those in which its own inputs lie, `runner` is the ConfigMap with the runner program; accounts,
@@ -71,7 +71,7 @@ def described(found: list[Violation]) -> str:
     return "; ".join(map(str, found[:_SHOWN])) + more
 
 
-def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
+def check(pod: dict[str, Any], terms: PodTerms) -> list[Violation]:
     """Everything that is wrong with a merged pod; an empty list lets it pass. Any JSON value may be given."""
     root = {"apiVersion": exactly("v1"), "kind": exactly("Pod"), "metadata": METADATA, "spec": SPEC}
     found = [Violation(path, sentence) for path, sentence in record(root, needs=tuple(root))(pod, "")]
@@ -81,7 +81,7 @@ def check(pod: dict[str, Any], terms: Terms) -> list[Violation]:
     return [Violation(path, sentence) for rule in rules for path, sentence in rule(pod, terms)]
 
 
-def _identity(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _identity(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     """Nobody else names, labels or places our pods."""
     meta = pod["metadata"]
     if meta["namespace"] != terms.namespace:
@@ -92,7 +92,7 @@ def _identity(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         yield from ((f"metadata.{field}", f"lacks {key}") for key in sorted(own - meta[field].keys()))
 
 
-def _keys(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _keys(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     """A label makes a pod somebody's endpoint, an annotation may give it rights: each is on a list, or is refused."""
     for field, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
         for key, value in pod["metadata"][field].items():
@@ -112,11 +112,11 @@ def _is_system(domain: str) -> bool:
     return any(domain == name or domain.endswith(f".{name}") for name in ("kubernetes.io", "k8s.io"))
 
 
-def _reads(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _reads(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     yield from reading.check(pod, inline=terms.inline)
 
 
-def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _volumes(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     """Ours as we made them; others with one plain source."""
     found: dict[str, Any] = {}
     for index, volume in enumerate(pod["spec"]["volumes"]):
@@ -134,7 +134,7 @@ def _volumes(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
     yield from _own_volumes(found, terms)
 
 
-def _own_volumes(found: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _own_volumes(found: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     if found.get(STATE_VOLUME, {}).get("emptyDir") != {}:
         yield f"spec.volumes ({STATE_VOLUME})", "holds the start marker; leave it as it is"
     projected = found.get(VOLUME, {}).get("projected") or {}
@@ -158,7 +158,7 @@ def _own_volumes(found: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         yield f"spec.volumes ({VOLUME})", "holds the runner and its order; leave it as it is"
 
 
-def _sources(volume: dict[str, Any], here: str, terms: Terms) -> Iterator[Problem]:
+def _sources(volume: dict[str, Any], here: str, terms: PodTerms) -> Iterator[Problem]:
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or []):
         if source.get("serviceAccountToken") is not None and not terms.tokens:
             yield f"{here}.projected.sources[{index}]", "holds a service account's token, which nobody granted"
@@ -177,7 +177,7 @@ def main_of(pod: dict[str, Any]) -> dict[str, Any]:
     return next((each for each in (pod.get("spec") or {}).get("containers") or [] if each.get("name") == MAIN), {})
 
 
-def _containers(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+def _containers(pod: dict[str, Any], _: PodTerms) -> Iterator[Problem]:
     spec = pod["spec"]
     if len(containers_of(pod)) > MOST_CONTAINERS:
         yield "spec.containers", f"there are {len(containers_of(pod))}; a pod of ours has at most {MOST_CONTAINERS}"
@@ -230,7 +230,7 @@ def touches(mount: dict[str, Any]) -> bool:
     )
 
 
-def _security(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _security(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     """Pod Security `restricted`, where the shapes alone are not enough. `baseline` asks for no more than they do."""
     if terms.level == "baseline":
         return
@@ -262,7 +262,7 @@ def _confined(own: dict[str, Any], shared: dict[str, Any], here: str) -> Iterato
         yield f"{here}.seccompProfile", "must be RuntimeDefault here or for the pod"
 
 
-def _users(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+def _users(pod: dict[str, Any], _: PodTerms) -> Iterator[Problem]:
     """Container runtimes start no container whose group is set without a user."""
     shared = pod["spec"].get("securityContext") or {}
     scopes = [("spec.securityContext", shared)]
@@ -275,12 +275,12 @@ def _users(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
             yield f"{here}.runAsGroup", "needs a runAsUser beside it"
 
 
-def _priority(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _priority(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     if pod["spec"].get("priorityClassName") != (names.CLEANUP_CLASS if terms.cleaning else None):
         yield "spec.priorityClassName", "is set by Dayfly alone; leave it out"
 
 
-def _accounts(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
+def _accounts(pod: dict[str, Any], terms: PodTerms) -> Iterator[Problem]:
     spec = pod["spec"]
     for field in ("serviceAccountName", "serviceAccount"):
         if (name := spec.get(field)) and name not in terms.service_accounts:
@@ -290,7 +290,7 @@ def _accounts(pod: dict[str, Any], terms: Terms) -> Iterator[Problem]:
         yield "spec.automountServiceAccountToken", "must be false: nobody granted a token"
 
 
-def _taints(pod: dict[str, Any], _: Terms) -> Iterator[Problem]:
+def _taints(pod: dict[str, Any], _: PodTerms) -> Iterator[Problem]:
     for index, toleration in enumerate(pod["spec"].get("tolerations") or []):
         if not toleration.get("key") or toleration["key"] in _CONTROL_PLANE:
             yield f"spec.tolerations[{index}]", "reaches the control plane's nodes; name the taint that you mean"
