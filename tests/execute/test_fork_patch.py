@@ -13,6 +13,7 @@ import pytest
 
 from dayfly.execute.fork import patch
 from dayfly.execute.work_order import CannotRenderError
+from dayfly.spec import json_patch
 from dayfly.spec.parsing.text import MAX_DEPTH
 from execute.baselines import WEB, fresh
 from execute.forking import FREE, forked, json
@@ -174,10 +175,10 @@ def test_malformed_ones_are_refused_with_their_place(kind, value, words):
     ],
 )
 def test_what_is_not_the_same_in_json(one, other):
-    assert not patch.same(one, other)
-    assert patch.same(one, one)
-    assert patch.same({"a": [one, other]}, {"a": [one, other]})
-    assert not patch.same({"a": [one, other]}, {"a": [other, one]})
+    assert not json_patch.equal(one, other)
+    assert json_patch.equal(one, one)
+    assert json_patch.equal({"a": [one, other]}, {"a": [one, other]})
+    assert not json_patch.equal({"a": [one, other]}, {"a": [other, one]})
 
 
 class TestOperations:
@@ -284,10 +285,13 @@ def test_bombs_end_at_their_bound(kind, value):
     assert peak < 10 << 20
 
 
-TEXTS = {"t": "x" * (patch.MOST_ADDED - 28), "l": [1] * 10}  # the mapping, its keys, and two bytes more for each value
+TEXTS = {
+    "t": "x" * (json_patch.MAX_ADDED_BYTES - 28),
+    "l": [1] * 10,
+}  # the mapping, its keys, and two bytes more for each value
 
 FULL = [
-    op("add", "/spec/0", value=[1] * (patch.MOST_LOOKED_AT // 4 - 1)),
+    op("add", "/spec/0", value=[1] * (json_patch.MAX_VALUES_READ // 4 - 1)),
     *(op("copy", f"/spec/{n}", **{"from": "/spec/0"}) for n in (1, 2, 3)),
 ]
 

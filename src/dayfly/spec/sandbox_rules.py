@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import patch as patches
+from dayfly.spec import json_patch
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.plugin import (
     Input,
@@ -109,7 +109,7 @@ def _check_fork(fork: Fork, keys: Path) -> None:
         _check_env(env, (*here, "env", index))
     if changes.patch:
         check_choice(changes.patch.type, PATCH_TYPES, (*here, "patch", "type"))
-        patches.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
+        json_patch.read(changes.patch.type, changes.patch.value, (*here, "patch", "value"))
 
 
 def _check_workload(of: WorkloadRef, keys: Path) -> None:

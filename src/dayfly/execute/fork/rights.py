@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dayfly.execute.fork import shape
-from dayfly.execute.fork.patch import same
 from dayfly.execute.pod.names import GROUP
 from dayfly.execute.pod.policy.rows import Problem, Row, quantity
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
+from dayfly.spec.json_patch import equal
 
 FREE_LABEL = f"{GROUP}/forks"
 """On a namespace, with the value `free`: forks there may differ from their baselines in everything."""
@@ -97,7 +97,7 @@ class _Comparison:
             for path, volume in _new(pod, before, "volumes", _POD):
                 yield from _judged(shape.HOME_VOLUME, volume, path)
             secrets = pod.get("imagePullSecrets")
-            if secrets is not None and not same(secrets, before.get("imagePullSecrets")):
+            if secrets is not None and not equal(secrets, before.get("imagePullSecrets")):
                 yield from _judged(shape.HOME_PULL_SECRETS, secrets, f"{_POD}.imagePullSecrets")
         # Volumes that not anybody may have there: of these only the baseline's own mounts stay.
         volumes = [each for each in _items(pod, "volumes") if isinstance(each, dict)]
@@ -115,7 +115,7 @@ class _Comparison:
         lists = {"env", "envFrom", "ports", "resources"} | ({"volumeMounts"} if self._home else set())
         yield from _same_but({*shape.CONTAINER, *lists}, item, before, here)
         for field, row in shape.CONTAINER.items():
-            if item.get(field) is not None and not same(item[field], before.get(field)):
+            if item.get(field) is not None and not equal(item[field], before.get(field)):
                 yield from _judged(row, item[field], f"{here}.{field}")
         for path, port in _new(item, before, "ports", here):
             yield from _judged(shape.PORT, port, path)
@@ -169,7 +169,7 @@ def _noted(meta: _Object, before: _Object, own: Collection[str], here: str) -> I
             yield f"{here}.labels[{key}]", shape.ACTED_ON if here == "metadata" else shape.SELECTED
     found, known = meta.get("annotations") or {}, before.get("annotations") or {}
     for key in sorted(found.keys() | known.keys()):
-        if not key.startswith((_OURS, *shape.ANNOTATIONS)) and not same(found.get(key), known.get(key)):
+        if not key.startswith((_OURS, *shape.ANNOTATIONS)) and not equal(found.get(key), known.get(key)):
             yield f"{here}.annotations[{key}]", shape.ACTED_ON
 
 
@@ -190,14 +190,14 @@ def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
         for name in sorted(amounts):
             if problems := list(_AMOUNT(amounts[name], f"{here}.{field}[{name}]")):
                 yield from problems
-            elif "/" in name and not same(amounts[name], devices.get(name)):
+            elif "/" in name and not equal(amounts[name], devices.get(name)):
                 yield f"{here}.{field}[{name}]", "would take a device of the node"
 
 
 def _same_but(free: Collection[str], found: _Object, before: _Object, here: str) -> Iterator[Problem]:
     """All fields but these must be as the baseline has them."""
     for key in sorted((found.keys() | before.keys()) - set(free)):
-        if not same(found.get(key), before.get(key)):
+        if not equal(found.get(key), before.get(key)):
             what = shape.BORROWED.get(key, shape.OTHER) if found.get(key) is not None else shape.MISSING
             yield f"{here}.{key}", what
 

@@ -1,6 +1,6 @@
 """As `crd_schema` says, for sandboxes and what they derive from."""
 
-from dayfly.spec import patch, sandbox, workload
+from dayfly.spec import json_patch, sandbox, workload
 from dayfly.spec.routing import endpoints
 from dayfly.spec.scalars import kube_names
 from dayfly.spec.schema.crd_plugin import FROM_HOOK, FROM_HOOK_APART, steps
@@ -140,7 +140,7 @@ FIELDS: dict[type, Row] = {
     },
     sandbox.Patch: {
         "type": text("How the patch is laid over the workload.", enum=list(sandbox.PATCH_TYPES)),
-        "value": text("The patch as YAML or JSON text.", patch.LONGEST),
+        "value": text("The patch as YAML or JSON text.", json_patch.LONGEST),
     },
     sandbox.Customizations: {
         "images": many("Other images.", sandbox.MOST_IMAGES),
