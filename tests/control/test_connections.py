@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from control.client import KEY, ORG
-from dayfly.control import connections
+from dayfly.lib import http_server
 from dayfly.page import files
 
 TESTS = Path(__file__).parents[1]
@@ -28,8 +28,8 @@ BODY = f"{HEAD}Content-Length: 99\r\n\r\n"
 @pytest.fixture
 def brief(monkeypatch):
     """Nobody is waited for in this test."""
-    monkeypatch.setattr(connections, "HEAD_S", 0.2)
-    monkeypatch.setattr(connections, "BODY_S", 0.2)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_server, "BODY_S", 0.2)
 
 
 def opened(port: int) -> socket.socket:
@@ -83,7 +83,7 @@ def test_who_waits_for_an_answer_is_not_hurried(brief, client, host):
 
 
 def test_with_too_many_those_that_keep_us_waiting_longest_go_first(client, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 8)
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(opened(client.port)) for _ in range(20)]
         for connection in held:
@@ -147,22 +147,22 @@ def taken(connection: socket.socket, pause: float = 0) -> int:
 def test_who_takes_nothing_of_an_answer_does_not_have_us_keep_it(client, monkeypatch):
     """A thousand of them would be a thousand long lists in memory, for as long as they like."""
     size = stored(client)
-    monkeypatch.setattr(connections, "TAKES_S", 0.2)
-    lost, gone = connections.BoundedHttp.connection_lost, threading.Event()
+    monkeypatch.setattr(http_server, "TAKES_S", 0.2)
+    lost, gone = http_server.BoundedHttp.connection_lost, threading.Event()
 
     def noted(self, exc):
         lost(self, exc)
         gone.set()
 
     with asked(client.port) as connection:
-        monkeypatch.setattr(connections.BoundedHttp, "connection_lost", noted)
+        monkeypatch.setattr(http_server.BoundedHttp, "connection_lost", noted)
         assert gone.wait(20)
         assert taken(connection) < size // 2
 
 
 def test_who_takes_an_answer_slowly_has_all_of_it(client, monkeypatch):
     size = stored(client)
-    monkeypatch.setattr(connections, "TAKES_S", 0.5)
+    monkeypatch.setattr(http_server, "TAKES_S", 0.5)
     with asked(client.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         assert taken(connection, 0.02) > size // 2
@@ -209,7 +209,7 @@ def head_of(size: int, start: str = GET) -> bytes:
 
 @pytest.mark.parametrize("behind", ["", GET + "Connection: close\r\n\r\n"])
 def test_head_of_64_kib_is_served_and_one_byte_more_is_not(client, behind):
-    most = connections.MAX_HEAD_BYTES
+    most = http_server.MAX_HEAD_BYTES
     assert [status for status, *_ in answers(client.port, head_of(most))] == [200]
     status, error = refusal(client.port, head_of(most + 1) + behind.encode())
     assert (status, error.startswith(LONG_HEAD)) == (431, True)
@@ -217,7 +217,7 @@ def test_head_of_64_kib_is_served_and_one_byte_more_is_not(client, behind):
 
 @pytest.mark.parametrize("size", [1, 1000, 60_000, 1 << 20])
 def test_long_head_is_refused_however_it_is_sent(client, size):
-    for many in (connections.MAX_HEAD_BYTES + 1, 120_000, 400_000):
+    for many in (http_server.MAX_HEAD_BYTES + 1, 120_000, 400_000):
         whole = head_of(many)
         pieces = [whole] if size == 1 else [whole[at : at + size] for at in range(0, many, size)]
         assert refusal(client.port, *pieces)[0] == 431

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
@@ -16,176 +15,21 @@ import pytest
 
 from dayfly.embedded import state_door, states
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.state_door import BODIES_AT_ONCE, BODY_S, StateDoor
+from dayfly.embedded.state_door import StateDoor
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
-from dayfly.execute.state.head import Answer, DamagedError, Head, Holder, Version
-from dayfly.execute.state.seal import MAX_BODY, digest
-from dayfly.execute.state.service import MAX_LOCK, Found, FullError, Place
+from dayfly.execute.state.head import DamagedError, Head, Holder, Version
+from dayfly.execute.state.seal import digest
+from dayfly.execute.state.service import Found, FullError, Place
 from dayfly.execute.state.service import Service as StateService
 from dayfly.spec.run import Phase, Run, State, UnitRecord
-from dayfly.spec.wire import RunDamagedError
 from embedded import documents as doc
 from embedded.machine import until
-from kube.fake import run
 from ports import free_port
 
 PLACE = Place("u", "db")
 WHO = access.caller("u", "db", "db/make", 1)
 VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size=1, digest="d", blob="b", chunks=3)
-JSON = Answer(200, b"{}", json=True)
-
-
-class Service:
-    """Takes everything from `who`, and notes it."""
-
-    def __init__(self, who=WHO, refusal=None, answer=JSON):
-        self.who, self.refusal, self.answer, self.asked = who, refusal, answer, []
-
-    def identify(self, path, given):
-        assert (path, given) == ("/u/db", "Basic eA==")
-        return self.who
-
-    async def admit(self, _who, _method):
-        return self.refusal
-
-    async def handle(self, *asked):
-        self.asked.append(asked)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-@contextlib.asynccontextmanager
-async def serving(service, home):
-    """The application through which this service answers."""
-    apps: asyncio.Queue = asyncio.Queue()
-
-    async def serve(app, sockets, *, stop):
-        await apps.put(app)
-        await stop.wait()
-        sockets[0].close()
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(state_door, "Service", lambda *_: service)
-        door = StateDoor(home, SimpleNamespace(uids=list), serve)
-        door.variables(WHO)
-        yield await apps.get()
-        await door.close()
-
-
-async def ask(app, method="GET", body=b"", query=b"", parts=()):
-    """Status, headers and body; the request's body is sent in these parts first."""
-    sent = []
-    scope = {"type": "http", "path": "/u/db", "method": method, "query_string": query}
-    waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-
-    async def receive():
-        return waiting.pop(0) if waiting else {"type": "http.request", "body": body}
-
-    async def send(message):
-        sent.append(message)
-
-    await app({**scope, "headers": [(b"authorization", b"Basic eA==")]}, receive, send)
-    start, rest = sent
-    assert (start["type"], rest["type"]) == ("http.response.start", "http.response.body")
-    assert dict(start["headers"])[b"content-length"] == b"%d" % len(rest["body"])
-    return start["status"], dict(start["headers"])[b"content-type"], rest["body"]
-
-
-class TestApp:
-    @pytest.fixture
-    async def service(self):
-        return Service()
-
-    @pytest.fixture
-    async def app(self, service, tmp_path):
-        async with serving(service, tmp_path) as found:
-            yield found
-
-    async def test_answer_of_the_service_is_sent(self, service, app):
-        assert await ask(app, "POST", b"state", b"a=b&ID=l%201") == (200, b"application/json", b"{}")
-        assert service.asked == [(WHO, "POST", "l 1", b"state")]
-        service.answer = Answer(404, b"none\n")
-        assert await ask(app) == (404, b"text/plain; charset=utf-8", b"none\n")
-        assert service.asked[-1] == (WHO, "GET", "", b"")
-
-    async def test_body_of_a_refused_request_is_not_read(self, service, app):
-        service.refusal = Answer(403, b"no\n")
-        assert (await ask(app, "POST", b"x" * (MAX_BODY + 1)))[::2] == (403, b"no\n")
-        assert service.asked == []
-
-    @pytest.mark.parametrize(
-        ("method", "most"), [("POST", MAX_BODY), ("PUT", MAX_BODY), ("LOCK", MAX_LOCK), ("DELETE", MAX_LOCK)]
-    )
-    async def test_a_body_has_its_bound(self, service, app, method, most):
-        body = b"x" * most
-        for parts, rest in (((), body), ((body[:-2], b"x"), b"x")):
-            assert (await ask(app, method, rest, parts=parts))[0] == 200
-            assert (await ask(app, method, rest + b"x", parts=parts))[0] == 413
-        assert [asked[3] for asked in service.asked] == [body, body]
-
-    async def test_disk_error_is_answered_with_503(self, service, app):
-        service.answer = OSError(28, "No space left on device")
-        status, kind, body = await ask(app)
-        assert (status, kind) == (503, b"text/plain; charset=utf-8")
-        assert body == b"it cannot be read or written now: No space left on device\n"
-
-    async def test_unreadable_run_is_answered_with_503_and_its_name(self, service, app):
-        said = "the record of run u cannot be read"
-        service.answer = RunDamagedError(said)
-        assert await ask(app) == (503, b"text/plain; charset=utf-8", f"{said}\n".encode())
-
-    async def test_lifespan_event_is_not_answered(self, app):
-        await app({"type": "lifespan"}, None, None)
-
-    async def test_few_bodies_are_in_memory_at_once(self, service, app):
-        go, begun = asyncio.Event(), []
-
-        async def handle(*asked):
-            begun.append(asked)
-            await go.wait()
-            return Answer(200)
-
-        service.handle = handle
-        asking = [asyncio.create_task(ask(app)) for _ in range(BODIES_AT_ONCE + 2)]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert len(begun) == BODIES_AT_ONCE
-        go.set()
-        await asyncio.gather(*asking)
-        assert len(begun) == len(asking)
-
-    def test_stalled_bodies_block_no_other_state_for_long(self, tmp_path):
-        """As many steps as there are places may be suspended, or mean it: the states of all others stood still."""
-
-        async def stuck(app):
-            sent = []
-            scope = {"type": "http", "path": "/u/db", "method": "POST", "query_string": b""}
-            scope["headers"] = [(b"authorization", b"Basic eA==")]
-            told = iter([{"type": "http.request", "body": b"x", "more_body": True}])
-
-            async def receive():
-                if (message := next(told, None)) is None:
-                    await asyncio.Event().wait()
-                return message
-
-            async def send(message):
-                sent.append(message)
-
-            await app(scope, receive, send)
-            return sent[0]["status"]
-
-        async def main():
-            async with serving(Service(), tmp_path) as app:
-                asking = [asyncio.create_task(stuck(app)) for _ in range(BODIES_AT_ONCE)]
-                await asyncio.sleep(1)
-                async with asyncio.timeout(3600):
-                    assert (await ask(app))[0] == 200
-                assert asyncio.get_running_loop().time() == BODY_S
-                assert await asyncio.gather(*asking) == [503] * BODIES_AT_ONCE
-
-        run(main())
 
 
 class TestPort:

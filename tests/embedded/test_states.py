@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.control.app import serve_beside
 from dayfly.embedded import states
 from dayfly.execute.state import seal
+from dayfly.execute.state.handler import serve
 from dayfly.execute.state.service import Place
 from dayfly.spec.lifecycle import Exec
 from dayfly.spec.run import Request
@@ -57,7 +57,7 @@ class Told:
 async def keeping(machine):
     """The machine, with a server for states."""
     await machine.down()
-    machine.options = {"serve": serve_beside}
+    machine.options = {"serve": serve}
     await machine.up()
     return machine
 
@@ -232,7 +232,7 @@ async def test_who_gives_a_cleanup_up_keeps_the_state(keeping):
 
 
 async def test_a_body_is_bounded_before_and_after_it_is_known_whose_it_is(keeping, monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.state_door.MAX_BODY", 1000)
+    monkeypatch.setattr("dayfly.execute.state.handler.MAX_BODY", 1000)
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [doc.step("drop")])))
     told = await begun(keeping)
     await written(told, b"x" * 1000)

@@ -18,15 +18,16 @@ from rig.world import KINDS
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
-from dayfly.execute.state import access, seal
+from dayfly.execute.state import access, handler, seal
 from dayfly.execute.state.head import DamagedError, Head
 from dayfly.execute.state.service import Place
 from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
 from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, anything
+from dayfly.lib import http_server
 from dayfly.operator.cluster.objects import RUNS, RunObject, secret_of
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.states import authority, bounded_server, state_secrets, state_server
+from dayfly.operator.states import authority, bounded_socket, state_secrets, state_server
 from dayfly.operator.states.state_access import ForeignTokenError, NoStatesError, StateAccess
 from dayfly.operator.states.state_secrets import StateSecrets
 from dayfly.plan.sealed import seal as sealed
@@ -419,8 +420,8 @@ class TestServer:
 
     @pytest.mark.parametrize("small", [1 << 20, 100])
     async def test_it_answers_by_the_authority_and_only_whom_it_knows(self, server, url, monkeypatch, small):
-        monkeypatch.setattr(state_server, "MAX_BODY", 1000)
-        monkeypatch.setattr(state_server, "SMALL", small)
+        monkeypatch.setattr(handler, "MAX_BODY", 1000)
+        monkeypatch.setattr(handler, "SMALL_BODY", small)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
         token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
@@ -440,7 +441,7 @@ class TestServer:
             await asyncio.to_thread(self.ask, url, ssl.create_default_context(), token)
 
     async def test_who_sends_a_large_body_slowly_is_in_nobodys_way(self, server, url, monkeypatch):
-        monkeypatch.setattr(state_server, "SMALL", 100)
+        monkeypatch.setattr(handler, "SMALL_BODY", 100)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
         token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
@@ -468,7 +469,7 @@ class TestServer:
             writer.close()
 
     async def test_who_says_nothing_is_let_go_and_nobody_holds_all_connections(self, url, monkeypatch):
-        monkeypatch.setattr(bounded_server, "MOST_OF_ONE", 3)
+        monkeypatch.setattr(bounded_socket, "MOST_OF_ONE", 3)
         port = int(url.split(":")[2].split("/")[0])
         careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
@@ -482,22 +483,22 @@ class TestServer:
                 await opened()
         # A beginning of a head is no head.
         silent[0][1].write(b"GET / HTTP/1.1\r\nX: ")
-        monkeypatch.setattr(bounded_server, "HEAD_S", 0.05)
+        monkeypatch.setattr(http_server, "HEAD_S", 0.05)
         for _, writer in silent:
             writer.close()
         reader, writer = await eventually(opened)
         writer.write(b"GET / HTTP/1.1\r\nX: ")
         with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
 
     async def test_an_api_server_that_is_away_is_said_and_asked_again(self, server, url, monkeypatch):
-        monkeypatch.setattr(state_server, "ANSWER_S", 0.2)
+        monkeypatch.setattr(handler, "ANSWER_TIMEOUT_S", 0.2)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
         token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
         server.cluster.faults = lambda _call: Fault(Harm.TROUBLE_BEFORE)
         assert (await asyncio.to_thread(self.ask, url, trusting, token))[0] == 503
         server.cluster.faults = lambda _call: None
-        monkeypatch.setattr(state_server, "ANSWER_S", 60)
+        monkeypatch.setattr(handler, "ANSWER_TIMEOUT_S", 60)
         assert (await asyncio.to_thread(self.ask, url, trusting, token))[0] == 404

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from dayfly.control.app import serve_beside
+from dayfly.lib.http_server import serve
 from dayfly.routeserver import grpc_server, rest
 from dayfly.routeserver import routes_pb2 as pb
 from dayfly.routeserver.board import Board
@@ -195,7 +195,7 @@ async def test_a_port_that_is_taken_is_said(board):
 async def url(board):
     stop = asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        serving = asyncio.create_task(serve_beside(rest.application(board, loopback=True), [sock], stop=stop))
+        serving = asyncio.create_task(serve(rest.application(board, loopback=True), [sock], stop=stop))
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
         stop.set()
         await serving

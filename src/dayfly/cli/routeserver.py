@@ -109,8 +109,8 @@ class _Source(NamedTuple):
 
 
 async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source) -> None:
-    from dayfly.control.app import serve_beside
     from dayfly.control.auth import is_loopback_name
+    from dayfly.lib.http_server import serve
     from dayfly.routeserver import grpc_server, rest
     from dayfly.routeserver.board import Board
 
@@ -122,7 +122,7 @@ async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source
         feeding.add_done_callback(lambda _: stop.set())
         at = f"[{host}]" if ":" in host else host
         show.talk(f"routing rules: http://{at}:{sock.getsockname()[1]}{rest.PATH}, gRPC at {at}:{got}")
-        await serve_beside(rest.application(board, loopback=is_loopback_name(at)), [sock], stop=stop)
+        await serve(rest.application(board, loopback=is_loopback_name(at)), [sock], stop=stop)
         if feeding.done():
             await feeding
 

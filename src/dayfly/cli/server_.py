@@ -221,7 +221,7 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     Raises:
         CliError: there is only one of them, or they do not go together.
     """
-    from dayfly.control.tls import Certificate, tried
+    from dayfly.control.tls import Certificate, context
 
     if not chain and not key:
         return None
@@ -229,7 +229,7 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
         raise CliError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
     found = Certificate(chain, key)
     try:
-        tried(found)
+        context(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)

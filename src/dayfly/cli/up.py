@@ -179,6 +179,7 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
     from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
     from dayfly.embedded.startup import HomeBusyError
+    from dayfly.execute.state.handler import serve as serve_states
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -191,7 +192,7 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
             parallel=wish.parallel,
             engine=wish.engine,
             webhooks=wish.webhooks,
-            serve=control.serve_beside,
+            serve=serve_states,
             proxy=wish.proxy,
             forms=wish.forms,
             tracer=wish.tracer,

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from dayfly.control import group_records, records, shelves
+from dayfly.control import group_records, records, shelves, tls
 from dayfly.control.agents.agents import Agents
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.clusters import names as for_agents
-from dayfly.control.connections import BoundedHttp
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.foreign import foreign
@@ -41,14 +39,15 @@ from dayfly.control.tls import Renewal
 from dayfly.control.vault import Vaults
 from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
-from dayfly.lib.tasks import cancel
+from dayfly.lib import http_server
+from dayfly.lib.tasks import background, cancel
 from dayfly.page import files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from dayfly.control.auth import Keys
     from dayfly.control.bell import Bell
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
 
 FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 # Requests end by themselves when the server closes; this is for one that does not.
-GRACE_S = 5
 
 
 def create_app(
@@ -243,68 +241,12 @@ async def serve(
 
     Signals are the caller's business. The sockets are bound and listening; they are closed at the end.
     """
-    await _serve(
-        app, sockets, stop or asyncio.Event(), ending=app.state.closing.set, lifespan="on", certificate=certificate
-    )
-
-
-async def serve_beside(
-    app: ASGIApp, sockets: list[socket.socket], *, stop: asyncio.Event, ending: Callable[[], None] = lambda: None
-) -> None:
-    """Serve an application that is none of ours, with the same bounds, until `stop` is set; `ending` is called then."""
-    await _serve(app, sockets, stop, ending=ending, lifespan="off")
-
-
-async def _serve(
-    app: ASGIApp,
-    sockets: list[socket.socket],
-    stop: asyncio.Event,
-    *,
-    ending: Callable[[], None],
-    lifespan: Literal["on", "off"],
-    certificate: Certificate | None = None,
-) -> None:
-    config = uvicorn.Config(
-        app,
-        http=BoundedHttp,
-        ws="none",
-        lifespan=lifespan,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
-        ssl_certfile=certificate.chain if certificate else None,
-        ssl_keyfile=certificate.key if certificate else None,
-    )
-    for sock in sockets:
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
-            # Head and body leave in two writes. Without this the second waits for the first one's acknowledgement,
-            # which the client's kernel delays by 40 ms. Connections inherit it.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    config.load()
-    renewing = None
-    if config.ssl and certificate:
-        renewing = asyncio.create_task(Renewal(config.ssl, certificate).run(), name="certificate")
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets), name="server")
-    stopping = asyncio.create_task(stop.wait(), name="server stop")
-    try:
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        if renewing:
-            renewing.cancel()
-        ending()
-        server.should_exit = True
-        await serving
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever started it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
+    context = tls.context(certificate) if certificate else None
+    async with contextlib.AsyncExitStack() as stack:
+        if context and certificate:
+            await stack.enter_async_context(background(Renewal(context, certificate).run(), "certificate"))
+        ending = app.state.closing.set
+        await http_server.serve(app, sockets, stop=stop or asyncio.Event(), ending=ending, lifespan="on", tls=context)
 
 
 class _Door:

@@ -10,8 +10,8 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.control.connections import most_connections
 from dayfly.control.listeners import Listeners
+from dayfly.lib.http_server import most_connections
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -22,13 +22,15 @@ class Certificate(NamedTuple):
     key: str
 
 
-def tried(certificate: Certificate) -> None:
-    """See whether certificate and key are there and go together.
+def context(certificate: Certificate) -> ssl.SSLContext:
+    """Return the context of a server with that certificate.
 
     Raises:
-        OSError: they do not; `ssl.SSLError`, which is one, says why.
+        OSError: a file is missing, or they do not match; `ssl.SSLError`, which is one, states why.
     """
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate.chain, certificate.key)
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.load_cert_chain(certificate.chain, certificate.key)
+    return made
 
 
 class Renewal:
@@ -51,7 +53,7 @@ class Renewal:
         if digest in (self._seen, b""):
             return
         try:
-            tried(self._certificate)  # a context that fails to load has lost what it had
+            context(self._certificate)  # a context that fails to load has lost what it had
             self._context.load_cert_chain(self._certificate.chain, self._certificate.key)
         except OSError as fault:
             _log.warning(

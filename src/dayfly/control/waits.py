@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from dayfly.control.connections import most_connections
 from dayfly.control.errors import ApiError
 from dayfly.control.listeners import Listeners
+from dayfly.lib.http_server import most_connections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

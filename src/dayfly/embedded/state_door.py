@@ -8,10 +8,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import parse_qs
+from typing import Protocol
 
 from dayfly.embedded import states
 from dayfly.embedded.clock import now_ms
@@ -20,31 +18,23 @@ from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.state import access
-from dayfly.execute.state.head import Answer, DamagedError, Head, damaged
-from dayfly.execute.state.seal import MAX_BODY
-from dayfly.execute.state.service import MAX_LOCK, Place, Service
+from dayfly.execute.state.handler import StateHandler
+from dayfly.execute.state.head import DamagedError, Head, damaged
+from dayfly.execute.state.service import Place, Service
 from dayfly.spec.run import Run
 from dayfly.spec.scalars.numbers import port
 from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 
-# Each body may be large, and is in memory whole.
-BODIES_AT_ONCE = 4
-# One that stops in the middle keeps its place from others for so long.
-BODY_S = 30.0
-TOO_SLOW = Answer(503, b"the request did not come to its end in time; ask again\n")
+MAX_LARGE_BODIES = 4
 AGAIN_S = 1.0
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Serve(Protocol):
-    """Serves an ASGI application on sockets until `stop` is set."""
+    """Serves states on sockets until `stop` is set."""
 
-    async def __call__(self, app: Any, sockets: list[socket.socket], *, stop: asyncio.Event) -> None: ...
+    async def __call__(self, app: StateHandler, sockets: list[socket.socket], *, stop: asyncio.Event) -> None: ...
 
 
 class StateDoor:
@@ -118,7 +108,7 @@ class StateDoor:
         sock = _listen(self._noted())
         self._tell(sock)
         self._service = Service(known, self._files, now_ms)
-        app = _App(self._service)
+        app = StateHandler(self._service, max_large_bodies=MAX_LARGE_BODIES)
         self._task = asyncio.create_task(self._keep_open(app, sock), name="states")
         self._keys = known
         return known
@@ -128,7 +118,7 @@ class StateDoor:
         put(str(self._note), str(port))
         self._url = f"http://{HOST}:{port}"
 
-    async def _keep_open(self, app: "_App", sock: socket.socket) -> None:
+    async def _keep_open(self, app: StateHandler, sock: socket.socket) -> None:
         """Serve until the end. Steps that run know the address: if nobody serves there any more, it is opened again."""
         again: socket.socket | None = sock
         while True:
@@ -155,63 +145,6 @@ class StateDoor:
 
     def _noted(self) -> int:
         return port(slurp(str(self._note)).decode(errors="replace").strip()) or 0
-
-
-class _App:
-    """The service as an ASGI application."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._bodies = asyncio.Semaphore(BODIES_AT_ONCE)
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        try:
-            answer = await self._answer(scope, receive)
-        except OSError as error:
-            log.warning("a state cannot be read or written: %s", error)
-            answer = Answer(503, f"it cannot be read or written now: {error.strerror}\n".encode())
-        except RunDamagedError as error:
-            log.warning("a state cannot be read or written: %s", error)
-            answer = Answer(503, f"{error}\n".encode())
-        kind = b"application/json" if answer.json else b"text/plain; charset=utf-8"
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(answer.body))]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body})
-
-    async def _answer(self, scope: Message, receive: Receive) -> Answer:
-        given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        method = access.method_of(scope["path"], scope["method"])
-        who = self._service.identify(scope["path"], given)
-        refusal = await self._service.admit(who, method)
-        if refusal is not None or who is None:
-            assert refusal is not None, "nobody is refused"
-            return refusal
-        lock = parse_qs(scope["query_string"].decode("latin-1")).get("ID", [""])[0]
-        async with self._bodies:
-            try:
-                async with asyncio.timeout(BODY_S):
-                    body = await _body(receive, MAX_BODY if method in ("POST", "PUT") else MAX_LOCK)
-            except TimeoutError:
-                return TOO_SLOW
-            if body is None:
-                return Answer(413, f"at most {MAX_BODY} bytes are taken\n".encode())
-            return await self._service.handle(who, method, lock, body)
-
-
-async def _body(receive: Receive, most: int) -> bytes | None:
-    """All of a body; None if it is too large."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ConnectionResetError(0, "whoever asked is gone")
-        parts.append(message.get("body", b""))
-        if (most := most - len(parts[-1])) < 0:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 def _listen(port: int) -> socket.socket:

@@ -1,7 +1,6 @@
-"""General asynchronous work: a queue of keys (`queue`), rate limits (`pace`), delivery until confirmed (`delivery`),
-group commit (`group_commit`) and helpers for tasks (`tasks`).
+"""General parts: a queue of keys (`queue`), rate limits (`pace`), delivery until confirmed (`delivery`), group commit
+(`group_commit`), an HTTP server with limits (`http_server`) and helpers for tasks (`tasks`).
 
-This package knows nothing of Dayfly and nothing of Kubernetes, only the event loop and its clock. So all hosts use the
-same queue, although only the operator has a Kubernetes client. Called by `kube`, `execute`, `operator`, `embedded`,
-`control` and `cli`.
+This package knows nothing of Dayfly and nothing of Kubernetes. So all hosts use the same queue, although only the
+operator has a Kubernetes client. Called by `kube`, `execute`, `operator`, `embedded`, `control` and `cli`.
 """

@@ -20,6 +20,7 @@ from dayfly.cli.cluster_page.sessions import Sessions
 from dayfly.cli.cluster_page.watched import Watched
 from dayfly.control import app as control
 from dayfly.control.exchange import AuthMiddleware
+from dayfly.lib import http_server
 from dayfly.page import files
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ClusterPage:
         watching = asyncio.create_task(self._watched.run(), name="watch")
         watching.add_done_callback(lambda _: stop.set())  # it never ends by itself, but by a fault of ours
         try:
-            await control.serve_beside(app, [sock], stop=stop, ending=self._closing.set)
+            await http_server.serve(app, [sock], stop=stop, ending=self._closing.set)
         finally:
             watching.cancel()
             await self._logs.close()

@@ -1,17 +1,22 @@
-"""What a connection may cost before it makes sense: nobody needs a key to open one, or to send an endless head."""
+"""An HTTP server for an ASGI application, with limits on connections: anybody may open one, or send an endless head."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http
 import json
 import resource
 import secrets
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any, Literal
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
-    import asyncio
+    import ssl
+    from collections.abc import Callable
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -25,6 +30,82 @@ LINGER_BYTES = 2 << 20
 # Of an answer that waits in our memory something has to be taken so often.
 TAKES_S = 60.0
 MOST_CONNECTIONS = 1024
+# After `stop`, requests that are under way may take this long.
+GRACE_S = 5
+_TICK_S = 1.0
+
+
+class _Config(uvicorn.Config):
+    body_timeout_s: float | None = None
+    """How long the body behind a head may take; `BODY_S` if None."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the caller, and wakes up once a second instead of ten times."""
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+    async def main_loop(self) -> None:
+        while not self._stop.is_set():
+            await self.on_tick(0)  # renews the header Date
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _TICK_S)
+
+
+async def serve(
+    app: Any,
+    sockets: list[socket.socket],
+    *,
+    stop: asyncio.Event,
+    ending: Callable[[], None] = lambda: None,
+    lifespan: Literal["on", "off"] = "off",
+    tls: ssl.SSLContext | None = None,
+    body_timeout_s: float | None = None,
+) -> None:
+    """Serve an ASGI application until `stop` is set, or this task is cancelled; then end gracefully.
+
+    Args:
+        app: The application.
+        sockets: Bound sockets; they are closed at the end.
+        stop: Set to end.
+        ending: Called at the end, before requests that are under way are waited for.
+        lifespan: Whether the application takes lifespan events.
+        tls: None for plain HTTP.
+        body_timeout_s: How long the body behind a head may take; `BODY_S` if None.
+    """
+    config = _Config(
+        app,
+        http=BoundedHttp,
+        ws="none",
+        lifespan=lifespan,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    for sock in sockets:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            # Head and body leave in two writes. Without this the second waits for the first one's acknowledgement,
+            # which the client's kernel delays by 40 ms. Connections inherit it.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    config.load()
+    config.ssl, config.body_timeout_s = tls, body_timeout_s
+    stopped = asyncio.Event()
+    serving = asyncio.create_task(_Server(config, stopped).serve(sockets), name="server")
+    stopping = asyncio.create_task(stop.wait(), name="server stop")
+    try:
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        ending()
+        stopped.set()
+        await serving
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -91,7 +172,8 @@ class BoundedHttp(HttpToolsProtocol):
         if sum(lines) + len("\r\n") > MAX_HEAD_BYTES:
             self._refuse_head()
         if self._refusal is None:
-            self._wait(BODY_S)
+            timeout_s = self.config.body_timeout_s if isinstance(self.config, _Config) else None
+            self._wait(BODY_S if timeout_s is None else timeout_s)
             super().on_headers_complete()
             self._is_in_request = True
 
