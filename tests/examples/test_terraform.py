@@ -207,15 +207,16 @@ def test_resource_of_apply_without_lock_is_destroyed(
         ),
         (f"{_APPLY}; {_WRITE}; true", _DESTROY, _HTTP, "StateRefused"),
         (_APPLY, "true", _HTTP, "StateLeft"),
+        (f"{_APPLY}; exit 1", _DESTROY, "", "StateUnread"),
     ],
-    ids=["no backend", "backend removed", "refused", "not destroyed"],
+    ids=["no backend", "backend removed", "refused", "not destroyed", "no backend of a failed create"],
 )
 def test_delete_is_not_done_with_a_resource_left(
     example: Example, home: Home, tmp_path: Path, folder: Path, create: str, destroy: str, backend: str, reason: str
 ):
     plugin = written(tmp_path, folder, create, destroy, backend)
     home.dayfly("apply", *example.arguments(plugin, tmp_path / "sandbox.json"), code=(0, 1))
-    if reason != "StateLeft":
+    if reason in ("StateMissing", "StateRefused"):
         assert f"r/make: {reason}" in home.dayfly("why", "box")
     home.dayfly("sandbox", "delete", "box", "--wait=false")
     until(lambda: reason in home.dayfly("why", "box"), "the delete step to fail")

@@ -110,7 +110,11 @@ class Client:
         return await self.ask("UNLOCK", msgspec.json.encode({"ID": name}))
 
     async def read(self):
-        status, body = await self.ask("GET")
+        """Return the state, or None; a 503 is asked again, as Terraform does."""
+        status, body = 503, b""
+        for _ in range(30):
+            if status == 503:
+                status, body = await self.ask("GET")
         return body if status == 200 else None
 
     async def write(self, state, lock):

@@ -14,6 +14,7 @@ from dayfly.spec.run import Result, Run, State, UnitRecord
 TARGET = Target(kind="Sandbox", namespace="team", name="box", uid="u")
 OK, EXIT = Result(outcome="succeeded"), Result(outcome="failed", reason=Reason.EXIT_CODE, message="exit code 1")
 ALIVE = UnitRecord(attempt=1, state=State.CLAIMED)
+READ = ("r/destroy",)
 
 
 def unit(name, *, state=True):
@@ -102,7 +103,7 @@ def test_missing_state_fails_only_the_last_create_step(other, peers, reason):
 
 
 def test_delete_after_a_stored_state_succeeds():
-    head = Head(versions=(version(resources=2), version("destroy", number=2)))
+    head = Head(versions=(version(resources=2), version("destroy", number=2)), readers=READ)
     assert judged("destroy", head, ledger(apply=done(), destroy=ALIVE)) == ("", "")
 
 
@@ -118,7 +119,7 @@ def test_delete_after_a_refused_create_is_not_done(versions):
 
 def test_delete_after_a_retried_create_ignores_old_refusals():
     run = ledger(apply=done(attempt=2), destroy=ALIVE)
-    assert judged("destroy", Head(versions=(version(),), refused=(refused(),)), run) == ("", "")
+    assert judged("destroy", Head(versions=(version(),), refused=(refused(),), readers=READ), run) == ("", "")
 
 
 def test_delete_after_create_without_state_is_not_done():
@@ -128,7 +129,25 @@ def test_delete_after_create_without_state_is_not_done():
 
 
 def test_delete_after_a_create_that_failed_early_is_done():
-    assert judged("destroy", Head(), ledger(apply=done("failed", Reason.EXIT_CODE), destroy=ALIVE)) == ("", "")
+    run = ledger(apply=done("failed", Reason.EXIT_CODE), destroy=ALIVE)
+    assert judged("destroy", Head(readers=READ), run) == ("", "")
+
+
+@pytest.mark.parametrize("versions", [(), (version(),)], ids=["no state", "an empty state"])
+@pytest.mark.parametrize("readers", [(), ("r/apply",)])
+def test_delete_that_never_read_the_state_is_not_done(versions, readers):
+    """With a backend of its own, `terraform destroy` deletes nothing and succeeds."""
+    run = ledger(apply=done("failed", Reason.EXIT_CODE), destroy=ALIVE)
+    reason, message = judged("destroy", Head(versions=versions, readers=readers), run)
+    assert reason == Reason.STATE_UNREAD
+    assert 'an empty `backend "http" {}` block' in message
+
+
+@pytest.mark.parametrize("reader", ["r/destroy", "r/rest"])
+def test_one_delete_step_of_several_must_read_the_state(reader):
+    run = ledger(apply=done(), more=done(), destroy=ALIVE, rest=done())
+    assert judged("destroy", Head(readers=(reader,)), run, plan=TWO) == ("", "")
+    assert judged("destroy", Head(), run, plan=TWO)[0] == Reason.STATE_UNREAD
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "1 resource that"), (3, "3 resources that")])

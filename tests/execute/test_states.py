@@ -33,6 +33,17 @@ class TestOneAttempt:
         store.run = running(apply=(1, State.DONE), destroy=(1, State.UNKNOWN))
         assert await Client(store, "destroy").read() == b'{"serial":1}'
 
+    async def test_first_read_of_each_unit_is_recorded(self, store):
+        first, second = Client(store), Client(store, "destroy")
+        assert await first.read() is None
+        assert store.heads[PLACE].head.readers == ("stack/apply",)
+        recorded = store.heads[PLACE]
+        await first.read()
+        assert store.heads[PLACE] == recorded, "only the first one"
+        store.run = running(destroy=(1, State.CLAIMED))
+        await second.read()
+        assert store.heads[PLACE].head.readers == ("stack/apply", "stack/destroy")
+
     async def test_write_with_another_lock_is_refused(self, store):
         mine = Client(store)
         assert await mine.write(b"{}", "a") == 409

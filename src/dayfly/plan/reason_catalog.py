@@ -374,6 +374,12 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "The delete steps succeeded, and the Terraform state still lists resources.",
             "{look}; let a delete step run `terraform destroy` with the backend that the create step used",
         ),
+        ReasonEntry(
+            Reason.STATE_UNREAD,
+            Tone.TROUBLE,
+            "The delete steps succeeded, and none of them read the Terraform state.",
+            "{look}; the module of a delete step must have the backend `http`, as the create step's",
+        ),
         ReasonEntry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
         ReasonEntry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
         ReasonEntry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),

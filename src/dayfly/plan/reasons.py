@@ -121,6 +121,7 @@ class Reason(enum.StrEnum):
     STATE_REFUSED = "StateRefused"
     STATE_MISSING = "StateMissing"
     STATE_LEFT = "StateLeft"
+    STATE_UNREAD = "StateUnread"
     LOST = "Lost"
     NO_RECORD = "ContainerStatusUnknown"
     NODE_LOST = "NodeLost"

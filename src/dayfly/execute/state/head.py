@@ -74,7 +74,10 @@ class Refusal(WireStruct, frozen=True, kw_only=True):
 
 
 class Head(WireStruct, frozen=True, kw_only=True):
-    """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` are the target's, for people."""
+    """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` are the target's, for people.
+
+    `readers` are the units that have read the state, or learned that there is none.
+    """
 
     sandbox: str = ""
     namespace: str = ""
@@ -82,6 +85,7 @@ class Head(WireStruct, frozen=True, kw_only=True):
     lock: Lock | None = None
     versions: tuple[Version, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    readers: tuple[str, ...] = ()
 
     @property
     def newest(self) -> Version | None:
@@ -152,6 +156,13 @@ def has_ended(run: Run, who: Holder) -> bool:
 def refused(who: Holder) -> str:
     """Why an attempt that does not run may do nothing."""
     return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may hold it"
+
+
+def read(head: Head, who: Holder) -> Step:
+    """Record that the unit has read the state."""
+    if who.unit in head.readers:
+        return Step(OK)
+    return Step(OK, msgspec.structs.replace(head, readers=(*head.readers, who.unit)))
 
 
 def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -> Step:

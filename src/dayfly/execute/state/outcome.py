@@ -1,7 +1,8 @@
 """The outcome of an attempt that has a Terraform state. Pure.
 
 An exit code of 0 is not enough: an attempt whose state was refused has not succeeded, neither has a create that left no
-state, nor a delete that cannot have known all that was created. Both hosts call this before they record an end.
+state, nor a delete that never read it, or cannot have known all that was created. Both hosts call this before they
+record an end.
 """
 
 from __future__ import annotations
@@ -81,11 +82,19 @@ def _deleted(
         if record.reason == Reason.STATE_MISSING:
             unknown = f"{other.id} left no state, so this step cannot know what it created"
             return Reason.STATE_MISSING, f"{unknown}; {_BY_HAND}"
-    left = head.newest.resources if head.newest is not None else 0
-    if left and _is_last(_stateful(plan, step), step, run, facts):
+    peers = _stateful(plan, step)
+    if not _is_last(peers, step, run, facts):
+        return None
+    if left := head.newest.resources if head.newest is not None else 0:
         show = f"dayfly state show {run.target.name} {step.resource}"
         what = f"{left} {'resource' if left == 1 else 'resources'}"
         return Reason.STATE_LEFT, f"its state still has {what} that no delete step destroyed; see `{show}`"
+    if not {each.id for each in peers}.intersection(head.readers):
+        message = (
+            "no delete step read the state, so none can have deleted what was created; the module needs an empty "
+            f'`backend "http" {{}}` block; {_BY_HAND}'
+        )
+        return Reason.STATE_UNREAD, message
     return None
 
 

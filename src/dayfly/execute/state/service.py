@@ -226,7 +226,7 @@ class Service:
 
     async def _handled(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
         if method == "GET":
-            return await self._read(place, who)
+            return await self._read_and_record(place, who)
         wanted = _lock_of(body) if method in ("LOCK", "UNLOCK") else ("", "")
         if wanted is None or (method == "LOCK" and not wanted[0]):
             return Answer(400, b"a lock is described by JSON with an ID\n")
@@ -246,6 +246,14 @@ class Service:
                     return head.delete(found, who.holder, lock, self._now())
 
         return await self._change(place, who, method, decide)
+
+    async def _read_and_record(self, place: Place, who: Caller) -> Answer:
+        """Read the state, and record the first read of each unit: a delete step that never reads deletes nothing."""
+        answer = await self._read(place, who)
+        if answer.status >= 500 or head.read((await self._store.find(place)).head, who.holder).head is None:
+            return answer
+        recorded = await self._change(place, who, "GET", lambda found, _run: head.read(found, who.holder))
+        return answer if recorded == head.OK else recorded
 
     async def _read(self, place: Place, who: Caller) -> Answer:
         # A version that was current a moment ago may be dropped meanwhile by many that were written since.
