@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from dayfly.cli import runner
-from dayfly.control.link import Link
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.execute.process.attempt_storage import open_place
+from dayfly.link.server_end import Link
+from dayfly.link.wire import Offer
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
-from dayfly.spec.wire import Offer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

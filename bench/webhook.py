@@ -13,6 +13,7 @@ import msgspec
 
 from bench import runs
 from bench.rows import Row, cpu_seconds, folder, median, show, spread
+from dayfly.link.wire import Offer
 from dayfly.spec.lifecycle import (
     As,
     Kind,
@@ -25,7 +26,6 @@ from dayfly.spec.lifecycle import (
     UnitTimeouts,
     WebhookUnit,
 )
-from dayfly.spec.wire import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.execute.host_end import KeepingEnd
-from dayfly.operator.agent.cursor import Seen
-from dayfly.operator.agent.dial import Dial
-from dayfly.operator.agent.way import Answer, HttpWay
+from dayfly.link import wire
+from dayfly.link.dial import Dial, Seen
+from dayfly.link.envelope import Opening, Session
+from dayfly.link.host_end import KeepingEnd
+from dayfly.link.http import Answer, HttpWay
+from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec import wire
-from dayfly.spec.mailbox import Opening, Session
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import Verdict
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ class TellingEnd(KeepingEnd):
 
 
 class IdleHost:
-    """`execute.host_port.KeepingHost`, for one cluster."""
+    """`link.host_interface.KeepingHost`, for one cluster."""
 
     wants_baselines = False
     routes = False
@@ -155,13 +155,13 @@ class IdleHost:
             self._over.pop(uid, None)
             self._versions.pop(uid, None)
 
-    def values(self, uid: str) -> tuple[wire.Value, ...]:
+    def values(self, uid: str) -> tuple[Value, ...]:
         return ()
 
-    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+    def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         return ()
 
-    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+    def logs(self, uid: str) -> tuple[LogInfo, ...]:
         return ()
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:

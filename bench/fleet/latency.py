@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.fleet.servers import Server
-    from dayfly.operator.agent.cursor import Seen
-    from dayfly.spec import wire
-    from dayfly.spec.wire import Verdict
+    from dayfly.link import wire
+    from dayfly.link.dial import Seen
+    from dayfly.link.wire import Verdict
 
 ROUNDS = 20
 # Pauses between rounds are random, so that each meets whatever the server does now and then at another moment.

@@ -22,8 +22,8 @@ from control.fake_host import FakeHost
 from dayfly.cli import events_out
 from dayfly.cli.exits import CliError, Exit
 from dayfly.lib.delivery import Answer
-from dayfly.spec import wire
-from dayfly.spec.mailbox import Letters, Opening, Said, Session
+from dayfly.link import wire
+from dayfly.link.envelope import Letters, Opening, Said, Session
 
 TO = events_out.receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'

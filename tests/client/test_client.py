@@ -27,7 +27,7 @@ from dayfly.client.connection import run
 from dayfly.client.types import Report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
-from dayfly.spec.wire import HistoryEntry, Value
+from dayfly.spec.run_data import HistoryEntry, Value
 
 MAKE = UnitReport(
     id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="failed", attempt=1

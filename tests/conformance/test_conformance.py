@@ -11,8 +11,8 @@ from conformance import machine as embedded
 from conformance.tales import TALES, toy
 from conformance.telling import GOLDEN, text
 from conformance.toys import Toys
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import UnitTimeouts
-from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 
 # Where what a host is shows in what it writes: these stories are told apart, and no other is.

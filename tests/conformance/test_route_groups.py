@@ -18,13 +18,13 @@ from dayfly.compile import compile_group
 from dayfly.control.store import Store
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
+from dayfly.link.wire import Offer
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Offer
 from embedded.machine import Machine, until
 
 STEPS = {"preStart": "announce", "postStart": "warm", "preStop": "drain", "postStop": "withdraw"}

@@ -7,9 +7,9 @@ from typing import Any
 from dayfly.execute.executor import Known
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running, Unclear
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, Result, Run
-from dayfly.spec.wire import RefusedError
 
 VALUE = b"toy://1"
 

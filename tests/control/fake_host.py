@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.execute.host_end import HostEnd, KeepingEnd
-from dayfly.execute.host_port import KeepingHost
+from dayfly.link import wire
+from dayfly.link.host_end import HostEnd, KeepingEnd
+from dayfly.link.host_interface import KeepingHost
+from dayfly.link.wire import Offer, Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec import wire
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import Endpoint, HistoryEntry, HostUnavailableError, LogInfo, Offer, RefusedError, Value, Verdict
+from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence

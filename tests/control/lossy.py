@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dayfly.spec import wire
+from dayfly.link import wire
 
 if TYPE_CHECKING:
     import random
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from dayfly.execute.host_end import HostEnd
+    from dayfly.link.host_end import HostEnd
 
 FATES = {"arrives": 5, "is doubled": 3, "is held up": 2, "is lost": 1}
 # How often, at a step, one of those arrives that were held up.

@@ -18,17 +18,17 @@ from dayfly.control.agents.agents import Agents
 from dayfly.control.agents.host import AgentHost
 from dayfly.control.app import create_app
 from dayfly.control.group_records import GroupRecord
-from dayfly.control.link import Link
-from dayfly.control.picture import NOTHING_YET
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.control.tokens import ClusterCaller
-from dayfly.spec import wire
+from dayfly.link import wire
+from dayfly.link.envelope import MOST_MESSAGES, Opening, chained
+from dayfly.link.host_state import NOTHING_YET
+from dayfly.link.server_end import Link
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.mailbox import MOST_MESSAGES, Opening, chained
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec, Ttl
-from dayfly.spec.wire import RefusedError
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
@@ -359,7 +359,7 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
         said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
         await replica.ask("east", "POST", "messages", said)
         session, _ = await asyncio.wait_for(meeting, 10)
-        assert (session, other.link().picture.version("u")) == (1, 3)
+        assert (session, other.link().state.version("u")) == (1, 3)
     finally:
         for task in running:
             task.cancel()
@@ -390,7 +390,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
     await replica.agents.begin()
     session, _ = await meeting
-    assert (session, second.picture.version("v"), second.picture.version("u")) == (1, 4, NOTHING_YET)
+    assert (session, second.state.version("v"), second.state.version("u")) == (1, 4, NOTHING_YET)
 
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
@@ -427,7 +427,7 @@ async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
         await replica.ask(cluster, "POST", "messages", {"session": 1, "first": 1, "messages": said})
     await replica.agents.begin()
     await asyncio.gather(*meetings)
-    assert [replica.link(cluster).picture.version("u") for cluster in ("east", "west")] == [3, 3]
+    assert [replica.link(cluster).state.version("u") for cluster in ("east", "west")] == [3, 3]
 
 
 @pytest.mark.parametrize("field", ["previous", "number"])

@@ -10,12 +10,13 @@ import pytest
 from control import wishes
 from control.client import KEY, ORG
 from control.lossy import call
-from dayfly.control import auth, host_sync, link, records
+from dayfly.control import auth, host_sync, records
 from dayfly.control.app import create_app
-from dayfly.control.link import Link, Links
 from dayfly.control.store import Store
-from dayfly.spec import wire
-from dayfly.spec.wire import Verdict
+from dayfly.link import server_end as link
+from dayfly.link import wire
+from dayfly.link.server_end import Link, Links
+from dayfly.link.wire import Verdict
 
 HOURS = 3600.0
 

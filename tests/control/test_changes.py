@@ -15,11 +15,11 @@ from control import wishes
 from control.client import KEY, ORG
 from dayfly.control import changes, exchange, group_changes, group_forms, records
 from dayfly.control.host_sync import HostSync
-from dayfly.control.link import Links
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.sandboxes import Sandboxes
 from dayfly.control.store import Store, StoreError
 from dayfly.control.vault import Vaults
+from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
 from dayfly.spec.sandbox import SandboxSpec
 

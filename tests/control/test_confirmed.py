@@ -8,15 +8,15 @@ from dayfly.control import confirmed, group_records, records, shelves
 from dayfly.control.agents import mailbox
 from dayfly.control.confirmed import Confirmation
 from dayfly.control.group_records import GroupRecord
-from dayfly.control.link import Link
 from dayfly.control.marks import Marks
-from dayfly.control.port import Place
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
-from dayfly.spec.mailbox import Opening
+from dayfly.link.envelope import Opening
+from dayfly.link.server_end import Link
+from dayfly.link.transport import Place
+from dayfly.link.wire import Adrift, Inventory
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
-from dayfly.spec.wire import Adrift, Inventory
 
 ORG = "acme"
 PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)

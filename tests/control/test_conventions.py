@@ -17,7 +17,7 @@ from control import wishes
 from control.client import KEY, ORG, wait_for
 from dayfly.control.errors import explain
 from dayfly.control.store import StoreError, StoreSilentError
-from dayfly.spec.wire import HostSilentError, HostUnavailableError
+from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
 
 READS = (
     "/api/v2/orgs",

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from control.fake_host import FakeHost
-from dayfly.execute import host_end
-from dayfly.spec import wire
+from dayfly.link import host_end, wire
+from dayfly.link.wire import Verdict
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.run import Request
-from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))

@@ -15,11 +15,12 @@ from control.fake_host import uid_of
 from control.lossy import call
 from dayfly.control import auth, confirmed, host_sync, records, shelves
 from dayfly.control.app import create_app
-from dayfly.control.link import Links
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
+from dayfly.link.server_end import Links
+from dayfly.link.wire import Hello, Standing
 from dayfly.plan.reasons import Reason
-from dayfly.spec.wire import Endpoint, Hello, Standing
+from dayfly.spec.run_data import Endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -149,9 +150,9 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
         record = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
         link = app.state.sync.link(record)
         for number in range(100):
-            link.picture.stands(Standing(uid=f"nobodys-{number}", seq=1))
+            link.state.stands(Standing(uid=f"nobodys-{number}", seq=1))
         await app.state.sync.sweep()
-        assert link.picture.known == set(host.offers) != set()
+        assert link.state.known == set(host.offers) != set()
     finally:
         store.close()
 

@@ -8,16 +8,18 @@ import msgspec
 import pytest
 
 from control.fake_host import Encoded, FakeHost
-from dayfly.control import link as control
-from dayfly.control.bell import Bell
-from dayfly.control.link import HostFailedError, Link, Links
-from dayfly.control.picture import MOST_BEYOND, NOTHING_YET, Picture
+from dayfly.link import server_end as control
+from dayfly.link import wire
+from dayfly.link.change_notifier import ChangeNotifier
+from dayfly.link.host_state import MOST_BEYOND, NOTHING_YET, HostState
+from dayfly.link.server_end import HostFailedError, Link, Links
+from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec import wire
+from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
 from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Request
-from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
+from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
 from dayfly.spec.workload import Workload
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -71,7 +73,7 @@ def way(host):
 
 # --- the form -------------------------------------------------------------------------------------------------------
 
-RUN = wire.Standing(uid="u", seq=3, endpoints=(wire.Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
+RUN = wire.Standing(uid="u", seq=3, endpoints=(Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
     wire.Hello(number=1, process="p"),
     offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
@@ -88,7 +90,7 @@ TO_HOST = (
     wire.AskLogs(uid="u"),
     wire.AskLog(uid="u", unit="db/make", attempt=1, offset=2, limit=3),
 )
-LOG = wire.LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
+LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
 TO_CONTROL = (
     wire.Adrift(session=1),
     wire.Inventory(session=1, count=2, number=3, process="p", runs=(RUN,), ended=(RUN,), baselines=True),
@@ -97,10 +99,10 @@ TO_CONTROL = (
     wire.Pulse(session=1, count=2),
     wire.Reply(session=1, number=3, verdict=Verdict.UNKNOWN, message="m", seq=4),
     wire.Standings(number=3, runs=(RUN,)),
-    wire.Values(number=3, values=(wire.Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
+    wire.Values(number=3, values=(Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
     wire.History(
         number=3,
-        entries=(wire.HistoryEntry(seq=1, at=2, unit="u", attempt=3, move="Claim", reason="r", message="m"),),
+        entries=(HistoryEntry(seq=1, at=2, unit="u", attempt=3, move="Claim", reason="r", message="m"),),
     ),
     wire.Logs(number=3, logs=(LOG,)),
     wire.LogBytes(number=3, info=LOG, data=b"\xff", logs=(LOG,)),
@@ -180,7 +182,7 @@ async def test_restarted_host_is_met_again(way):
     begun.end.attach(link.hear)
     assert link.session == 8 > old
     assert await asked == ({}, "it has begun anew meanwhile")
-    assert link.picture.version("v") == 1
+    assert link.state.version("v") == 1
 
 
 async def test_a_foreign_hello_that_comes_late_is_survived(host, way):
@@ -217,13 +219,13 @@ async def test_lost_change_is_requested_again(host, way):
     way.lost = (wire.Stands,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
     await heard()
-    assert link.picture.version("u") == 1
+    assert link.state.version("u") == 1
     link.mend()
     assert way.count(wire.Hello) == 1, "nobody can know yet"
     host.end.remind()
     link.mend()
     assert way.count(wire.Hello) == 2
-    assert link.picture.version("u") == 2
+    assert link.state.version("u") == 2
     link.mend()
     assert way.count(wire.Hello) == 2, "all is heard"
 
@@ -238,9 +240,9 @@ async def test_gap_is_noticed_by_the_next_message(host, way):
     way.lost = ()
     host.say("v", ready=True, reason=Reason.READY, message="now")
     await heard()
-    assert (link.picture.version("u"), link.picture.version("v")) == (1, 2)
+    assert (link.state.version("u"), link.state.version("v")) == (1, 2)
     link.mend()
-    assert link.picture.version("u") == 2
+    assert link.state.version("u") == 2
 
 
 async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
@@ -249,20 +251,20 @@ async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
     way.lost = (wire.Ended,)
     host.finish("u")
     await heard()
-    assert link.picture.ended == set()
+    assert link.state.ended == set()
     way.lost = (wire.Acknowledge,)
     host.end.remind()
-    assert link.picture.ended == {"u"}
+    assert link.state.ended == {"u"}
     link.acknowledge({"u"})
     host.end.remind()
-    assert link.picture.ended == {"u"}
+    assert link.state.ended == {"u"}
     way.lost = ()
     link.acknowledge({"u"})
     await host.carried_out()
     ends = way.count(wire.Ended)
     host.end.remind()
     assert way.count(wire.Ended) == ends
-    assert (link.picture.ended, host.acknowledged) == (set(), {"u"})
+    assert (link.state.ended, host.acknowledged) == (set(), {"u"})
 
 
 async def test_a_report_that_comes_late_changes_nothing(host, way):
@@ -270,10 +272,10 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
         link.hear(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
-    assert link.picture.version("u") == 5
+    assert link.state.version("u") == 5
     link.hear(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
     link.hear(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
-    assert link.picture.has_ended("u")
+    assert link.state.has_ended("u")
 
 
 # --- what overtakes -------------------------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
         host.versions["u"] = host.version("u") + 1
         host.end.changed("u")
     await heard()
-    assert (drawn, way.count(wire.Stands), link.picture.version("u")) == ([], 1, 10)
+    assert (drawn, way.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
     found, stale = await link.look(["u"])
     assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
 
@@ -424,38 +426,38 @@ async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
 
 
 async def test_host_report_rings_when_it_is_visible():
-    bell = Bell()
-    links = control.Links(bell)
+    notifier = ChangeNotifier()
+    links = control.Links(notifier)
     links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
     for name in ("local", "other"):
-        picture = links.of("local", name).picture
+        picture = links.of("local", name).state
         for say in (picture.stands, picture.ends):
-            before = bell.rings
+            before = notifier.changes
             say(wire.Standing(uid="u", seq=picture.version("u") + 1))
-            assert bell.rings == before + 1
+            assert notifier.changes == before + 1
 
 
 async def test_waiter_misses_no_ring_since_its_last_one():
-    bell, closing = Bell(), asyncio.get_running_loop().create_future()
-    before = bell.rings
-    bell.ring()
-    late = asyncio.ensure_future(bell.wait(before, 3600, closing))
+    notifier, closing = ChangeNotifier(), asyncio.get_running_loop().create_future()
+    before = notifier.changes
+    notifier.notify()
+    late = asyncio.ensure_future(notifier.wait(before, 3600, closing))
     await asyncio.sleep(0)
     assert late.done()
-    waiting = [asyncio.ensure_future(bell.wait(bell.rings, 3600, closing)) for _ in range(2)]
+    waiting = [asyncio.ensure_future(notifier.wait(notifier.changes, 3600, closing)) for _ in range(2)]
     await asyncio.sleep(0)
-    bell.ring()
+    notifier.notify()
     await asyncio.gather(*waiting)
     closing.set_result(None)
-    await bell.wait(bell.rings, 3600, closing)
+    await notifier.wait(notifier.changes, 3600, closing)
 
 
-def test_picture_lists_runs_changed_since_a_moment():
+def test_host_state_lists_runs_changed_since_a_moment():
     def inventory(session, *uids):
         runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
         return wire.Inventory(session=session, count=0, number=1, process="p", runs=runs, ended=())
 
-    told = Picture()
+    told = HostState()
     told.take_over(inventory(1, "u", "v"))
     assert told.changed_since(0) == ["v", "u"]
     seen = told.changes
@@ -476,8 +478,8 @@ def test_picture_lists_runs_changed_since_a_moment():
     assert told.changed_since(0) == []
 
 
-def test_picture_drops_given_runs_except_ends():
-    told, host = Picture(), FakeHost()
+def test_host_state_drops_given_runs_except_ends():
+    told, host = HostState(), FakeHost()
     for uid in ("u", "v", "w"):
         host.offers[uid] = offer(uid)
         told.stands(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
@@ -492,7 +494,7 @@ def test_picture_drops_given_runs_except_ends():
 
 
 def test_missing_message_numbers_use_bounded_memory():
-    told = Picture()
+    told = HostState()
     for count in range(2, 2 * MOST_BEYOND + 2):
         told.hears(count)
     told.hears(1)

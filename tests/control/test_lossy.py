@@ -17,12 +17,13 @@ import sqlalchemy as sa
 from control import wishes
 from control.client import KEY
 from control.lossy import FATES, LossyLink, call
-from dayfly.control import auth, link, records
+from dayfly.control import auth, records
 from dayfly.control.app import create_app
-from dayfly.control.picture import Picture
 from dayfly.control.store import Store
 from dayfly.control.tables import ended_sandboxes
 from dayfly.embedded.ledger import SqliteLedger
+from dayfly.link import server_end as link
+from dayfly.link.host_state import HostState
 from embedded.conftest import machine, runner  # noqa: F401 - fixtures
 from selection import SELECTION
 
@@ -103,8 +104,8 @@ class Story:
             await self.app.state.sync.sweep()
             found = await self.living()
             # An end that was doubled may be heard once more after it was acknowledged; then it is acknowledged again.
-            noted = not self.picture.ended and not list(self.machine.host.unacknowledged())
-            seen = all(self.picture.version(each.uid) == self.machine.host.version(each.uid) for each in found)
+            noted = not self.state.ended and not list(self.machine.host.unacknowledged())
+            seen = all(self.state.version(each.uid) == self.machine.host.version(each.uid) for each in found)
             if noted and seen and all(self.is_settled(record) for record in found):
                 return found
             await asyncio.sleep(0.01)
@@ -113,8 +114,8 @@ class Story:
         )
 
     @property
-    def picture(self) -> Picture:
-        return self.app.state.sync.link(SimpleNamespace(org="local", cluster="local")).picture
+    def state(self) -> HostState:
+        return self.app.state.sync.link(SimpleNamespace(org="local", cluster="local")).state
 
     def is_settled(self, record: records.Record) -> bool:
         """Whether the host has exactly what the store says: alive, ready and in its newest form."""

@@ -13,8 +13,8 @@ from dayfly.control import notifications
 from dayfly.control.agents import agents
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
-from dayfly.spec import wire
-from dayfly.spec.mailbox import Said
+from dayfly.link import wire
+from dayfly.link.envelope import Said
 
 HOURS = 3600.0
 

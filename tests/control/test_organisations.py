@@ -17,9 +17,9 @@ from control.fake_host import FakeHost
 from dayfly.control import clusters, exchange, keys, tables, tokens
 from dayfly.control.agents import agents
 from dayfly.control.app import inhabited_clusters
-from dayfly.control.link import Link
-from dayfly.control.picture import Picture
 from dayfly.control.store import Store, StoreError
+from dayfly.link.host_state import HostState
+from dayfly.link.server_end import Link
 
 
 @dataclasses.dataclass
@@ -129,13 +129,13 @@ def test_key_expires_and_last_use_is_stored_once_a_minute(client, monkeypatch):
 @contextlib.contextmanager
 def waiting(client, made, monkeypatch):
     """A request with that key that waits for news of a sandbox; whether the key is good is looked at all the time."""
-    waits, changed = threading.Event(), Picture.changed
+    waits, changed = threading.Event(), HostState.changed
 
     def noted(self, uid, version, seconds):
         waits.set()
         return changed(self, uid, version, seconds)
 
-    monkeypatch.setattr(Picture, "changed", noted)
+    monkeypatch.setattr(HostState, "changed", noted)
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     client.put("sandboxes/sb1", wishes.empty())
     with ThreadPoolExecutor(1) as pool:

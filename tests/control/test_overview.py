@@ -10,13 +10,14 @@ import pytest
 from control import wishes
 from dayfly.control import attention
 from dayfly.control.attention import Box, Quiet
-from dayfly.control.link import HostFailedError, Link, Links
 from dayfly.control.mute import Mute
-from dayfly.control.picture import Picture
 from dayfly.control.tables import agents, clusters, ended_sandboxes
+from dayfly.link.host_state import HostState
+from dayfly.link.server_end import HostFailedError, Link, Links
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import HistoryEntry, HostUnavailableError, LogInfo, RefusedError, Value
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 NOW = 1_000_000_000
 
@@ -359,7 +360,7 @@ async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
         del host.over[uid]
-    monkeypatch.setattr(Picture, "last", lambda _self, _uid: None)
+    monkeypatch.setattr(HostState, "last", lambda _self, _uid: None)
 
     async def away(_self, _uids):
         return {}, "it does not answer"

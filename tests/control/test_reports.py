@@ -13,11 +13,11 @@ from control import wishes
 from control.client import wait_for
 from control.fake_host import uid_of
 from dayfly.control.exchange import rfc3339
-from dayfly.control.picture import Picture
+from dayfly.link.host_state import HostState
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.wire import HistoryEntry, Value
+from dayfly.spec.run_data import HistoryEntry, Value
 
 UNIT = UnitReport(
     id="mydb/provision",
@@ -310,7 +310,7 @@ def test_why_of_sandbox_its_host_forgot_is_not_empty(client, host, sb1, abandone
         host.finish(sb1)
     wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
     del host.over[sb1]
-    monkeypatch.setattr(Picture, "last", lambda _self, _uid: None)
+    monkeypatch.setattr(HostState, "last", lambda _self, _uid: None)
     told = client.get("sandboxes/sb1/why")
     assert told["reason"] == ("Abandoned" if abandoned else "Cleaned")
     assert "has dropped" in told["message"]

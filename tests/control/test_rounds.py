@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from dayfly.control import host_sync, route_groups, worked
-from dayfly.control.link import Links
 from dayfly.control.worked import Worked
+from dayfly.link.server_end import Links
 from kube.fake import run
 
 

@@ -13,15 +13,15 @@ from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
 from dayfly.control import group_records, host_sync, records, route_groups
 from dayfly.control.crowd import Crowd
-from dayfly.control.link import Links
 from dayfly.control.store import Store
 from dayfly.control.tables import route_groups as groups_table
 from dayfly.control.tables import sandboxes
+from dayfly.link.server_end import Links
+from dayfly.link.wire import Inventory, Standing
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
-from dayfly.spec.wire import Inventory, Standing
 
 GROUP = "routegroups/pay"
 ROUTED = "no data plane routes requests by their key: they reach the baselines"
@@ -495,7 +495,7 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
         (found,) = await crowd.refresh()
         assert set(crowd.of(found)) == {"u", "v"}
         runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
-        links.of("acme", "east").picture.take_over(Inventory(session=1, number=1, process="p", **runs))
+        links.of("acme", "east").state.take_over(Inventory(session=1, number=1, process="p", **runs))
         assert set(crowd.of(found)) == {"u"}
     finally:
         store.close()

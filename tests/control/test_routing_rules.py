@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from dayfly.control.routing_rules import forked
+from dayfly.link.wire import Standing
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.routing.rules import PARAMETERS, Query, rules
 from dayfly.spec.run import Phase
-from dayfly.spec.wire import Endpoint, Standing
+from dayfly.spec.run_data import Endpoint
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 RECORD = SimpleNamespace(

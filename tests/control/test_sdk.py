@@ -15,7 +15,7 @@ from control import sdk_environment, wishes
 from control.client import KEY
 from control.fake_host import uid_of
 from dayfly.plan.reasons import Reason
-from dayfly.spec.wire import Endpoint
+from dayfly.spec.run_data import Endpoint
 
 pytestmark = pytest.mark.builds("sdk")
 

@@ -141,19 +141,19 @@ async def test_a_transaction_that_fails_leaves_nothing(store):
     assert await shelf.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
 
 
-async def test_write_rings_even_when_it_fails(store):
+async def test_write_notifies_even_when_it_fails(store):
     """And also by what may not have been: nobody can tell."""
 
     def fail(_connection):
         raise ValueError("a defect")
 
     await store.read(differences)
-    assert store.news.rings == 0
+    assert store.notifier.changes == 0
     await store.write(lambda _connection: None)
-    assert store.news.rings == 1
+    assert store.notifier.changes == 1
     with pytest.raises(ValueError, match="a defect"):
         await store.write(fail)
-    assert store.news.rings == 2
+    assert store.notifier.changes == 2
 
 
 async def test_the_revisions_lead_back_and_forth(store, place):

@@ -15,7 +15,7 @@ from control.client import KEY, ORG
 from control.databases import sql
 from control.fake_host import FakeHost
 from control.lossy import call
-from dayfly.control import auth, event_rows, link, records, telling
+from dayfly.control import auth, event_rows, records, telling
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
 from dayfly.control.sandboxes import Sandboxes
@@ -23,11 +23,12 @@ from dayfly.control.store import Store
 from dayfly.control.telling import Receiver, Telling
 from dayfly.lib import delivery
 from dayfly.lib.delivery import Answer
+from dayfly.link import server_end as link
+from dayfly.link.wire import Standing
 from dayfly.plan import cloud_events
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import Standing
 
 LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
 
@@ -319,7 +320,7 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
     await world.put("sb1")
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
-    world.links.of("other", "far").picture.stands(Standing(uid="u-theirs", seq=99))
+    world.links.of("other", "far").state.stands(Standing(uid="u-theirs", seq=99))
     await asyncio.wait_for(world.telling.round(), 20)
 
     async def has_arrived():

@@ -13,11 +13,11 @@ from control import wishes
 from dayfly.control import group_changes, group_records, records, shelves
 from dayfly.control.group_changes import GroupChanges
 from dayfly.control.host_sync import HostSync
-from dayfly.control.link import Links
 from dayfly.control.route_groups import RouteGroups
 from dayfly.control.store import Store
 from dayfly.control.tables import plugins, route_groups, sandboxes
 from dayfly.control.unreadable import UnreadableError
+from dayfly.link.server_end import Links
 from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
 from dayfly.spec.sandbox import Fork, SandboxSpec
 from dayfly.spec.steps.value_from import WorkloadRef

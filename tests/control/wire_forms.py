@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from dayfly.spec import mailbox, wire
+from dayfly.link import envelope as mailbox
+from dayfly.link import wire
 
 FORMS = Path(__file__).with_name(f"protocol-{wire.PROTOCOL}.forms")
 MAIL = (mailbox.Opening, mailbox.Session, mailbox.Letters, mailbox.Said, mailbox.Heard, mailbox.Asked)

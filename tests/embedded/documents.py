@@ -1,5 +1,6 @@
 """Documents as the compiler would make them, in the few words that a test needs."""
 
+from dayfly.link.wire import Offer
 from dayfly.spec.lifecycle import (
     As,
     Baseline,
@@ -15,7 +16,6 @@ from dayfly.spec.lifecycle import (
     UnitRetry,
     UnitTimeouts,
 )
-from dayfly.spec.wire import Offer
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 

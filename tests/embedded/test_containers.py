@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from dayfly.execute.process.files import locked
-from dayfly.spec.wire import RefusedError
+from dayfly.spec.host_errors import RefusedError
 from embedded import documents as doc
 from embedded.machine import Machine, until
 from processes import processes

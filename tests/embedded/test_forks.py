@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from dayfly.spec.wire import RefusedError
+from dayfly.spec.host_errors import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
 

@@ -16,10 +16,10 @@ from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.forks import fork_order, unapplied
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
 from dayfly.execute.process.render import OrderContext
+from dayfly.link.wire import Abandon, AskStanding, AskValues, Hello, Reply, Standings, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Abandon, AskStanding, AskValues, Hello, Reply, Standings, Stop, Verdict
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import until

@@ -16,9 +16,9 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, Unit, UnitInput, WebhookUnit
 from dayfly.spec.run import OutputRecord, State, UnitRecord
-from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.kinds import KEY, Bench
 

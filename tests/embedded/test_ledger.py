@@ -13,8 +13,8 @@ from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
 from dayfly.plan.world import TargetIntent
+from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
-from dayfly.spec.wire import HostUnavailableError, RunDamagedError
 from embedded import documents as doc
 
 DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)

@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
+from dayfly.link.wire import Verdict
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Verdict
 from embedded import documents as doc
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])

@@ -16,8 +16,8 @@ from dayfly.embedded.runs import Live
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, TargetIntent
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
-from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.routed import ROUTE, preview, route, workload
 

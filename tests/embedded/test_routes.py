@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from dayfly.embedded.routes.envoy_process import holder, is_closed
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing.routing_keys import Forms
-from dayfly.spec.wire import RefusedError
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import Machine, until

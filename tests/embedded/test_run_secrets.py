@@ -6,9 +6,10 @@ import pytest
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
+from dayfly.link.wire import Verdict
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import As, UnitInput
 from dayfly.spec.run import Request
-from dayfly.spec.wire import RefusedError, Verdict
 from embedded.documents import offer, resource, step
 from embedded.machine import until
 from embedded.test_values import CANARY, holding

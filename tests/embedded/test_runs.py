@@ -11,9 +11,9 @@ from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import Stored
 from dayfly.embedded.runs import RunCache, telling
 from dayfly.plan.world import NeverRan, Running, TargetIntent
+from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import Request, Run, UnitRecord
-from dayfly.spec.wire import RunDamagedError
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 

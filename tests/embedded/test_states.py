@@ -15,9 +15,9 @@ from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.handler import serve
 from dayfly.execute.state.service import Place
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Exec
 from dayfly.spec.run import Request
-from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
 

@@ -7,9 +7,10 @@ import sqlite3
 
 import pytest
 
+from dayfly.link.wire import Verdict
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import As, EnvChange, Object, Ref, UnitInput, UnitOutput
 from dayfly.spec.run import Request
-from dayfly.spec.wire import RefusedError, Verdict
 from embedded import documents as doc
 from embedded.machine import until
 from selection import in_time

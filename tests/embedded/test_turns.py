@@ -11,7 +11,7 @@ from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import UnansweredError
-from dayfly.spec.wire import Verdict
+from dayfly.link.wire import Verdict
 from embedded import documents as doc
 from embedded.machine import until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import UnitRetry
-from dayfly.spec.wire import RefusedError
 from embedded import documents as doc
 from embedded.machine import until
 from processes import processes

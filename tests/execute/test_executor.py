@@ -3,8 +3,8 @@
 import pytest
 
 from dayfly.execute.executor import Registry
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, Target, Unit
-from dayfly.spec.wire import RefusedError
 
 TARGET = Target(kind="Sandbox", name="s", uid="u")
 

@@ -12,7 +12,7 @@ from dayfly.execute.state.handler import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, SMALL
 from dayfly.execute.state.head import Answer
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK
-from dayfly.spec.wire import RunDamagedError
+from dayfly.spec.host_errors import RunDamagedError
 from kube.fake import run
 
 WHO = access.caller("u", "db", "db/make", 1)

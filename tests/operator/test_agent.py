@@ -239,7 +239,7 @@ def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeyp
         refused = float(figures.split("dayfly_control_plane_refusals ")[-1].split()[0])
         assert refused > 3
 
-    with caplog.at_level(logging.WARNING, "dayfly.operator.agent.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
         story(tell)
 
 
@@ -330,5 +330,5 @@ def test_a_token_is_bound_to_the_first_cluster_that_shows_it(story, caplog):
         assert "this token belongs to another cluster" in caplog.text
         assert world.cluster.objects("runs")
 
-    with caplog.at_level(logging.WARNING, "dayfly.operator.agent.dial"):
+    with caplog.at_level(logging.WARNING, "dayfly.link.dial"):
         story(tell)

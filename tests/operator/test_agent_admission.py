@@ -17,9 +17,9 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     served_for,
 )
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
-from dayfly.spec.wire import HostUnavailableError, RefusedError
 
 ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
 

@@ -16,7 +16,7 @@ from dayfly.operator.cluster.objects import DOCUMENTS, DocumentObject, RunObject
 from dayfly.spec.kinds import Pin, RunSpec, SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit, UnitOutput
 from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
-from dayfly.spec.wire import LogInfo, Value
+from dayfly.spec.run_data import LogInfo, Value
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 DATA = {"url": b"db://1", "key": b"secret", "region": b"eu"}

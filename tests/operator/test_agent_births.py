@@ -11,12 +11,12 @@ from rig.dialling import session
 from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
 
 from dayfly.kube import errors
+from dayfly.link import wire
+from dayfly.link.http import Answer
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent.agent import UNASKED, Agent
 from dayfly.operator.agent.end import ServedEnd
-from dayfly.operator.agent.way import Answer
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
-from dayfly.spec import wire
-from dayfly.spec.wire import Verdict
 from embedded.machine import until
 
 QUESTION = wire.AskValues(session=1, number=7, uid=UID)

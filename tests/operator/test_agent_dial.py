@@ -10,11 +10,11 @@ import pytest
 from rig.dialling import SAID, Bench, letters, played, refusal, session, with_bench
 
 from dayfly.kube.objects import SECRETS
-from dayfly.operator.agent import dial
-from dayfly.operator.agent.cursor import NAME, Cursor, Seen
-from dayfly.operator.agent.way import Answer, WayError
-from dayfly.spec import wire
-from dayfly.spec.mailbox import FROZEN_STATUS, Letters, chained
+from dayfly.link import dial, wire
+from dayfly.link.dial import Seen
+from dayfly.link.envelope import FROZEN_STATUS, Letters, chained
+from dayfly.link.http import Answer, WayError
+from dayfly.operator.agent.cursor import NAME, Cursor
 from dayfly.spec.run import Request
 from kube.fake import Fault, Harm, rest
 
@@ -36,7 +36,7 @@ class TestSession:
             assert kept["type"] == "dayfly.dev/agent"
             assert bench.of("GET messages") == [{"session": "1", "after": "0", "digest": "", "wait": str(dial.WAIT_S)}]
 
-        caplog.set_level("INFO", "dayfly.operator.agent.dial")
+        caplog.set_level("INFO", "dayfly.link.dial")
         played(story)
         assert [record.getMessage() for record in caplog.records] == [
             "connected to the control plane as cluster east of acme"
@@ -263,7 +263,7 @@ class TestHearing:
             assert (bench.dial.trouble, bench.dial.is_connected) == ("", True)
             assert len(bench.of("POST session")) == 1
 
-        caplog.set_level("INFO", "dayfly.operator.agent.dial")
+        caplog.set_level("INFO", "dayfly.link.dial")
         played(story)
         told = [record.getMessage() for record in caplog.records][1:]
         assert len(told) == 2

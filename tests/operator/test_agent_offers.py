@@ -11,8 +11,8 @@ from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
 from dayfly.control.agents.host import AgentHost
+from dayfly.link import wire
 from dayfly.operator.agent.objects import name_of
-from dayfly.spec import wire
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
 
@@ -223,7 +223,7 @@ def test_unsafe_endpoint_address_is_not_shown(story):
 
         await until(world, addressed, "it has an address")
         uid = (await plane.must("GET", "sandboxes/shop/report"))["uid"]
-        picture = plane.link.picture
+        picture = plane.link.state
         last = picture.last(uid)
         for number, changes in enumerate(({"scheme": "javascript"}, {"host": 'x" onclick="y'}, {"port": 0}), 1):
             bad = tuple(msgspec.structs.replace(each, **changes) for each in last.endpoints)

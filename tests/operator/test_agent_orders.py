@@ -25,6 +25,8 @@ from rig.serving import (
     with_bench,
 )
 
+from dayfly.link import wire
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -34,10 +36,9 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     TARGET_FINALIZER,
 )
-from dayfly.spec import wire
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.lifecycle import Lifecycle, Route, Target
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from kube.fake import Harm, rest
 
 

@@ -12,9 +12,9 @@ from rig.served import gone, ready, true, until
 from rig.world import World
 
 from dayfly.execute.gateway.preview import PreviewGateway
+from dayfly.link import wire
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent.end import ServedEnd
-from dayfly.spec import wire
-from dayfly.spec.wire import Verdict
 from kube.fake import Call, Fault, Harm
 from selection import SELECTION
 

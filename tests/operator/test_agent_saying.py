@@ -8,10 +8,10 @@ import pytest
 from rig.dialling import LONG, SAID, Bench, played, refusal, session, with_bench
 from rig.serving import report
 
-from dayfly.operator.agent import dial
-from dayfly.operator.agent.way import WayError
-from dayfly.spec import wire
-from dayfly.spec.mailbox import MOST_ENVELOPE
+from dayfly.link import dial, wire
+from dayfly.link.envelope import MOST_ENVELOPE
+from dayfly.link.http import WayError
+from dayfly.spec.run_data import HistoryEntry
 from kube.fake import rest
 
 SMALL = len(wire.encode(SAID))
@@ -140,7 +140,7 @@ class TestSaying:
         monkeypatch.setattr(dial, "MOST_BODY", MOST_ENVELOPE + 2_300)
 
         def answer(length: int) -> wire.Answer:
-            entry = wire.HistoryEntry(seq=1, at=1, unit="", attempt=0, move="", reason="", message=letter * length)
+            entry = HistoryEntry(seq=1, at=1, unit="", attempt=0, move="", reason="", message=letter * length)
             return wire.History(session=1, number=9, entries=(entry,))
 
         async def story(bench: Bench):

@@ -12,6 +12,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
+from dayfly.link.wire import Offer
 from dayfly.operator.agent import settled
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, RunObject, SandboxObject
 from dayfly.operator.cluster.runs import RunStore
@@ -19,7 +20,6 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import Offered, RunSpec
 from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
 from dayfly.spec.run import Request, Run
-from dayfly.spec.wire import Offer
 from kube.fake import FakeCluster
 
 META = AnnotatedMeta(name="s-1", namespace="acme-sandboxes", uid="u")

@@ -25,6 +25,7 @@ from rig.serving import (
 )
 
 from dayfly.kube.objects import Key
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent.release import AT_ONCE, Release
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
@@ -34,9 +35,9 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
 )
 from dayfly.plan.reasons import Reason
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Request
-from dayfly.spec.wire import RefusedError, Verdict
 
 
 class TestOthers:

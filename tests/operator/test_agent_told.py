@@ -16,9 +16,9 @@ from rig.world import World
 
 from dayfly.control import records
 from dayfly.control.host_sync import HostSync
-from dayfly.control.link import Link
 from dayfly.kube import errors
-from dayfly.operator.agent.births import MOST_AT_ONCE, Births
+from dayfly.link.permits import MOST_AT_ONCE, Births
+from dayfly.link.server_end import Link
 from dayfly.operator.agent.release import Release
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
@@ -299,7 +299,7 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
             nobody.setattr(Link, "acknowledge", lambda _link, _uids: None)
             for name in names:
                 await plane.must("DELETE", f"sandboxes/{name}")
-            await until(world, lambda: true(all(map(link.picture.has_ended, uids))), "all are over")
+            await until(world, lambda: true(all(map(link.state.has_ended, uids))), "all are over")
             await world.rest(60)
             asked = noted(world)
         for _ in range(3):

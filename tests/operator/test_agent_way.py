@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from dayfly.operator.agent.way import HttpWay, WayError
+from dayfly.link.http import HttpWay, WayError
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_redirects_and_huge_responses_are_refused(server):
 async def test_response_at_the_size_limit_is_read(server, monkeypatch):
     url, _ = server
     way = HttpWay(url, "t")
-    monkeypatch.setattr("dayfly.operator.agent.way.MOST_ANSWER", 3)
+    monkeypatch.setattr("dayfly.link.http.MOST_ANSWER", 3)
     try:
         assert (await way.ask("POST", "said", body=b"{ }", seconds=10)).body == b"{ }"
         with pytest.raises(WayError, match="too long"):

@@ -16,8 +16,8 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.executors.object_executor import ObjectExecutor
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Object, Unit
-from dayfly.spec.wire import RefusedError
 from kube.fake import FakeCluster, Fault, Harm
 
 GONE = (("namespaces", Key("", "shop")),)

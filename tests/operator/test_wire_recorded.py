@@ -19,9 +19,9 @@ from rig.played import Played
 from rig.served import left, lost_there, until
 from rig.world import World
 
+from dayfly.link.envelope import Asked, Heard, Letters, Said, Sent, Session, chained
+from dayfly.link.http import Answer
 from dayfly.operator.agent.agent import Agent
-from dayfly.operator.agent.way import Answer
-from dayfly.spec.mailbox import Asked, Heard, Letters, Said, Sent, Session, chained
 
 AS_IT_WAS, LATER = "as it was recorded", "as a later Dayfly says it"
 BOTH = pytest.mark.parametrize("said", [AS_IT_WAS, LATER])

@@ -18,7 +18,7 @@ from control.client import Client
 from dayfly.cli import lock
 from dayfly.client.home import Home
 from dayfly.spec.run import Request
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 from page import browser as driven
 from page.worlds import told
 

@@ -12,7 +12,7 @@ from control import wishes
 from control.client import wait_for
 from dayfly.control import group_changes, host_sync, route_groups
 from dayfly.spec.report import UnitReport
-from dayfly.spec.wire import Endpoint, HistoryEntry
+from dayfly.spec.run_data import Endpoint, HistoryEntry
 from page import browser as driven
 from page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from control import wishes
 from dayfly.spec.report import UnitReport
-from dayfly.spec.wire import HistoryEntry, Value
+from dayfly.spec.run_data import HistoryEntry, Value
 from page import browser as driven
 
 pytestmark = pytest.mark.builds("page")

@@ -13,7 +13,7 @@ import pytest
 
 from control import wishes
 from dayfly.control.tables import ended_sandboxes
-from dayfly.spec.wire import HistoryEntry, Value
+from dayfly.spec.run_data import HistoryEntry, Value
 from page.test_browser import JUMP, uid_of
 
 pytestmark = pytest.mark.builds("page")

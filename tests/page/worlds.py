@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dayfly.spec.report import UnitReport
-from dayfly.spec.wire import HistoryEntry, Value
+from dayfly.spec.run_data import HistoryEntry, Value
 
 
 def told(host, uid: str, **more) -> None:

@@ -5,7 +5,7 @@ import pytest
 from dayfly.plan.actions import Bind, Close, Finish, GiveUp, Started, Stopped
 from dayfly.plan.history import lines
 from dayfly.spec.run import Phase, Request, Run
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 from plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
 
 RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)

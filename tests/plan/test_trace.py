@@ -10,7 +10,7 @@ from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 
 UID = "11111111-2222-3333-4444-555555555555"
 

@@ -9,7 +9,7 @@ from dayfly.plan.why import Blocker, ended_logs, forgotten, mute, nothing_to_ret
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import Report, UnitReport, with_reason
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import LogInfo
+from dayfly.spec.run_data import LogInfo
 
 DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
 

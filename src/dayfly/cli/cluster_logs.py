@@ -21,7 +21,7 @@ from dayfly.kube import errors
 from dayfly.lib.tasks import cancel
 from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
-from dayfly.spec.wire import LogInfo
+from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

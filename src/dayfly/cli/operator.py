@@ -18,7 +18,7 @@ from dayfly.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import PreviewGateway
-    from dayfly.operator.agent.way import Way
+    from dayfly.link.http import Way
     from dayfly.operator.cluster.route_kinds import RoutingSettings
     from dayfly.operator.extensions import Agents, Heralds
     from dayfly.operator.main import Place
@@ -325,8 +325,8 @@ class _Dialled(NamedTuple):
 
     def agents(self, home: str) -> tuple[Agents, Way]:
         """Who dials it, and the connection."""
+        from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
-        from dayfly.operator.agent.way import HttpWay
 
         try:
             way = HttpWay(self.url, self.token, self.authority)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from dayfly.client.files import Wished
-    from dayfly.control.port import Host
     from dayfly.control.store import Store
     from dayfly.control.telling import Receiver
     from dayfly.control.vault import Vault
     from dayfly.execute.tracing import Tracer
+    from dayfly.link.transport import Host
     from dayfly.spec.routing.routing_keys import Forms
 
 _ADDRESS = "127.0.0.1"

@@ -24,7 +24,6 @@ from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.foreign import foreign
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
-from dayfly.control.link import Links
 from dayfly.control.overview import Overview
 from dayfly.control.page_sessions import PageSessions
 from dayfly.control.plugins import Plugins
@@ -41,6 +40,7 @@ from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
 from dayfly.lib import http_server
 from dayfly.lib.tasks import background, cancel
+from dayfly.link.server_end import Links
 from dayfly.page import files
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from dayfly.control.auth import Keys
-    from dayfly.control.bell import Bell
-    from dayfly.control.port import Host
     from dayfly.control.store import Store
     from dayfly.control.tls import Certificate
     from dayfly.control.vault import Vault
+    from dayfly.link.change_notifier import ChangeNotifier
+    from dayfly.link.transport import Host
 
 FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 # Requests end by themselves when the server closes; this is for one that does not.
@@ -90,7 +90,7 @@ def create_app(
         vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
     """
     agents = agents or Agents(store)
-    links = _linked(org, hosts, agents, store.news)
+    links = _linked(org, hosts, agents, store.notifier)
     sync = HostSync(store, links)
     closing = asyncio.Event()
     groups = RouteGroups(store, links, sync)
@@ -137,9 +137,9 @@ def _bound(rate: float | Rate, closing: asyncio.Event) -> Rate | None:
     return (Rate(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
-def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, news: Bell) -> Links:
+def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, notifier: ChangeNotifier) -> Links:
     """The ways to hosts of this process, and to those that dial in."""
-    links = Links(news)
+    links = Links(notifier)
     links.add(org, hosts)
     agents.join(links)
     return links

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dayfly.plan.why import Blocker
     from dayfly.spec.report import Report, UnitReport
-    from dayfly.spec.wire import HistoryEntry
+    from dayfly.spec.run_data import HistoryEntry
 
 ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
 """The kinds of what needs somebody, the worst first."""

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from dayfly.control import baselines
-from dayfly.control.link import HostFailedError
-from dayfly.spec.wire import Baseline, HostUnavailableError, RefusedError
+from dayfly.link.server_end import HostFailedError
+from dayfly.link.wire import Baseline
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dayfly.control.link import Link, Links
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Link, Links
 
 log = logging.getLogger(__name__)
 

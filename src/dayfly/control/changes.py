@@ -19,7 +19,7 @@ from dayfly.control.feed import GROUP, Feed
 from dayfly.control.group_changes import GroupChanges
 from dayfly.control.listeners import Listened, Listeners
 from dayfly.control.store import MARK_S, StoreError
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.host_errors import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.feed import Event
-    from dayfly.control.link import Link, Links
     from dayfly.control.records import Record
     from dayfly.control.route_groups import RouteGroups
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Link, Links
 
 # While somebody listens it is looked for changes once something has happened in this process, and so often at most;
 LOOK_S = 0.5
@@ -110,8 +110,8 @@ class Stream(Feed):
             await self.look()
 
     async def _look_for_sandboxes(self) -> None:
-        heard = {link: link.picture.changes for link in self._links.each(self._shelf.org)}
-        uids = {uid for link in heard for uid in link.picture.changed_since(self._heard.get(link, 0))}
+        heard = {link: link.state.changes for link in self._links.each(self._shelf.org)}
+        uids = {uid for link in heard for uid in link.state.changed_since(self._heard.get(link, 0))}
         forms, new, lost = await self._shelf.read(lambda rows: records.forms(rows, self._seen))
         gone = {name for _, name, _ in lost} - {name for _, name, _ in new}
         # Of hosts that have come or gone nobody can say what stands otherwise.
@@ -147,7 +147,7 @@ class Stream(Feed):
 
     def _version(self, record: Record) -> int:
         link = self._links.of(record.org, record.cluster)
-        return link.picture.version(record.uid) if link is not None else 0
+        return link.state.version(record.uid) if link is not None else 0
 
     @property
     def is_behind(self) -> bool:
@@ -158,7 +158,7 @@ class Stream(Feed):
         """Stays as it is as long as nothing can have changed."""
         mark = await self._shelf.mark()
         links = sorted(self._links.each(self._shelf.org), key=id)
-        return (*mark, *(count for each in links for count in (id(each), each.picture.changes)))
+        return (*mark, *(count for each in links for count in (id(each), each.state.changes)))
 
 
 class Changes:
@@ -169,7 +169,7 @@ class Changes:
     ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._closing = closing
-        self._news = store.news
+        self._notifier = store.notifier
         self._streams: dict[str, Stream] = {}
         self._listeners = Listeners(MOST_STREAMS)
 
@@ -236,10 +236,10 @@ class Changes:
                     yield said
                 if self._closing.is_set():
                     return
-                await self._news.wait(rings, LOOK_S if stream.is_behind else REST_S, closing)
+                await self._notifier.wait(rings, LOOK_S if stream.is_behind else REST_S, closing)
                 if (soon := looked_at + LOOK_S - loop.time()) > 0:
                     await asyncio.wait({closing}, timeout=soon)
-                rings, looked_at = self._news.rings, loop.time()
+                rings, looked_at = self._notifier.changes, loop.time()
                 await _looked(stream)
                 news = stream.since(f"{stream.id}-{seen}")
         finally:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.control.link import Link
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Link
 
 LONGEST_NAME = 255
 # What has a run in a cluster, which nobody could end without it.

@@ -28,8 +28,8 @@ from dayfly.control.tables import agents, confirmed, route_groups, sandboxes
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from dayfly.control.port import Place
     from dayfly.control.rows import Rows
+    from dayfly.link.transport import Place
 
 # So many are looked for at once.
 PART = 500

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.control.group_records import GroupRecord
-    from dayfly.control.link import Links
     from dayfly.control.rows import Rows
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Links
     from dayfly.spec.sandbox import Ttl
 
 
@@ -127,9 +127,9 @@ class Crowd:
         if seen is None or seen.has_expired(_now()):
             return True
         # A host that is met anew says which have ended, and of these no more.
-        last = link.picture.last(uid) if link is not None else None
+        last = link.state.last(uid) if link is not None else None
         is_closed = last is not None and last.report is not None and last.report.phase is not Phase.OPEN
-        return is_closed or (link is not None and link.picture.has_ended(uid))
+        return is_closed or (link is not None and link.state.has_ended(uid))
 
 
 def _now() -> int:

@@ -12,8 +12,8 @@ from dayfly.spec.unsupported_fields import PREVIEWED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dayfly.spec.run_data import Endpoint
     from dayfly.spec.sandbox import SandboxSpec
-    from dayfly.spec.wire import Endpoint
 
 _HOST: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?|\[[0-9a-f:.]{2,39}\]")
 _USUAL: Final = {"http": 80, "https": 443}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.control.store import ConflictError, StoreError, StoreSilentError
 from dayfly.spec.errors import SpecError
-from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
 
 if TYPE_CHECKING:
     from dayfly.control.scopes import Scope

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dayfly.control.crowd import Crowd
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.group_standings import GroupStandings
-    from dayfly.control.link import Links
     from dayfly.control.scopes import Scope
+    from dayfly.link.server_end import Links
 
 # A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
 PAUSE_PER_WORK, LONGEST_PAUSE_S = 9, 5.0
@@ -77,4 +77,4 @@ class GroupChanges:
 
     def _run(self, cluster: str, uid: str) -> int:
         link = self._links.of(self._org, cluster)
-        return link.picture.version(uid) if link is not None else 0
+        return link.state.version(uid) if link is not None else 0

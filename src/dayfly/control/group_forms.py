@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dayfly.control.lives import Told
     from dayfly.plan.route_groups import GroupState
     from dayfly.spec.report import Report
+    from dayfly.spec.run_data import Endpoint
     from dayfly.spec.unsupported_fields import GroupReach
-    from dayfly.spec.wire import Endpoint
 
 
 def wire(record: GroupRecord, told: Told, stands: GroupState, end: int, leads: GroupReach | None) -> dict[str, Any]:

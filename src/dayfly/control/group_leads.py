@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dayfly.control.group_records import GroupRecord
-    from dayfly.control.link import Links
+    from dayfly.link.server_end import Links
     from dayfly.plan.route_groups import Member
 
 

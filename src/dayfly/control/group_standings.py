@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from dayfly.control.group_records import GroupRecord
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Links
+    from dayfly.link.wire import Standing as Run
     from dayfly.plan.route_groups import GroupState, Member
     from dayfly.spec.unsupported_fields import GroupReach
-    from dayfly.spec.wire import Standing as Run
 
 
 class GroupStandings:
@@ -97,7 +97,7 @@ class GroupStandings:
         """What the run of a group is doing; `silent` is why its cluster does not answer, empty if it does."""
         trouble = self._sync.trouble(record.uid)
         link = self._sync.link(record)
-        if silent and not trouble and not (link and last and link.picture.is_fresh(last)):
+        if silent and not trouble and not (link and last and link.state.is_fresh(last)):
             trouble = f"the cluster cannot be asked at the moment: {silent}"
         refused = self._sync.refuses(record.uid)
         report = with_trouble(record, last.report if last else None, trouble, refused=refused, what="route group")

@@ -23,28 +23,29 @@ from weakref import WeakValueDictionary
 from dayfly.control import confirmed, shelves
 from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.confirmed import NOTHING, Confirmation
-from dayfly.control.link import HostFailedError
 from dayfly.control.marks import Marks
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.unreadable import UnreadableError
 from dayfly.control.worked import Worked
+from dayfly.link.server_end import HostFailedError
+from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.spec.errors import SpecError
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.run import Request
-from dayfly.spec.wire import Abandon, Ended, HostUnavailableError, Lease, Offer, RefusedError, Stop, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from dayfly.compile import Compiled
-    from dayfly.control.link import Link, Links
-    from dayfly.control.port import Place
     from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
     from dayfly.control.shelves import Kept, Meant
     from dayfly.control.store import Store
-    from dayfly.spec.wire import Order
+    from dayfly.link.server_end import Link, Links
+    from dayfly.link.transport import Place
+    from dayfly.link.wire import Order
 
 SWEEP_S = 2.0
 # Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; while hosts take
@@ -178,7 +179,7 @@ class HostSync:
     async def is_over(self, record: Kept) -> bool:
         """Whether the sandbox's run has ended. If so it has left the store."""
         link = self.link(record)
-        if link is None or not link.picture.has_ended(record.uid):
+        if link is None or not link.state.has_ended(record.uid):
             return False
         await self._archive(record)
         return True
@@ -233,7 +234,7 @@ class HostSync:
         await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         mine = self._marks.uids | self._leases.keys() | self._troubles.keys()
-        pictures = {each: (each.picture.ended, each.picture.known) for each in links}
+        pictures = {each: (each.state.ended, each.state.known) for each in links}
         roll, told = await self._store.everywhere().read(lambda rows: (shelves.roll(rows), confirmed.known(rows)))
         await self._pay(await self._owed(roll, told))
         await self._marks.write()
@@ -243,7 +244,7 @@ class HostSync:
         self._archived.clear()
         for each, (ended, known) in pictures.items():
             each.acknowledge(ended - living)
-            each.picture.drop(known - living)  # a host may tell of what it likes, for as long as it likes
+            each.state.drop(known - living)  # a host may tell of what it likes, for as long as it likes
 
     async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
         """Of whom a host does not know what the store says, or has said that it is over."""
@@ -260,7 +261,7 @@ class HostSync:
     def _settles(self, owed: _Owed) -> bool:
         """Whether nothing is owed. What was in the way is over then: another server may have told the host."""
         entry, link, told = owed
-        over = link is not None and link.picture.has_ended(entry.uid)
+        over = link is not None and link.state.has_ended(entry.uid)
         if over or not self._is_confirmed(entry, link, told):
             return False
         if self.trouble(entry.uid):
@@ -391,7 +392,7 @@ class HostSync:
 
     async def _archive(self, record: Kept) -> None:
         link = self.link(record)
-        last = link.picture.last(record.uid) if link is not None else None
+        last = link.state.last(record.uid) if link is not None else None
         report = last.report if last is not None else None
         # Whoever runs its host may give it up as well.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)

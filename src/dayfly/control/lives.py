@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.control.errors import ApiError, outside
+from dayfly.link.wire import Reply, Retry, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import nothing_to_retry
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 from dayfly.spec.run import Request as EndRequest
-from dayfly.spec.wire import Reply, Retry, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.control.audit import Who
     from dayfly.control.auth import Asking
-    from dayfly.control.link import Link
     from dayfly.control.shelves import Kept
+    from dayfly.link.server_end import Link
 
 LONGEST_LEASE_S = 86_400
 ROUTING_KEY_LENGTH = 13

@@ -16,11 +16,11 @@ from dayfly.control.store import StoreError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dayfly.control.link import Link
     from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Link
 
 # So many that hosts have taken over are noted while others are still told.
 MOST_UNMARKED = 64

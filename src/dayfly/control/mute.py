@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.control.link import NO_ANSWER
+from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.why import ended_logs, mute
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from dayfly.spec.report import Report
-    from dayfly.spec.wire import LogInfo
+    from dayfly.spec.run_data import LogInfo
 
     Ask = Callable[[], Awaitable[Iterable[LogInfo]]]
     """All logs of a run there are."""

@@ -20,11 +20,11 @@ from dayfly.control import attention, audit, auth, records, shelves, traces
 from dayfly.control.attention import Box, Concern, Quiet
 from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
-from dayfly.control.link import NO_ANSWER
 from dayfly.control.mute import Mute
-from dayfly.control.port import HERE
 from dayfly.control.reports import text_of
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
+from dayfly.link.server_end import NO_ANSWER
+from dayfly.link.transport import HERE
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.compile import Compiled
-    from dayfly.control.link import Links
     from dayfly.control.lives import Told
     from dayfly.control.mute import Ask
     from dayfly.control.reports import Living
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from dayfly.control.scopes import Scope
     from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Links
     from dayfly.spec.report import Report
 
     Find = Callable[[Request], Awaitable[Kept]]

@@ -19,15 +19,15 @@ import msgspec
 from dayfly.control import auth
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
-from dayfly.control.link import NO_ANSWER
-from dayfly.control.picture import NOTHING_YET
 from dayfly.control.scopes import WHOLE
+from dayfly.link.host_state import NOTHING_YET
+from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.leftovers import left_by
 from dayfly.plan.why import forgotten, mute, why
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
+from dayfly.spec.host_errors import HostSilentError
 from dayfly.spec.lifecycle import workload_of
-from dayfly.spec.wire import HostSilentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.auth import Asking
-    from dayfly.control.link import Link, Links
     from dayfly.control.lives import Told
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
@@ -44,8 +43,10 @@ if TYPE_CHECKING:
     from dayfly.control.store import Store
     from dayfly.control.traces import Trace
     from dayfly.control.waits import Waits
+    from dayfly.link.server_end import Link, Links
+    from dayfly.link.wire import LogBytes
     from dayfly.spec.report import Report
-    from dayfly.spec.wire import LogBytes, LogInfo
+    from dayfly.spec.run_data import LogInfo
 
 MOST_LOG_BYTES = 256 * 1024
 # Logs are files that another process writes: there is nobody to wait for, so one looks again.
@@ -128,7 +129,7 @@ class Reports:
         if subject.link is not None and subject.record is not None:
             who = auth.caller(request)
             with self._waits.one(who.org, who.key_id, seconds):
-                await self._unless_closing(subject.link.picture.changed(subject.uid, after, seconds))
+                await self._unless_closing(subject.link.state.changed(subject.uid, after, seconds))
             # What was waited for may be its end.
             subject = await self._subject(request)
         report, found, version = await self._told(subject)

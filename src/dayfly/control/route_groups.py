@@ -19,13 +19,13 @@ from dayfly.control.group_keys import GroupKeys
 from dayfly.control.group_records import GroupRecord
 from dayfly.control.group_standings import GroupStandings
 from dayfly.control.lives import Told, end_request, new_routing_key, retried
-from dayfly.control.port import HERE
 from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.scopes import WHOLE
 from dayfly.control.store import StoreError, again
 from dayfly.control.unreadable import UnreadableError
 from dayfly.control.wishes import refuse_changes
 from dayfly.control.worked import Worked
+from dayfly.link.transport import HERE
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from dayfly.control.audit import Who
     from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
     from dayfly.control.preconditions import Preconditions
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Links
     from dayfly.spec.run import Request as EndRequest
 
 MOST_GROUPS = 1_000
@@ -263,7 +263,7 @@ class RouteGroups:
 
     def _has_ended(self, record: GroupRecord) -> bool:
         link = self._sync.link(record)
-        return link is not None and link.picture.has_ended(record.uid)
+        return link is not None and link.state.has_ended(record.uid)
 
     async def _living(self, org: str, name: str) -> GroupRecord | None:
         """The stored group, unless its run is over: then it leaves the store. The caller holds the name's lock."""

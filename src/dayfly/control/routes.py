@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.control.scopes import Reach
-from dayfly.spec.mailbox import Asked, Heard, Letters, Opening, Said, Session
+from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
 from dayfly.spec.routing.rules import PARAMETERS
 
 API = "/api/v2"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
     from dayfly.control.store import Store
-    from dayfly.spec.wire import Standing
+    from dayfly.link.server_end import Links
+    from dayfly.link.wire import Standing
 
     Groups = Mapping[str, Sequence[str]]
     Ports = Mapping[tuple[str, str], int]

@@ -13,12 +13,12 @@ from dayfly.control.attention import tone
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, labels_asked, read_json, rfc3339, serve, whole_number
 from dayfly.control.lives import Told
-from dayfly.control.port import HERE, Place
 from dayfly.control.preconditions import ANY, Tagged
 from dayfly.control.records import Record
 from dayfly.control.scopes import WHOLE
 from dayfly.control.shelves import Meant
 from dayfly.control.store import again
+from dayfly.link.transport import HERE, Place
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import limited
 from dayfly.spec import documents
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from dayfly.control.audit import Who
     from dayfly.control.auth import Asking
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
     from dayfly.control.preconditions import Preconditions
     from dayfly.control.rows import Rows
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.control.vault import Given, Vaults
-    from dayfly.spec.wire import Standing
+    from dayfly.link.server_end import Links
+    from dayfly.link.wire import Standing
 
 
 class Sandboxes:
@@ -202,7 +202,7 @@ class Sandboxes:
             link, (standings, silent) = self._links.of(*where), looked[where]
             for record in ours:
                 standing = standings.get(record.uid)
-                stale = silent and not (link and standing and link.picture.is_fresh(standing))
+                stale = silent and not (link and standing and link.state.is_fresh(standing))
                 found[record.uid] = self._told(record, standing, silent if stale else "")
         return found
 
@@ -230,7 +230,7 @@ class Sandboxes:
 
     def _has_ended(self, record: Record) -> bool:
         link = self._sync.link(record)
-        return link is not None and link.picture.has_ended(record.uid)
+        return link is not None and link.state.has_ended(record.uid)
 
     async def _living(self, org: str, name: str) -> Record | None:
         """The stored sandbox, unless its run is over: then it leaves the store. The caller holds the name's lock."""

@@ -17,9 +17,9 @@ from dayfly.spec.scalars import names
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dayfly.control.port import Place
     from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
+    from dayfly.link.transport import Place
 
 Kept: TypeAlias = Record | GroupRecord
 

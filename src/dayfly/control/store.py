@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from sqlalchemy import Connection, Engine, exc
 
 from dayfly.control import databases, tables
-from dayfly.control.bell import Bell
 from dayfly.control.group_commit import group_commit
 from dayfly.control.migrations import REVISIONS
 from dayfly.control.notifications import Notifications
 from dayfly.control.rows import EVERYWHERE, NOBODY, Rows
+from dayfly.link.change_notifier import ChangeNotifier
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,8 +71,8 @@ class Store:
         self._watch = engines.watch
         self._notifications = Notifications(engines.notified, self._workers) if engines.notified else None
         self._written = 0
-        self.news = Bell()
-        """Rung by each write of this process."""
+        self.notifier = ChangeNotifier()
+        """Notified by each write of this process."""
         self._marked = (float("-inf"), "")
 
     @classmethod
@@ -187,7 +187,7 @@ class Store:
             return await self._run(self._writing, work, org)
         finally:
             self._written += 1  # also where nobody can tell whether it was
-            self.news.ring()
+            self.notifier.notify()
 
     def of(self, org: str) -> Shelf:
         """One organisation's part of it."""

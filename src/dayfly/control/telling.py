@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.link import Links
     from dayfly.control.lives import Told
     from dayfly.control.records import Entry, Record
     from dayfly.control.rows import Rows
     from dayfly.control.sandboxes import Sandboxes
     from dayfly.control.store import Store
+    from dayfly.link.server_end import Links
 
 LOOK_S = 1.0
 # Rounds over very many sandboxes come less often.
@@ -171,11 +171,11 @@ class Telling:
         """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
         written = self._store.written
         links = sorted(self._links.each(), key=id)
-        return None if written is None else (written, *(n for each in links for n in (id(each), each.picture.changes)))
+        return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
     def _version(self, entry: Entry) -> int:
         link = self._links.of(entry.org, entry.cluster)
-        return link.picture.version(entry.uid) if link is not None else 0
+        return link.state.version(entry.uid) if link is not None else 0
 
     async def _look(self, key: tuple[str, str], seen: dict[str, tuple[int, int]]) -> None:
         """One cluster's: what it says slowly holds up no other one."""

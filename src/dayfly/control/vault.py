@@ -17,7 +17,7 @@ from dayfly.control.errors import ApiError
 from dayfly.control.store import StoreError
 from dayfly.plan import messages
 from dayfly.spec.errors import Faults, SpecError, quote
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.host_errors import HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping

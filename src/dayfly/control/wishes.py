@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.compile import Compiled
-    from dayfly.control.port import Place
     from dayfly.control.records import Record
     from dayfly.control.rows import Rows
+    from dayfly.link.transport import Place
     from dayfly.spec.plugin import Plugin
 
 

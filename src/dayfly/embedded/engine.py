@@ -26,9 +26,9 @@ from dayfly.lib.tasks import cancel
 from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
+from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Kind
 from dayfly.spec.run import ALIVE, Phase
-from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
 from dayfly.plan.world import Fact, Objection, Running
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Kind, Unit
-from dayfly.spec.wire import RefusedError
 
 
 class ProcessStepExecutor(AttemptExecutor):

@@ -30,12 +30,13 @@ from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
-from dayfly.execute.host_end import KeepingEnd
 from dayfly.execute.process.attempt_storage import leave_place, open_place, sweep_places
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.tasks import cancel
+from dayfly.link.host_end import KeepingEnd
+from dayfly.link.wire import Offer, Standing, Verdict
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
@@ -45,7 +46,7 @@ from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import Report
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import Phase, Request, Run
-from dayfly.spec.wire import Endpoint, HistoryEntry, LogInfo, Offer, Standing, Value, Verdict
+from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
@@ -186,7 +187,7 @@ class EmbeddedHost:
         self._engine.reader.close()
         os.close(self._lock)
 
-    # --- what a link asks of it (`execute.host_port.Host`) ------------------------------------------------------------
+    # --- what a link asks of it (`link.host_interface.Host`) ----------------------------------------------------------
 
     wants_baselines = True
 

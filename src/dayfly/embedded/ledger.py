@@ -18,9 +18,9 @@ from dayfly.plan.history import lines
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec import run as ledger
+from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
-from dayfly.spec.wire import HostUnavailableError, RunDamagedError
 
 SCHEMA_VERSION = 3
 _BUSY_S = 10

@@ -8,8 +8,8 @@ from dayfly.embedded.routes.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
 from dayfly.spec.run import State
+from dayfly.spec.run_data import Endpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
-from dayfly.spec.wire import Endpoint, Value
 
 
 def answering(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[Endpoint, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.writer import Writer
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Lifecycle
-from dayfly.spec.wire import RefusedError
 
 
 class RunSecrets:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dayfly.embedded.engine import Engine
 from dayfly.execute.tracing import Tracer
 from dayfly.spec.report import Report
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 
 log = logging.getLogger(__name__)
 

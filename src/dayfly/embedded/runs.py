@@ -11,9 +11,9 @@ from dayfly.execute.inputs import Forks, reads_forks
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Running
+from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Run
-from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
 from dayfly.execute.state.head import DamagedError, Head, damaged
 from dayfly.execute.state.service import Place, Service
+from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
 from dayfly.spec.scalars.numbers import port
-from dayfly.spec.wire import RunDamagedError
 
 log = logging.getLogger(__name__)
 

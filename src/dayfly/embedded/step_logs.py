@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dayfly.embedded.ledger import LedgerError
 from dayfly.execute.process.run import Folder, forget, kept_logs, logged, runs_logged
 from dayfly.plan.actions import Record
-from dayfly.spec.wire import LogInfo
+from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,8 +17,8 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import AttemptKey, Fact, Objection
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
-from dayfly.spec.wire import RefusedError
 
 V_contra = TypeVar("V_contra", contravariant=True)
 OfUnit = Prepare | Launch | Fence | Recall | Cancel | Release

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dayfly.plan.run_trace import Span
     from dayfly.spec.report import Report
     from dayfly.spec.run import Run
-    from dayfly.spec.wire import HistoryEntry
+    from dayfly.spec.run_data import HistoryEntry
 
 MOST_WAITING = 1000
 # What became so before this process took turns was told by the one before it; unless that ended too soon.

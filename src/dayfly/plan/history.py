@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
 from dayfly.spec.run import Request, Run
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 
 
 def lines(run: Run, moves: Iterable[Move], at: int) -> Iterator[HistoryEntry]:

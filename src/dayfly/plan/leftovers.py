@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, workload_of
 from dayfly.spec.report import Report
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 
 _CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 

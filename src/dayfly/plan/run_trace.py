@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dayfly.spec.report import Report
     from dayfly.spec.run import Run, UnitRecord
-    from dayfly.spec.wire import HistoryEntry
+    from dayfly.spec.run_data import HistoryEntry
 
 CREATE, DELETE = "create", "delete"
 # Of a unit: the newest, so that a cleanup which fails for weeks is still one trace.

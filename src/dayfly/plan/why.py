@@ -9,7 +9,7 @@ from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
 from dayfly.spec.report import Report, UnitReport
 from dayfly.spec.run import Phase, Request
-from dayfly.spec.wire import LogInfo
+from dayfly.spec.run_data import LogInfo
 
 
 class Blocker(WireStruct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dayfly.control.agents import agents
-from dayfly.spec import wire
+from dayfly.link import wire
 from rig import plane as planes
 from rig.plane import Plane
 from rig.served import gone, ready

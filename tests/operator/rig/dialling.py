@@ -10,12 +10,11 @@ import msgspec
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request as Call
-from dayfly.operator.agent import dial
-from dayfly.operator.agent.cursor import Cursor, Seen
-from dayfly.operator.agent.dial import Dial
-from dayfly.operator.agent.way import Answer
-from dayfly.spec import wire
-from dayfly.spec.mailbox import SESSION_HEADER, Letters, Opening, Sent, Session, chained
+from dayfly.link import dial, wire
+from dayfly.link.dial import Dial, Seen
+from dayfly.link.envelope import SESSION_HEADER, Letters, Opening, Sent, Session, chained
+from dayfly.link.http import Answer
+from dayfly.operator.agent.cursor import Cursor
 from kube.fake import FakeCluster, run
 from rig.benches import giving_bench
 from rig.world import KINDS

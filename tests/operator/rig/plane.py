@@ -19,12 +19,12 @@ from dayfly.control import auth, group_commit
 from dayfly.control import store as stores
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
-from dayfly.control.link import Link, Links
 from dayfly.control.store import Store
 from dayfly.control.tokens import ClusterCaller
 from dayfly.lib.group_commit import Outcome
+from dayfly.link.http import Answer, WayError
+from dayfly.link.server_end import Link, Links
 from dayfly.operator.agent.agent import Agent
-from dayfly.operator.agent.way import Answer, WayError
 from kube.fake import Crash
 from rig.cloud import Object
 from rig.kubelet import Script

@@ -13,6 +13,8 @@ from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request as Call
+from dayfly.link.envelope import Session
+from dayfly.link.wire import Offer
 from dayfly.operator.agent import objects
 from dayfly.operator.agent.served import Served
 from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
@@ -20,10 +22,8 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, DocumentObject, RunObject, SandboxObject
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Route, StepOrigin, Target, Unit
-from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase, Request, Run, encode
-from dayfly.spec.wire import Offer
 from kube.fake import FakeCluster, Fault, Harm, run
 from rig.benches import giving_bench
 from rig.rules import Rules

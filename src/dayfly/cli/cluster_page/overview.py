@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.cluster_page.asking import Side
-    from dayfly.spec.wire import LogInfo
+    from dayfly.spec.run_data import LogInfo
 
 
 class Described(Slim, frozen=True):

@@ -7,6 +7,6 @@ rows of all; they share one session and one sequence of numbers, which the clust
 says hello, and the inventory gives it the picture. There is no lease and no owner, for nobody has anything that another
 one lacks: an order that two of them give is one order to the host.
 
-`mailbox` holds the rules and no clock, `host` is `control.port.Host` over it, `agents` looks for what is new and
+`mailbox` holds the rules and no clock, `host` is `link.transport.Host` over it, `agents` looks for what is new and
 serves the addresses that hosts dial. It knows clusters by their tokens; who hands those out is not its business.
 """

@@ -19,10 +19,9 @@ from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_body, rfc3339, serve, wait_seconds, whole_number
-from dayfly.control.link import Link, Links
 from dayfly.control.store import StoreError
 from dayfly.control.waits import AGENTS_PART, Waits
-from dayfly.spec.mailbox import (
+from dayfly.link.envelope import (
     FROZEN_STATUS,
     MOST_BODY,
     MOST_MESSAGES,
@@ -35,7 +34,8 @@ from dayfly.spec.mailbox import (
     Opening,
     Said,
 )
-from dayfly.spec.wire import PROTOCOL
+from dayfly.link.server_end import Link, Links
+from dayfly.link.wire import PROTOCOL
 
 if TYPE_CHECKING:
     from starlette.routing import Route

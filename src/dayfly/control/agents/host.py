@@ -1,4 +1,4 @@
-"""One replica's way to a host that dials in: `control.port.Host` over the mailbox of its cluster.
+"""One replica's way to a host that dials in: `link.transport.Host` over the mailbox of its cluster.
 
 What a `Link` numbers is of its process alone. In the mailbox all replicas share one sequence, so numbers are exchanged
 here on their way: those that go for the mailbox's, those that come for the Link's own. What answers somebody else's
@@ -15,10 +15,10 @@ import msgspec
 
 from dayfly.control.agents.mailbox import process_of
 from dayfly.control.exchange import rfc3339
-from dayfly.control.port import Place
-from dayfly.spec import wire
-from dayfly.spec.mailbox import MOST_ANSWER, has_room
-from dayfly.spec.wire import HostUnavailableError, RefusedError
+from dayfly.link import wire
+from dayfly.link.envelope import MOST_ANSWER, has_room
+from dayfly.link.transport import Place
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

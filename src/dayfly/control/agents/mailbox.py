@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from dayfly.control import confirmed
 from dayfly.control.notifications import notify
 from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
-from dayfly.spec import wire
-from dayfly.spec.mailbox import MOST_MESSAGES, Opening, Sent, Session, chained
+from dayfly.link import wire
+from dayfly.link.envelope import MOST_MESSAGES, Opening, Sent, Session, chained
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,10 +11,10 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
 from dayfly.spec.errors import SpecError
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Unit, fork_id
 from dayfly.spec.routing import routing_keys as meaning
 from dayfly.spec.run import ALIVE, Phase
-from dayfly.spec.wire import RefusedError
 
 
 class KeptExecutor(abc.ABC):

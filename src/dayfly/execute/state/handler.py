@@ -15,7 +15,7 @@ from dayfly.execute.state.access import Caller
 from dayfly.execute.state.head import Answer
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import BUSY, MAX_LOCK, Service
-from dayfly.spec.wire import RunDamagedError
+from dayfly.spec.host_errors import RunDamagedError
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from dayfly.execute.pod.names import namespace_of
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Lifecycle, LifecycleEvent, Unit, kept_id
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
 from dayfly.spec.routing.routing_keys import check_key
 from dayfly.spec.scalars import kube_names
 from dayfly.spec.unsupported_fields import PREVIEWED
-from dayfly.spec.wire import RefusedError
 
 
 def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:

@@ -6,21 +6,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from dayfly.execute.host_end import REMIND_S
 from dayfly.kube import errors
 from dayfly.kube.objects import NAMESPACES
+from dayfly.link.dial import Dial
+from dayfly.link.envelope import Opening
+from dayfly.link.host_end import REMIND_S
+from dayfly.link.http import Way
+from dayfly.link.permits import Births
 from dayfly.operator.agent import objects
-from dayfly.operator.agent.births import Births
 from dayfly.operator.agent.cursor import Cursor
-from dayfly.operator.agent.dial import Dial
 from dayfly.operator.agent.served import Admit, Served
-from dayfly.operator.agent.way import Way
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.mailbox import Opening
 from dayfly.spec.report import Report
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.log_times import Entry, paired
 from dayfly.spec.run import Result
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from dayfly.spec.steps.webhook import DEFINITE
-from dayfly.spec.wire import HistoryEntry, LogInfo, Value
 
 MOST_LOG_BYTES = 1 << 20
 

@@ -7,22 +7,14 @@ operator that has begun since; and what was seen and not carried out is owed ane
 from __future__ import annotations
 
 import base64
-from typing import NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
+from dayfly.link.dial import Seen
 from dayfly.spec.scalars.numbers import MOST, whole
 
 NAME = "dayfly-agent"
-
-
-class Seen(NamedTuple):
-    """The last that was seen."""
-
-    session: int = 0
-    number: int = 0
-    digest: str = ""
 
 
 class Cursor:

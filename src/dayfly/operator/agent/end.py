@@ -7,15 +7,14 @@ import logging
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from dayfly.execute import log_pieces
-from dayfly.execute.host_end import HostEnd, OfKept
-from dayfly.execute.host_port import Host
 from dayfly.kube import errors
+from dayfly.link import log_pieces, wire
+from dayfly.link.host_end import HostEnd, OfKept
+from dayfly.link.host_interface import Host
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent import answers
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.spec import wire
-from dayfly.spec.wire import Verdict
 
 log = logging.getLogger(__name__)
 

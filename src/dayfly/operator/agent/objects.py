@@ -19,6 +19,7 @@ from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
+from dayfly.link.wire import Offer
 from dayfly.operator.cluster.caches import finalized
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
@@ -36,11 +37,11 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe
 from dayfly.plan.world import World
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Run, decode
-from dayfly.spec.wire import Offer, RefusedError
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LOST = (

@@ -16,7 +16,7 @@ from dayfly.kube.objects import Key
 from dayfly.operator.agent import objects
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, SERVED_FINALIZER, SandboxObject
-from dayfly.spec.wire import RefusedError
+from dayfly.spec.host_errors import RefusedError
 
 AT_ONCE = 8
 

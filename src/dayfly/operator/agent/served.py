@@ -10,6 +10,9 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
+from dayfly.link import wire
+from dayfly.link.envelope import Session
+from dayfly.link.wire import Verdict
 from dayfly.operator.agent import admission, objects, settled
 from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.agent.foreign import ForeignKeys
@@ -34,21 +37,19 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
 from dayfly.plan.world import World
-from dayfly.spec import wire
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
 from dayfly.spec.kinds import Offered, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit
-from dayfly.spec.mailbox import Session
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Request
-from dayfly.spec.wire import HostUnavailableError, RefusedError, Verdict
 from dayfly.spec.workload import Workload
 
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
 
 class Served:
-    """`execute.host_port.Host` over the objects of one organisation, in the namespace that is bound to it."""
+    """`link.host_interface.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
     wants_baselines = False
 
@@ -84,7 +85,7 @@ class Served:
         """Where the organisation's Sandboxes live; empty if its administrator has not said so."""
         return self._bound.get(self.org, "")
 
-    # --- what a link asks (`execute.host_port.Host`) ------------------------------------------------------------------
+    # --- what a link asks (`link.host_interface.Host`) ----------------------------------------------------------------
 
     @property
     def routes(self) -> bool:

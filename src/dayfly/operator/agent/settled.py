@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
+from dayfly.link.wire import Offer
 from dayfly.operator.agent import objects
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
-from dayfly.spec.wire import Offer
 
 
 def is_carried_out(cluster: ClusterWatches, seen: SandboxObject | None, offer: Offer) -> bool:

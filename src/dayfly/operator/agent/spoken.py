@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.report import Report
-from dayfly.spec.wire import Endpoint
+from dayfly.spec.run_data import Endpoint
 
 VERSIONS_IN_A_SESSION = 1_000_000
 _PORTS = {"http": 80, "https": 443}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from dayfly.kube import errors
-from dayfly.spec.wire import HostUnavailableError
+from dayfly.spec.host_errors import HostUnavailableError
 
 
 class Bound(Protocol):

@@ -29,10 +29,10 @@ from dayfly.plan.retry import UnitState, standing
 from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import NeverRan, Objection, Running
 from dayfly.spec.errors import SpecError
+from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import ALIVE, Phase, Run, UnitRecord
 from dayfly.spec.steps.kube_object import check
-from dayfly.spec.wire import RefusedError
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dayfly.plan.actions import Finish, Move
 from dayfly.plan.history import lines
 from dayfly.spec.report import Report
 from dayfly.spec.run import Run
-from dayfly.spec.wire import HistoryEntry
+from dayfly.spec.run_data import HistoryEntry
 
 MOST_LINES = 512
 

@@ -1,7 +1,7 @@
 """The port between the control plane and a host: messages, both ways, none of which is certain to arrive.
 
-The forms are in `spec.wire`. At this end stand `link` (numbers, waiting), `picture` (what the host has said) and
-`host_sync` (what is owed to it); at the host's end `execute.host_end`, the same for each host. In between is whoever
+The forms are in `link.wire`. The server has `link.server_end` (numbers, waiting), `link.host_state` (what the host has
+said) and `control.host_sync` (what is owed to it); each host has `link.host_end`. In between is whoever
 implements `Host` below: nothing at all where both are in one process, a mailbox with long polls where they are not.
 He may lose, delay, double and reorder messages; he may not alter them.
 
@@ -53,8 +53,8 @@ What each loss means
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from dayfly.link.wire import AnyToControl, AnyToHost
 from dayfly.spec.unsupported_fields import ToLocal
-from dayfly.spec.wire import AnyToControl, AnyToHost
 
 
 class Place(NamedTuple):

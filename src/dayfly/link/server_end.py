@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.control.auth import LOCAL
-from dayfly.control.bell import Bell
-from dayfly.control.picture import Picture
-from dayfly.control.port import HERE
+from dayfly.link import wire
+from dayfly.link.change_notifier import ChangeNotifier
+from dayfly.link.host_state import HostState
+from dayfly.link.transport import HERE
+from dayfly.link.wire import Verdict
 from dayfly.plan.status import respoken
-from dayfly.spec import wire
-from dayfly.spec.wire import HostSilentError, HostUnavailableError, RefusedError, Verdict
+from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dayfly.control.port import Host, Place
+    from dayfly.link.transport import Host, Place
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
 # In one process an answer comes at once, or as soon as its disk has written.
@@ -54,7 +55,7 @@ class Link:
     def __init__(
         self,
         host: Host,
-        org: str = LOCAL,
+        org: str = "local",
         place: Callable[[], Place] = lambda: HERE,
         numbered: Callable[[int], int] | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class Link:
         """Whether its sessions outlive this process: they are others' as well."""
         self._numbered = numbered or (lambda number: number)
         self._place = place
-        self.picture = Picture()
+        self.state = HostState()
         self.wants_baselines = False
         self._routes = False
         self._host = host
@@ -104,9 +105,9 @@ class Link:
             self._takes_over(message)
         elif isinstance(message, wire.Adrift):
             self._greet()
-        elif message.session != self.picture.session:
+        elif message.session != self.state.session:
             # Of a session that is over; or of one of which only the beginning was lost.
-            if message.session > self.picture.session:
+            if message.session > self.state.session:
                 self._greet()
         else:
             self._notes(message)
@@ -114,14 +115,14 @@ class Link:
     def _takes_over(self, inventory: wire.Inventory) -> None:
         if inventory.process != self._process:
             # Somebody else's hello has come late; the host is in a session with nobody now.
-            if inventory.session > self.picture.session:
+            if inventory.session > self.state.session:
                 self._greet()
             return
-        if inventory.session < self.picture.session:
+        if inventory.session < self.state.session:
             return
         self._greeted = False
         self.wants_baselines, self._routes = inventory.baselines, inventory.routes
-        begins = self.picture.take_over(inventory)
+        begins = self.state.take_over(inventory)
         self._met.set()
         if begins:
             for future in self._waiting.values():
@@ -131,15 +132,15 @@ class Link:
     def _notes(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
         match message:
             case wire.Stands():
-                self.picture.stands(message.run)
+                self.state.stands(message.run)
             case wire.Ended():
-                self.picture.ends(message.run)
+                self.state.ends(message.run)
             case wire.Pulse():
-                self.picture.is_told(message.count)
+                self.state.is_told(message.count)
                 self._routes = self._routes if message.routes is None else message.routes
                 return
         if message.count:
-            self.picture.hears(message.count)
+            self.state.hears(message.count)
         if not isinstance(message, wire.Stands):
             future = self._waiting.get(message.number)
             if future is not None and not future.done():
@@ -150,11 +151,11 @@ class Link:
     @property
     def session(self) -> int:
         """What an earlier one was told has to be told again."""
-        return self.picture.session
+        return self.state.session
 
     def mend(self) -> None:
         """Called now and then: ask again for what was said and not heard, or never answered."""
-        if self._greeted or self.picture.lacks_something:
+        if self._greeted or self.state.lacks_something:
             self._greeted = False
             self._greet()
 
@@ -186,7 +187,7 @@ class Link:
             return answer
         reply = _reply(answer)
         if reply.verdict is Verdict.TAKEN and reply.seq and not isinstance(order, wire.Baseline):
-            self.picture.stands(wire.Standing(uid=order.uid, seq=reply.seq))
+            self.state.stands(wire.Standing(uid=order.uid, seq=reply.seq))
         return msgspec.structs.replace(reply, number=self._numbered(reply.number))
 
     async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
@@ -208,7 +209,7 @@ class Link:
         future: asyncio.Future[wire.Answer | wire.Ended] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            self._host.send(msgspec.structs.replace(message, session=self.picture.session, number=number))
+            self._host.send(msgspec.structs.replace(message, session=self.state.session, number=number))
             if not future.done():
                 await self._patience(future, seconds)
             return future.result()
@@ -240,11 +241,9 @@ class Link:
         """Let the host forget ends that are noted. Should that be lost, it says them again."""
         if not uids:
             return
-        self.picture.forget(uids)
+        self.state.forget(uids)
         try:
-            self._host.send(
-                wire.Acknowledge(session=self.picture.session, number=self._next(), uids=tuple(sorted(uids)))
-            )
+            self._host.send(wire.Acknowledge(session=self.state.session, number=self._next(), uids=tuple(sorted(uids))))
         except HostUnavailableError as fault:
             log.debug("nobody hears: %s", fault)
 
@@ -265,8 +264,8 @@ class Link:
     async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
         """How runs stand, as far as the host knows them, and why that may be out of date (empty: it is not)."""
         now = time.time_ns() // 1_000_000
-        found = {uid: _at(last, now) for uid in uids if (last := self.picture.last(uid)) is not None}
-        stale = tuple(uid for uid in uids if uid not in found or not self.picture.is_fresh(found[uid]))
+        found = {uid: _at(last, now) for uid in uids if (last := self.state.last(uid)) is not None}
+        stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
         if len(stale) <= RUNS_AT_ONCE:
             asked = [await self._standings(stale)] if stale else []
         else:
@@ -286,15 +285,15 @@ class Link:
             log.warning("a host does not say how its runs stand: %s", fault)
             return (), str(fault)
 
-    async def values(self, uid: str) -> tuple[wire.Value, ...]:
+    async def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a living run."""
         return (await self.ask(wire.AskValues(uid=uid), wire.Values)).values
 
-    async def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+    async def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         """What was written to the run's ledger, also after its end."""
         return (await self.ask(wire.AskHistory(uid=uid), wire.History)).entries
 
-    async def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+    async def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end."""
         return (await self.ask(wire.AskLogs(uid=uid), wire.Logs)).logs
 
@@ -331,11 +330,11 @@ class Links:
     """All links by organisation and cluster. Clusters of agents come and go while the server runs.
 
     Args:
-        news: Rung whenever a host has said anything of its runs.
+        notifier: Notified whenever a host has reported anything about its runs.
     """
 
-    def __init__(self, news: Bell | None = None) -> None:
-        self._news = news or Bell()
+    def __init__(self, notifier: ChangeNotifier | None = None) -> None:
+        self._notifier = notifier or ChangeNotifier()
         self._links: dict[tuple[str, str], Link] = {}
 
     def add(self, org: str, hosts: Mapping[str, Host]) -> None:
@@ -351,13 +350,13 @@ class Links:
 
     def _join(self, cluster: str, link: Link) -> None:
         self._links[link.org, cluster] = link
-        link.picture.on_change = self._news.ring
-        self._news.ring()
+        link.state.on_change = self._notifier.notify
+        self._notifier.notify()
 
     def remove(self, org: str, cluster: str) -> None:
         """Nobody serves that cluster any more."""
         self._links.pop((org, cluster), None)
-        self._news.ring()
+        self._notifier.notify()
 
     def of(self, org: str, cluster: str) -> Link | None:
         """The link to the host that serves a cluster now."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dayfly.spec.wire import Inventory, Standing
+    from dayfly.link.wire import Inventory, Standing
 
 # The version of a run of which nothing has been said, so that whoever waits from 0 on is told so once.
 NOTHING_YET = 1
@@ -20,7 +20,7 @@ NOTHING_YET = 1
 MOST_BEYOND = 10_000
 
 
-class Picture:
+class HostState:
     """Of one host. `session` is 0 before it has said anything."""
 
     def __init__(self) -> None:

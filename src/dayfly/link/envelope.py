@@ -1,4 +1,4 @@
-"""What a host that dials in and its control plane exchange around their messages (`spec.wire`): numbers and digests."""
+"""What a host that dials in and its control plane exchange around their messages (`link.wire`): numbers and digests."""
 
 import hashlib
 

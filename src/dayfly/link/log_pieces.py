@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dayfly.spec import log_times, wire
+from dayfly.link import wire
+from dayfly.spec import log_times
+from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +23,7 @@ class LogSource(Protocol):
 
 
 def piece(
-    question: wire.AskLog, there: tuple[wire.LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
+    question: wire.AskLog, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
 ) -> wire.LogBytes:
     """What is asked for of one log, of those that are there."""
     session, number = question.session, question.number

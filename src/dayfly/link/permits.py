@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from dayfly.spec.mailbox import MOST_MESSAGES
+from dayfly.link.envelope import MOST_MESSAGES
 
 # A server passes over what is beyond.
 MOST_AT_ONCE = MOST_MESSAGES

@@ -1,6 +1,6 @@
 """A host's end of the link to its control plane, the same for each host: numbers, repetition, and what has no answer.
 
-What is asked of the host itself stands in `host_port`. Its orders are joins: whichever comes first, and however often,
+What is asked of the host itself is in `host_interface`. Its orders are joins: whichever comes first, and however often,
 the same is left. What they cannot decide by themselves the numbers do, here.
 """
 
@@ -11,18 +11,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dayfly.execute import log_pieces
+from dayfly.link import log_pieces, wire
+from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec import wire
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError, RunDamagedError
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
-from dayfly.spec.wire import HostUnavailableError, RefusedError, RunDamagedError, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from dayfly.execute.host_port import Host, KeepingHost
+    from dayfly.link.host_interface import Host, KeepingHost
     from dayfly.spec.log_times import Entry
 
 OfKept: TypeAlias = wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog

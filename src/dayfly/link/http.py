@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from dayfly.spec.mailbox import MOST_ANSWER, PROTOCOL_HEADER, TOKEN_HEADER
-from dayfly.spec.wire import PROTOCOL
+from dayfly.link.envelope import MOST_ANSWER, PROTOCOL_HEADER, TOKEN_HEADER
+from dayfly.link.wire import PROTOCOL
 
 
 class WayError(Exception):

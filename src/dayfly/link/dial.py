@@ -13,17 +13,15 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from dayfly import __version__
 from dayfly.kube import errors
 from dayfly.lib.tasks import first
-from dayfly.operator.agent.cursor import Cursor, Seen
-from dayfly.operator.agent.way import Answer, Way, WayError
-from dayfly.spec import wire
-from dayfly.spec.mailbox import (
+from dayfly.link import wire
+from dayfly.link.envelope import (
     FROZEN_STATUS,
     MOST_BODY,
     MOST_MESSAGES,
@@ -38,6 +36,7 @@ from dayfly.spec.mailbox import (
     chained,
     has_room,
 )
+from dayfly.link.http import Answer, Way, WayError
 from dayfly.spec.scalars.numbers import MOST, whole
 
 WAIT_S = 25
@@ -57,8 +56,38 @@ T = TypeVar("T", bound=msgspec.Struct)
 log = logging.getLogger(__name__)
 
 
+class Seen(NamedTuple):
+    """The last message that was seen: its session, number and digest."""
+
+    session: int = 0
+    number: int = 0
+    digest: str = ""
+
+
+class Cursor(Protocol):
+    """Where the last message that was seen is recorded."""
+
+    seen: Seen
+
+    async def load(self) -> None:
+        """Read it.
+
+        Raises:
+            errors.ApiError: it cannot be read.
+        """
+
+    async def save(self, seen: Seen) -> None:
+        """Record it; durable when this returns.
+
+        Raises:
+            errors.Conflict: another operator has recorded something since it was loaded.
+            errors.NotFound: the record was deleted since.
+            errors.ApiError: it may not be written.
+        """
+
+
 class End(Protocol):
-    """Who carries out what comes, and says what we say (`execute.host_end`)."""
+    """Who carries out what comes, and says what we say (`link.host_end`)."""
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None: ...
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.spec import wire
+    from dayfly.link import wire
+    from dayfly.link.wire import Verdict
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.log_times import Entry
     from dayfly.spec.run import Request
-    from dayfly.spec.wire import Verdict
+    from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
     from dayfly.spec.workload import Workload
 
 
@@ -82,13 +83,13 @@ class Host(Protocol):
 class KeepingHost(Host, Protocol):
     """One that has all that is asked of it within reach."""
 
-    def values(self, uid: str) -> tuple[wire.Value, ...]:
+    def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a live run."""
 
-    def history(self, uid: str) -> tuple[wire.HistoryEntry, ...]:
+    def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         """What was written to the run's ledger, also after its end."""
 
-    def logs(self, uid: str) -> tuple[wire.LogInfo, ...]:
+    def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end, a unit's attempts in their order."""
 
     def read_log(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What a control plane and a host say to each other: messages, each a whole by itself. `control.port` has the protocol.
+"""What a control plane and a host say to each other: messages, each whole by itself (protocol: `transport`).
 
 A message may be lost, late, doubled or overtaken. So each tells a whole state, and numbers say which of two is newer.
 As bytes it is JSON with its `type`; unknown fields of a message are ignored, those of a sealed document are refused.
@@ -12,64 +12,10 @@ import msgspec
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import Report
 from dayfly.spec.run import Request
+from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
 from dayfly.spec.workload import Workload
 
 PROTOCOL = 1
-
-
-class RefusedError(Exception):
-    """The host cannot run these documents; the sentence says which unit, why, and what to do."""
-
-
-class HostUnavailableError(Exception):
-    """The host's ledger cannot be used now; nothing was changed."""
-
-
-class RunDamagedError(HostUnavailableError):
-    """What the host keeps of this one run cannot be read; the sentence says which run it is, and what to do."""
-
-
-class HostSilentError(HostUnavailableError):
-    """The host does not answer. What it was told may have reached it; telling it again is telling it once."""
-
-
-class Endpoint(WireStruct, frozen=True, kw_only=True):
-    """Where a fork or an endpoint answers. `scheme` is how to ask there; empty for that of the endpoint's target."""
-
-    unit: str
-    host: str
-    port: int
-    scheme: str = ""
-
-
-class Value(WireStruct, frozen=True, kw_only=True):
-    """One recorded output."""
-
-    unit: str
-    output: str
-    value: bytes
-    sensitive: bool = False
-
-
-class LogInfo(WireStruct, frozen=True, kw_only=True):
-    """One attempt's log: how much of it there is, and whether more can come."""
-
-    unit: str
-    attempt: int
-    size: int
-    sealed: bool
-
-
-class HistoryEntry(WireStruct, frozen=True, kw_only=True):
-    """One line of a run's history."""
-
-    seq: int
-    at: int
-    unit: str
-    attempt: int
-    move: str
-    reason: str
-    message: str
 
 
 class Message(
