@@ -16,7 +16,8 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import guard
+from dayfly.cli import guard, lock
+from dayfly.client.home import Home
 
 WHOLE = ["provision", "seed", "drop"]
 ANSWERS = """\
@@ -470,3 +471,26 @@ def test_what_is_used_again_is_made_once(served: Cli, plugin: str, journal: Path
     other = served("with", "-f", plugin, "-p", "owner=me", "--reuse", *show)
     assert other.out not in ("", first.out), "another param is another resource"
     assert len(served.sandboxes()) == 2
+
+
+@pytest.mark.parametrize("step", ["provisioning", "running", "deleting"])
+def test_with_restarts_its_killed_server_for_cleanup(cli: Cli, journal: Path, step: str):
+    """The command runs on: only the server of `dayfly with` is gone."""
+    steps = {"provisioning": "create", "deleting": "delete"}
+    gate, reached = journal.with_name("gate"), journal.with_name("reached")
+    pause = f"touch {reached}; {wishes.waiting(gate)}"
+    plugin = cli.write("p.yaml", wishes.plugin(journal, **({steps[step]: pause} if step in steps else {})))
+    script = f"{pause}; exit 7" if step == "running" else "exit 7"
+    process = cli.start("with", "-f", plugin, "--", "sh", "-c", script)
+    until(reached.exists)
+    killed = lock.process(Home(cli.home))
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    if step == "running":
+        until(lambda: lock.process(Home(cli.home)) not in {None, killed})
+    gate.touch()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (6 if step == "provisioning" else 7), err
+    assert b"the server was killed and has been started again" in err
+    assert journal.read_text().split() == WHOLE
+    assert lock.process(Home(cli.home)) is None, "the server that was started again is stopped, too"

@@ -18,6 +18,7 @@ def fork() -> Callable[[], None]:
 
     The parent ends with code 0 once the child is ready, or with the child's code if the child ends before that.
     """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # it may have been started by a thread that blocks some
     ours, childs = socket.socketpair()
     if child := os.fork():
         childs.close()

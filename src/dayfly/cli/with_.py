@@ -1,7 +1,8 @@
 """`dayfly with`: resources for as long as one command runs.
 
 Whatever ends the command ends the resource: its exit, a signal, a failure before it started. If this very process is
-killed, nobody renews the lease and the server cleans up.
+killed, nobody renews the lease and the server cleans up. If a server that was started for the command is killed, it is
+started again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import functools
 import os
 import shutil
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +23,7 @@ from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
+from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.spec.report import FAILED
 
@@ -36,6 +39,8 @@ KEPT_S = 3600
 RENEW_S = 5
 CLEANUP_S = 600
 _STOP_S = 60
+_POLL_S = 0.1
+_CLEANUP_ATTEMPTS = 3
 
 _CANNOT_BE_RUN = 126
 _NO_SUCH_COMMAND = 127
@@ -145,11 +150,88 @@ class Ending(enum.Enum):
     REUSE = "reuse"
 
 
-class _Server(NamedTuple):
-    """The home's server, and whether it was started for this command and is stopped after it."""
+class _Server:
+    """The server of the home, or the one that the command line names.
 
-    client: Client
-    ours: bool
+    Attributes:
+        client: Of the server, for the main thread.
+        started: The process of the server if this command started it; 0 otherwise.
+    """
+
+    def __init__(self, home: Home, sharing: Sharing | None) -> None:
+        """`sharing` is None if the command line names the server."""
+        self.started = 0
+        self._home, self._sharing = home, sharing
+        self._reviving = threading.Lock()
+        self.client = self._open()
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it was started for commands like this one, by this command or by another."""
+        return self._sharing is not None and bool(self._sharing.noted() or self.started)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it is temporary and ended without being stopped."""
+        return self.is_temporary and lock.is_left_behind(self._home)
+
+    def follow(self, client: Client) -> None:
+        """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
+        if self._sharing is None:
+            return
+        with contextlib.suppress(CliError), self._reviving:
+            self._revive()
+            address = find(self._home)
+            if address is not None and address.url != client.address.url:
+                client.turn_to(address)
+
+    def _open(self) -> Client:
+        """Return a client of the running server, or of one that is started now."""
+        try:
+            client = Client.open(self._home)
+            client.health()
+            if self._sharing is None or not lock.is_left_behind(self._home):
+                return client
+        except CliError as fault:
+            if fault.code != Exit.NO_SERVER or self._sharing is None:
+                raise
+        return self._start()
+
+    def _start(self) -> Client:
+        """Start a server, or find the one that another command started first."""
+        try:
+            client = server.start(self._home, ["--port", "0", "--while-used"])
+        except CliError:
+            started = server.answering(self._home)
+            if started is None:
+                raise
+            return started
+        self.started = lock.process(self._home) or 0
+        if self._sharing is not None and self.started:
+            self._sharing.note(self.started)
+        return client
+
+    def _revive(self) -> None:
+        """Start a killed server again, or wait until another command has done so.
+
+        Raises:
+            CliError: it does not start.
+        """
+        deadline = time.monotonic() + _STOP_S
+        while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
+            client = server.answering(self._home) if lock.process(self._home) is not None else None
+            if client is not None:
+                client.close()
+                return
+            try:
+                if self.was_killed:
+                    self._start().close()
+                    show.talk("dayfly: the server was killed and has been started again")
+                    return
+            except CliError:
+                if lock.process(self._home) is None:
+                    raise
+            time.sleep(_POLL_S)
 
 
 def _use(
@@ -164,9 +246,9 @@ def _use(
 ) -> int:
     """Provision, run, clean up; the exit code."""
     client, name = server_.client, body["name"]
-    first = "dayfly up --detach; " if server_.ours else ""
+    first = "dayfly up --detach; " if server_.started else ""
     code: int = Exit.FAILED
-    lease = _Lease(client, name)
+    lease = _Lease(server_, name)
     try:
         try:
             with lease, signals.pausing(lease.suspended):
@@ -190,9 +272,9 @@ def _use(
     finally:
         if (ending is Ending.REUSE and lease.kept) or (ending is Ending.KEEP and 0 < code < _SIGNALLED):
             lease.settle()
-            ended = _keep(client, signals, name, ending)
+            ended = _keep(server_, signals, name, ending)
         else:
-            ended = _clean_up(client, signals, name)
+            ended = _clean_up(server_, signals, name)
     return code or ended
 
 
@@ -207,11 +289,9 @@ def _put(client: Client, body: Any, ending: Ending) -> None:
     client.put("sandboxes", name, body=body)
 
 
-def _keep(client: Client, signals: Signals, name: str, ending: Ending) -> int:
+def _keep(server_: _Server, signals: Signals, name: str, ending: Ending) -> int:
     """Let it live for a while."""
-    client.close()  # a signal may have come in the middle of an exchange
-    signals.forget()
-    _look_where_it_is(client)
+    client = _client_after_signal(server_, signals)
     for_, seconds = ("an hour", KEPT_S) if ending is Ending.KEEP else ("a day", SUSPENDED_S)
     try:
         client.put("sandboxes", name, "lease", body={"seconds": seconds})
@@ -222,17 +302,21 @@ def _keep(client: Client, signals: Signals, name: str, ending: Ending) -> int:
     return Exit.OK
 
 
-def _clean_up(client: Client, signals: Signals, name: str) -> int:
+def _clean_up(server_: _Server, signals: Signals, name: str) -> int:
     """Delete the sandbox and wait until it is gone. One more signal ends the waiting, not the cleanup."""
-    client.close()  # a signal may have come in the middle of an exchange
-    signals.forget()
-    _look_where_it_is(client)
     try:
-        # Without a look first: the wish for it may still be on its way, and the server takes this one behind it.
-        client.delete("sandboxes", name)
-        uid = client.get("sandboxes", name, "report").get("uid", "")
-        with signals.raising():
-            watch.until_gone(client, name, uid, CLEANUP_S)
+        for attempt in range(1, _CLEANUP_ATTEMPTS + 1):
+            client = _client_after_signal(server_, signals)
+            try:
+                # No look first: the wish for it may still be on its way, and the server takes this one behind it.
+                client.delete("sandboxes", name)
+                uid = client.get("sandboxes", name, "report").get("uid", "")
+                with signals.raising():
+                    watch.until_gone(client, name, uid, CLEANUP_S)
+                break
+            except UnreachableError:
+                if attempt == _CLEANUP_ATTEMPTS or not server_.was_killed:
+                    raise
     except ApiError as fault:
         if fault.code == Exit.NOT_FOUND:  # it was never made
             return Exit.OK
@@ -244,22 +328,17 @@ def _clean_up(client: Client, signals: Signals, name: str) -> int:
     return Exit.OK
 
 
+def _client_after_signal(server_: _Server, signals: Signals) -> Client:
+    """Return the client with a new connection: a signal may have interrupted an exchange."""
+    server_.client.close()
+    signals.forget()
+    server_.follow(server_.client)
+    return server_.client
+
+
 def _left(name: str, message: str, code: int) -> int:
     show.talk(f"dayfly: {name}: {message}")
     return code
-
-
-def _look_where_it_is(client: Client) -> None:
-    """Turn to where the home's server listens now: one that was started again may be elsewhere (`--port 0`).
-
-    One that `--server` names stays where it is; a thread has no command line to ask for that name.
-    """
-    if client.address.name:
-        return
-    with contextlib.suppress(CliError):
-        address = find(Home.find())
-        if address is not None and address.url != client.address.url:
-            client.turn_to(address)
 
 
 class _Lease:
@@ -269,9 +348,10 @@ class _Lease:
         kept: Whether the sandbox is there and stays until we end it; that it goes before is worth a word.
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, server_: _Server, name: str) -> None:
         self.kept = False
-        self._client = Client(client.address, timeout=RENEW_S)
+        self._server = server_
+        self._client = Client(server_.client.address, timeout=RENEW_S)
         self._name = name
         self._seconds = LEASE_S
         self._news, self._told, self._over = threading.Event(), threading.Event(), threading.Event()
@@ -294,7 +374,8 @@ class _Lease:
                     show.talk(f"dayfly: {self._name} has ended, and the command is still running: {fault.message}")
                     self.kept = False  # said once
             except CliError:
-                _look_where_it_is(self._client)  # away for a moment, it is asked again
+                if not self._over.is_set():
+                    self._server.follow(self._client)
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -328,36 +409,14 @@ class _Lease:
 def _running_server(home: Home) -> Iterator[_Server]:
     """The home's server. One that is started for a `with` is stopped after the last of those that use it then."""
     with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
-        client, ours = _reach(home)
-        if sharing is not None and ours is not None:
-            sharing.note(ours)
+        server_ = _Server(home, sharing)
         try:
-            yield _Server(client, ours is not None)
+            yield server_
         finally:
-            if sharing is not None and sharing.alone() and (started := sharing.noted() or ours or 0):
+            if sharing is not None and sharing.alone() and (started := sharing.noted() or server_.started):
                 # If it has sandboxes it stops itself after the last of them.
                 sharing.note(0)
-                _stop_unless_used(home, client, started)
-
-
-def _reach(home: Home) -> tuple[Client, int | None]:
-    """A client, and the process of its server if that was started for us."""
-    try:
-        client = Client.open(home)
-        client.health()
-        if is_elsewhere() or not lock.is_left_behind(home):
-            return client, None
-    except CliError as fault:
-        if fault.code != Exit.NO_SERVER or is_elsewhere():
-            raise
-    try:
-        client = server.start(home, ["--port", "0", "--while-used"])
-        return client, lock.process(home)
-    except CliError:
-        started = server.answering(home)
-        if started is None:
-            raise
-        return started, None  # somebody else was quicker
+                _stop_unless_used(home, server_.client, started)
 
 
 def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
