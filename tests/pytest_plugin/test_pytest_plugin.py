@@ -210,6 +210,22 @@ def test_it(dayfly_resource):
     suite.settle()
 
 
+def test_killed_server_of_tests_is_restarted_for_cleanup(suite):
+    suite.write(
+        """
+import os, signal, pathlib
+def test_it(dayfly_resource):
+    dayfly_resource(NOTES, folder=FOLDER)
+    home = pathlib.Path(__file__).parent / ".pytest_cache/d/dayfly"
+    os.kill(int((home / "lock").read_text()), signal.SIGKILL)
+def test_another(dayfly_resource):
+    dayfly_resource(NOTES, folder=FOLDER)
+"""
+    )
+    suite.run()
+    suite.settle()
+
+
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp_path, monkeypatch, status):
     """The folder outlives a machine's restart, and its port is somebody else's then."""

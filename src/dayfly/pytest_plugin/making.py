@@ -110,11 +110,17 @@ class Making:
     def apply(self, body: dict[str, Any], name: str, secrets: Secrets) -> None:
         """Wish for a sandbox, which lives as long as this process from now on."""
         self._alive.add(name)
+        self.revive_server()
         self.client.sandboxes.apply({**body, "name": name}, lease=LEASE_S, secrets=secrets)
 
     def forget(self, name: str) -> None:
         """Renew its lease no more."""
         self._alive.discard(name)
+
+    def revive_server(self) -> None:
+        """Start the run's own server again if it was killed: it deletes what the tests have made."""
+        if self._own is not None:
+            self._own.revive()
 
     def look(self, name: str) -> str:
         """The command that shows it."""
@@ -131,6 +137,7 @@ class Making:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_S):
+            self.revive_server()
             for name in tuple(self._alive):
                 with contextlib.suppress(DayflyError):  # it is going, or the server is away for a moment
                     self.client.sandboxes.lease(name, LEASE_S)
@@ -204,6 +211,8 @@ class FactoryScope:
 
     def remove(self) -> None:
         """Have all of it removed, and wait until it is gone; of a failed test, only if nothing is to be kept."""
+        if self._made:
+            self._making.revive_server()
         keep = self._making.keeps and self._request.session.testsfailed > self._failed_before
         for name in self._made:
             self._making.forget(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -37,33 +38,48 @@ class OwnServer:
         home.chmod(0o700)
         self._users = os.open(Home.of(home).users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._users, fcntl.LOCK_SH)
-        starting = os.open(home / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(starting, fcntl.LOCK_EX)  # the others wait until there is one
-            found = self._answering()
-            if found is None:
-                self._start()
-                found = self._answering()
-        finally:
-            os.close(starting)
-        if found is None:
-            raise DayflyError(Exit.NO_SERVER, f"the server in {home} does not answer", f"see {home / 'server.log'}")
-        found.close()
+        self.ensure_running()
         self.client = Client(home=home)
 
     def close(self) -> None:
         """This process needs it no more."""
         os.close(self._users)
 
-    def _answering(self) -> Client | None:
-        if not locked(str(self.home / "lock")):
-            return None  # one that was killed has left its address, where anybody may answer now
+    def ensure_running(self) -> None:
+        """Start the server if none runs, as at first and after one was killed.
+
+        Raises:
+            DayflyError: it does not start, or does not answer.
+        """
+        starting = os.open(self.home / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            client = Client(home=self.home, retries=Retry(patience=0))
-            client.sandboxes.list()
+            fcntl.flock(starting, fcntl.LOCK_EX)  # the other workers wait until it runs
+            if not self._answers():
+                self._start()
+                if not self._answers():
+                    log = self.home / "server.log"
+                    raise DayflyError(Exit.NO_SERVER, f"the server in {self.home} does not answer", f"see {log}")
+        finally:
+            os.close(starting)
+
+    def revive(self) -> None:
+        """Start the server again if it was killed."""
+        if not self._is_running():
+            with contextlib.suppress(DayflyError):  # whoever needs it next gets an error
+                self.ensure_running()
+
+    def _is_running(self) -> bool:
+        return locked(str(self.home / "lock"))
+
+    def _answers(self) -> bool:
+        if not self._is_running():
+            return False  # a killed server has left its address, and another program may answer there
+        try:
+            with Client(home=self.home, retries=Retry(patience=0)) as client:
+                client.sandboxes.list()
         except UnreachableError:
-            return None
-        return client
+            return False
+        return True
 
     def _start(self) -> None:
         """Start the server. It stops itself once no process uses it and no sandbox is left.
