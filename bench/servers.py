@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.cli import lock, server
-from dayfly.cli.client import Client
+from dayfly.cli.target_server import Client
 from dayfly.client.home import Home
 from dayfly.execute.process.attempt_storage import open_place
 

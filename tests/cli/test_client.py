@@ -16,7 +16,7 @@ import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
-from dayfly.cli.client import Address, ApiError, Client
+from dayfly.cli.target_server import Address, ApiError, Client
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
 
 if TYPE_CHECKING:

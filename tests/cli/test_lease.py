@@ -21,8 +21,8 @@ from cli.with_command import FakeServer, fake_home, run_with
 from control import client as control
 from control.fake_host import FakeHost
 from dayfly.cli import lock, server, with_
-from dayfly.cli.client import Address, Client
 from dayfly.cli.sharing import Sharing
+from dayfly.cli.target_server import Address, Client
 from dayfly.client.home import Home
 from dayfly.control.sandboxes import Sandboxes
 

@@ -6,8 +6,8 @@ import pytest
 
 from cli.fake import Fake, serving
 from dayfly.cli import watch
-from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError
+from dayfly.cli.target_server import Address, Client
 from dayfly.client import Client as Dayfly
 from dayfly.client import FailedError, Retry
 from dayfly.control.reports import piece

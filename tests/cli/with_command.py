@@ -11,7 +11,7 @@ import pytest
 from cli import wishes
 from cli.fake import Fake
 from dayfly.cli import with_
-from dayfly.cli.client import Client
+from dayfly.cli.target_server import Client
 from dayfly.cli.verbs import run
 from dayfly.client.home import Home
 

@@ -12,7 +12,7 @@ from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, Events
 from dayfly.client.connection import walk
 from dayfly.client.following import Follower
-from dayfly.client.speaker import Speaker
+from dayfly.client.json_client import JsonClient
 
 QUICK = Retry(patience=20, first=0.01, longest=0.05)
 
@@ -143,8 +143,8 @@ def test_a_stream_that_is_cut_now_and_then_is_no_server_that_stays_away():
     """As by a proxy that ends what lasts too long. Where nothing changes a server only says that it is still there."""
     still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
     io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)
-    speaker = Speaker(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
-    changes = walk(Follower(speaker, dict, "/changes", None, "", 1).changes())
+    json_client = JsonClient(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
+    changes = walk(Follower(json_client, dict, "/changes", None, "", 1).changes())
     assert [told(next(changes)) for _ in range(2)] == [("synced", ""), ("changed", "sb1")]
     changes.close()
 
@@ -162,8 +162,8 @@ def test_follower_polls_when_no_stream_gets_through():
     async def read():
         return next(answers)
 
-    speaker = Speaker(lambda: Address("http://a:1", "k"), Mute([]), timeout=30, retries=QUICK)
-    changes = walk(Follower(speaker, dict, "/changes", read, "", 1).changes())
+    json_client = JsonClient(lambda: Address("http://a:1", "k"), Mute([]), timeout=30, retries=QUICK)
+    changes = walk(Follower(json_client, dict, "/changes", read, "", 1).changes())
     said = [next(changes) for _ in range(4)]
     assert [told(each) for each in said] == [("changed", "sb1"), ("synced", ""), ("changed", "sb1"), ("deleted", "sb1")]
     assert [said[0].now, said[2].now] == [{"n": 1}, {"n": 2}]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import applying, options, show, watch
-from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.target_server import Client
 from dayfly.client import files as reading
 from dayfly.spec.errors import quote
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
+from dayfly.cli.target_server import ApiError
 from dayfly.client import subject
 from dayfly.client.files import Wished, located, placed
 from dayfly.spec import documents
@@ -15,7 +15,7 @@ from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from dayfly.cli.client import Client
+    from dayfly.cli.target_server import Client
 
 _CONFLICT = 409
 _NOT_FOUND = 404

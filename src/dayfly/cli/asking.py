@@ -9,7 +9,7 @@ from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.client import subject
 
 if TYPE_CHECKING:
-    from dayfly.cli.client import Client
+    from dayfly.cli.target_server import Client
 
 
 def find(client: Client, name: str) -> Any:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.target_server import Client
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:

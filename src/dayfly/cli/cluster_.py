@@ -7,9 +7,9 @@ import shlex
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.nouns import Noun
+from dayfly.cli.target_server import Client
 
 
 @click.group("cluster", cls=Noun)

@@ -145,7 +145,7 @@ def _units(ctx: click.Context) -> Iterable[Any]:
 
 def _ask(ctx: click.Context, *path: str) -> Any:
     """What the home's server, or of sandboxes the cluster, says."""
-    from dayfly.cli.client import Client, find
+    from dayfly.cli.target_server import Client, find
 
     if (context := _context(ctx)) is not None:
         from dayfly.cli.cluster import Cluster

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dayfly.cli import asking, hosts, progress, show
-from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.target_server import Client
 from dayfly.client import subject
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import client, installed, show
+from dayfly.cli import installed, show, target_server
 from dayfly.cli.exits import CliError, Exit, abandoned_too_early
 from dayfly.cli.port import NO_TIMES, Piece, Standing, When
 from dayfly.client import subject
 
 if TYPE_CHECKING:
-    from dayfly.cli.client import Client
     from dayfly.cli.cluster import Cluster
     from dayfly.cli.frame import Report
     from dayfly.cli.port import Host
+    from dayfly.cli.target_server import Client
     from dayfly.spec.plugin import Plugin
 
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -33,7 +33,7 @@ def find(context: str | None, namespace: str | None) -> Host:
         return cluster(context, namespace)
     if namespace is not None:
         raise no_cluster()
-    return Served(client.Client.open())
+    return Served(target_server.Client.open())
 
 
 def cluster(context: str, namespace: str | None) -> Cluster:
@@ -54,7 +54,7 @@ def cluster(context: str, namespace: str | None) -> Cluster:
 
 def no_server_beside_it() -> None:
     """Refuse a server that is named beside a cluster."""
-    if client.named():
+    if target_server.named():
         raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
 
 
@@ -88,7 +88,7 @@ class Served:
             return Standing(name, "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
-        from dayfly.cli.client import ApiError
+        from dayfly.cli.target_server import ApiError
         from dayfly.cli.watch import OVER
 
         subject.check(name)
@@ -137,7 +137,7 @@ class Served:
         return found
 
     def abandon(self, name: str, reason: str, *, force: bool) -> None:
-        from dayfly.cli.client import ApiError
+        from dayfly.cli.target_server import ApiError
 
         try:
             self._client.post(*subject.at(name), "abandon", body={"reason": reason, "force": force})

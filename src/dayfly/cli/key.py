@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.client import Client
 from dayfly.cli.nouns import Noun
 from dayfly.cli.rights import words
+from dayfly.cli.target_server import Client
 
 
 @click.group("key", cls=Noun)

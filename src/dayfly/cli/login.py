@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import click
 
 from dayfly.cli import show
-from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.rights import words
+from dayfly.cli.target_server import Address, Client
 from dayfly.client import servers
 from dayfly.client.home import Home
 

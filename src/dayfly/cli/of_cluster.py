@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import asking
-from dayfly.cli.client import Client
+from dayfly.cli.target_server import Client
 from dayfly.client import subject
 
 if TYPE_CHECKING:

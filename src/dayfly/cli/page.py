@@ -8,8 +8,8 @@ import sys
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.client import Client, named
 from dayfly.cli.exits import CliError, Exit
+from dayfly.cli.target_server import Client, named
 
 
 @click.command("page")

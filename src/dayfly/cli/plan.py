@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.cli import client as api
 from dayfly.cli import hosts, options, plan_diff, plan_lines, show
+from dayfly.cli import target_server as api
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
 from dayfly.spec.lifecycle_hook import LifecycleHook

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.client import Client
 from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.nouns import Noun
+from dayfly.cli.target_server import Client
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.client import SERVER
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
+from dayfly.cli.target_server import SERVER
 
 if TYPE_CHECKING:
     import socket

@@ -21,7 +21,7 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.cli.client import Client
+    from dayfly.cli.target_server import Client
     from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from dayfly.cli import lock, runner
-from dayfly.cli.client import Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.guard import MARK
+from dayfly.cli.target_server import Address, Client
 from dayfly.execute.process.ci_marks import without_ci_marks
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dayfly.cli import lock, options, show
-from dayfly.cli.client import Client, is_elsewhere
+from dayfly.cli.target_server import Client, is_elsewhere
 from dayfly.client.home import Home
 
 # What people call it, for each reason of a run; troubles first. Any other reason is progress: `starting`.

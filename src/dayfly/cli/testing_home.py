@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import lock, server, show
 from dayfly.cli.child import Interrupted, Signals, run_group
-from dayfly.cli.client import CLUSTER, ApiError, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
+from dayfly.cli.target_server import CLUSTER, ApiError, Client
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
 from dayfly.cli.watch import last_lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.cli.client import CLUSTER
+from dayfly.cli.target_server import CLUSTER
 from dayfly.client import temporary
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents

@@ -17,9 +17,9 @@ import click
 
 from dayfly.cli import background as in_background
 from dayfly.cli import installed, lock, options, runner, server, sharing, show
-from dayfly.cli.client import CLUSTER, ORGANISATION, Address, Client
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
+from dayfly.cli.target_server import CLUSTER, ORGANISATION, Address, Client
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:

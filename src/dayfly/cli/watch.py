@@ -7,17 +7,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import progress
-from dayfly.cli.client import ApiError
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
+from dayfly.cli.target_server import ApiError
 from dayfly.client import subject
 from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.cli.client import Client
     from dayfly.cli.frame import Report, Unit
+    from dayfly.cli.target_server import Client
 
 GONE = 404
 # How much of a failed unit's log is shown at once.

@@ -20,9 +20,9 @@ import click
 
 from dayfly.cli import applying, asking, borrowing, lock, options, outputs, secret_files, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.client import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
+from dayfly.cli.target_server import CLUSTER, ApiError, Client, find, is_elsewhere
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.spec.report import FAILED
@@ -181,9 +181,8 @@ class _Server:
             return
         with contextlib.suppress(CliError), self._reviving:
             self._revive()
-            address = find(self._home)
-            if address is not None and address.url != client.address.url:
-                client.turn_to(address)
+            if address := find(self._home):
+                client.json.move_to(address)
 
     def _open(self) -> Client:
         """Return a client of the running server, or of one that is started now."""

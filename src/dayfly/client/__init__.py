@@ -8,12 +8,12 @@
 
 What a method means is written once, as a coroutine over an `Io` (`connection`): `AsyncClient` is made of these
 coroutines, and `Client` carries out the same ones over sockets that block, where a coroutine needs a single step. So
-the two cannot differ, there is no thread and no generated code, and a test of one is a test of both. `speaker` asks,
-and asks again where `retry` allows it; `runs` and `things` are the verbs; `waiting` and `following` are what takes
-time; `types` is what comes back, held against the server's own description of itself by a test.
+the two cannot differ, there is no thread and no generated code, and a test of one is a test of both. `json_client`
+sends requests, again where `retry` allows it; `runs` and `things` are the verbs; `waiting` and `following` take time;
+`types` is what comes back, held against the server's own description of itself by a test.
 
 It may import `spec` and `compile` and no other room. The command line is built on it: homes, logged-in servers, files,
-errors and connections are the same. Public are the names below; all else is provisional.
+errors, requests and connections are the same. Public are the names below; all else is provisional.
 """
 
 from __future__ import annotations

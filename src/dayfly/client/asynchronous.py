@@ -9,9 +9,9 @@ import msgspec
 from dayfly.client import address, applying
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
+from dayfly.client.json_client import JsonClient
 from dayfly.client.retry import Retry
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
-from dayfly.client.speaker import Speaker
 from dayfly.client.things import AsyncBaselines, AsyncPlugins
 from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
@@ -62,7 +62,7 @@ class AsyncClient:
         retries: Retry = Retry(),  # noqa: B008 # a value
     ) -> None:
         find = finder(url, key, org=org, server=server, home=home)
-        self._begin(Speaker(find, self._io(tls), timeout=timeout, retries=retries))
+        self._begin(JsonClient(find, self._io(tls), timeout=timeout, retries=retries))
 
     @staticmethod
     def _io(tls: ssl.SSLContext | None) -> Io:
@@ -70,21 +70,21 @@ class AsyncClient:
 
         return LoopIo(tls)
 
-    def _begin(self, speaker: Speaker) -> None:
-        self._speaker = speaker
-        self.sandboxes = AsyncSandboxes(speaker)
-        self.route_groups = AsyncRouteGroups(speaker)
-        self.plugins = AsyncPlugins(speaker)
-        self.baselines = AsyncBaselines(speaker)
+    def _begin(self, json_client: JsonClient) -> None:
+        self._json = json_client
+        self.sandboxes = AsyncSandboxes(json_client)
+        self.route_groups = AsyncRouteGroups(json_client)
+        self.plugins = AsyncPlugins(json_client)
+        self.baselines = AsyncBaselines(json_client)
 
     @property
     def url(self) -> str:
         """Where the server listens."""
-        return self._speaker.address.url
+        return self._json.address.url
 
     async def version(self) -> str:
         """The server's; needs no key."""
-        return (await self._speaker.ask(_Health, "GET", "/api/v2/meta/health")).version
+        return (await self._json.ask(_Health, "GET", "/api/v2/meta/health")).version
 
     async def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
         """Which routing key leads from which baseline to whose fork now; all of them, unless some are asked for.
@@ -97,7 +97,7 @@ class AsyncClient:
         namespace, _, name = baseline.rpartition("/")
         query = dict(zip(PARAMETERS, Query(namespace=namespace, name=name, key=key, sandbox=sandbox), strict=True))
         asked = {parameter: value for parameter, value in query.items() if value}
-        return (await self._speaker.ask(_Rules, "GET", _RULES, asked)).routing_rules
+        return (await self._json.ask(_Rules, "GET", _RULES, asked)).routing_rules
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
         """Apply all that is in some files and folders, as `dayfly apply` does: all are checked before one is sent.
@@ -115,7 +115,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Let go of all connections."""
-        self._speaker.close()
+        self._json.close()
 
     async def __aenter__(self) -> Self:
         return self

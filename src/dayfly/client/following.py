@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from dayfly.client.changes import Change, Event
-    from dayfly.client.speaker import Speaker
+    from dayfly.client.json_client import JsonClient
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Follower(Generic[T]):
     """The changes of one thing, or of all of its kind.
 
     Args:
-        speaker: Asks the server.
+        json_client: Asks the server.
         form: Of what is followed.
         stream: Where its events are; empty for a kind that has none.
         read: Gives all that is followed, as it stands now.
@@ -40,14 +40,14 @@ class Follower(Generic[T]):
 
     def __init__(
         self,
-        speaker: Speaker,
+        json_client: JsonClient,
         form: type[T],
         stream: str,
         read: Callable[[], Awaitable[Iterable[tuple[str, T]]]],
         name: str,
         poll: float,
     ) -> None:
-        self._speaker, self._form, self._stream, self._read = speaker, form, stream, read
+        self._json, self._form, self._stream, self._read = json_client, form, stream, read
         self._name, self._poll = name, poll
         self._book: Book[T] = Book()
         self._last = ""
@@ -101,7 +101,7 @@ class Follower(Generic[T]):
         if not self._last:
             self._book.again()
         silence = _SILENT_S if self._last else _FIRST_S
-        async with contextlib.aclosing(self._speaker.stream(self._stream, headers, silence)) as pieces:
+        async with contextlib.aclosing(self._json.stream(self._stream, headers, silence)) as pieces:
             async for piece in pieces:
                 if piece:  # that it is still there counts too: of what stands still there is no event for days
                     self._failures = 0
@@ -115,10 +115,10 @@ class Follower(Generic[T]):
         self._last = event.id or self._last
         match event.kind:
             case "changed":
-                name = self._speaker.taken_in(_Named, event.data).name
-                return self._book.changed(name, self._speaker.taken_in(self._form, event.data))
+                name = self._json.decode(_Named, event.data).name
+                return self._book.changed(name, self._json.decode(self._form, event.data))
             case "deleted":
-                return self._book.deleted(self._speaker.taken_in(_Named, event.data).name)
+                return self._book.deleted(self._json.decode(_Named, event.data).name)
             case "reset":
                 self._book.again()
             case "synced":
@@ -135,10 +135,10 @@ class Follower(Generic[T]):
                     yield change
             for change in self._book.synced():
                 yield change
-            await self._speaker.io.pause(self._poll)
+            await self._json.io.pause(self._poll)
 
     def _ended(self) -> UnreachableError:
-        return UnreachableError(f"the server at {self._speaker.address.url} has ended the stream")
+        return UnreachableError(f"the server at {self._json.address.url} has ended the stream")
 
     async def _come_back(self, fault: UnreachableError) -> None:
         """Wait a little before the next try.
@@ -146,20 +146,20 @@ class Follower(Generic[T]):
         Raises:
             UnreachableError: it has been away for too long, or would say the same again.
         """
-        if fault.strange:
-            raise fault
         if self._stream and fault.sent and not self._heard and not self._last:
             self._stream = ""  # it takes the request, and nothing of the stream gets here
             return
-        now, retries = self._speaker.io.now(), self._speaker.retries
+        if fault.strange:
+            raise fault
+        now, retries = self._json.io.now(), self._json.retries
         if not self._failures:
             self._failing_since = now
         pause = retries.pause(fault, idempotent=True, before=self._failures, chance=random.random())  # noqa: S311 # no secret
         if pause is None or now + pause - self._failing_since > retries.patience:
             raise fault
         self._failures += 1
-        await self._speaker.io.pause(pause)
-        self._speaker.look_where_it_is()
+        await self._json.io.pause(pause)
+        self._json.find_again()
 
 
 class _Named(msgspec.Struct):

@@ -40,7 +40,7 @@ class Retry(NamedTuple):
             before: How many times it has been sent again already.
             chance: From 0 to 1.
         """
-        if isinstance(fault, UnreachableError) and (idempotent or not fault.sent):
+        if isinstance(fault, UnreachableError) and not fault.strange and (idempotent or not fault.sent):
             return self._backoff(before, chance)
         if not isinstance(fault, RefusedError):
             return None

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from dayfly.client.changes import Change
     from dayfly.client.connection import Io
+    from dayfly.client.json_client import JsonClient
     from dayfly.client.secret_values import Secrets
-    from dayfly.client.speaker import Speaker
     from dayfly.client.wishes import Source, Variables
 
 T = TypeVar("T", bound=Sandbox | RouteGroup)
@@ -42,8 +42,8 @@ class AsyncRuns(Generic[T]):
     prefix: ClassVar[str] = ""
     streams: ClassVar[bool] = False
 
-    def __init__(self, speaker: Speaker) -> None:
-        self._speaker = speaker
+    def __init__(self, json_client: JsonClient) -> None:
+        self._json = json_client
 
     async def get(self, name: str) -> T:
         """As it stands.
@@ -51,11 +51,11 @@ class AsyncRuns(Generic[T]):
         Raises:
             NotFoundError: there is none of that name.
         """
-        return await self._speaker.get(self.form, self.plural, name)
+        return await self._json.get(self.form, self.plural, name)
 
     async def list(self, *, label: str = "") -> tuple[T, ...]:
         """All of them, by name; with `label` (`team=pay,!draft`) those that match."""
-        found: tuple[T, ...] = await self._speaker.get(tuple[self.form, ...], self.plural, label=label or None)  # type: ignore[name-defined]  # a type that is a value
+        found: tuple[T, ...] = await self._json.get(tuple[self.form, ...], self.plural, label=label or None)  # type: ignore[name-defined]  # a type that is a value
         return found
 
     async def delete(self, name: str) -> None:
@@ -104,8 +104,8 @@ class AsyncRuns(Generic[T]):
             found = [await self.get(name)] if name else await self.list()
             return [(each.name, each) for each in found]
 
-        path = self._speaker.below(self.plural, name, "changes") if name else self._speaker.below("changes")
-        follower = Follower(self._speaker, self.form, path if self.streams else "", read, name, poll)
+        path = self._json.below(self.plural, name, "changes") if name else self._json.below("changes")
+        follower = Follower(self._json, self.form, path if self.streams else "", read, name, poll)
         async for change in follower.changes():
             yield change
 
@@ -115,16 +115,16 @@ class AsyncRuns(Generic[T]):
 
     async def why(self, name: str) -> Blocker | None:
         """What it waits for, down to the root, and what to do; None if nothing holds it up."""
-        found = await self._speaker.get(Blocker, self.plural, name, "why")
+        found = await self._json.get(Blocker, self.plural, name, "why")
         return found if found.subject else None
 
     async def outputs(self, name: str) -> Outputs:
         """All that its steps have handed over, sensitive values too."""
-        return Outputs(await self._speaker.get(tuple[Output, ...], self.plural, name, "outputs"))
+        return Outputs(await self._json.get(tuple[Output, ...], self.plural, name, "outputs"))
 
     async def attempts(self, name: str) -> tuple[Attempt, ...]:
         """The logs that there are; also of one that has ended, for a week."""
-        return await self._speaker.get(tuple[Attempt, ...], self.plural, name, "attempts")
+        return await self._json.get(tuple[Attempt, ...], self.plural, name, "attempts")
 
     async def log(self, name: str, unit: str, *, attempt: int | None = None) -> str:
         """What an attempt of a step or fork has printed so far: the latest one, if none is named.
@@ -173,11 +173,11 @@ class AsyncRuns(Generic[T]):
                     yield piece
             if not more:
                 return
-            await self._speaker.io.pause(_POLL_S)
+            await self._json.io.pause(_POLL_S)
 
     async def history(self, name: str) -> tuple[Move, ...]:
         """Every move of its ledger."""
-        return await self._speaker.get(tuple[Move, ...], self.plural, name, "history")
+        return await self._json.get(tuple[Move, ...], self.plural, name, "history")
 
     async def retry(self, name: str, unit: str = "") -> dict[str, int]:
         """Try again now what waits to be: one unit, or all; after which attempt each waited.
@@ -213,18 +213,18 @@ class AsyncRuns(Generic[T]):
         if not wish.name:
             raise InvalidError([SpecError("it has no name", ("name",))])
         with wishes.placed(wish.document):
-            path = self._speaker.below(self.plural, wish.name)
-            return await self._speaker.ask(self.form, "PUT", path, body={**wish.body, **more})
+            path = self._json.below(self.plural, wish.name)
+            return await self._json.ask(self.form, "PUT", path, body={**wish.body, **more})
 
     async def _done(
         self, method: str, name: str, *what: str, body: Any = None, form: Any = None, **options: Any
     ) -> Any:
-        path = self._speaker.below(self.plural, name, *what)
-        return await self._speaker.ask(form or dict[str, Any], method, path, body=body, **options)
+        path = self._json.below(self.plural, name, *what)
+        return await self._json.ask(form or dict[str, Any], method, path, body=body, **options)
 
     async def _report(self, name: str, after: int | None, wait: int, patience: float | None) -> Report:
-        path, query = self._speaker.below(self.plural, name, "report"), {"after": after, "wait": wait or None}
-        return await self._speaker.ask(Report, "GET", path, query, longer=wait, patience=patience)
+        path, query = self._json.below(self.plural, name, "report"), {"after": after, "wait": wait or None}
+        return await self._json.ask(Report, "GET", path, query, longer=wait, patience=patience)
 
     async def _log(self, name: str, unit: str, attempt: int | None) -> bytes:
         piece = await self._piece(name, unit, attempt, 0)
@@ -239,7 +239,7 @@ class AsyncRuns(Generic[T]):
 
     async def _piece(self, name: str, unit: str, attempt: int | None, offset: int, **when: str | None) -> LogPiece:
         query: dict[str, object] = {"unit": unit, "attempt": attempt, "offset": offset, **when}
-        found = await self._speaker.get(_Piece, self.plural, name, "log", **query)
+        found = await self._json.get(_Piece, self.plural, name, "log", **query)
         data = base64.b64decode(found.data) if found.encoding == "base64" else found.data.encode()
         return LogPiece(unit=found.unit, attempt=found.attempt, offset=found.offset, data=data, times=found.times)
 
@@ -271,7 +271,7 @@ class AsyncSandboxes(AsyncRuns[Sandbox]):
         """
         more: dict[str, Any] = {} if lease is None else {"lease": {"seconds": lease}}
         if secrets:
-            more["secrets"] = secret_values.checked(secrets, self._speaker.address.url)
+            more["secrets"] = secret_values.checked(secrets, self._json.address.url)
         return await self._apply(wishes.read(source, variables or {}, self.kind), more)
 
     async def lease(self, name: str, seconds: int) -> None:
@@ -303,7 +303,7 @@ class _Run:
     def __init__(self, runs: AsyncRuns[Any], name: str) -> None:
         self._runs, self._name = runs, name
         self.subject = runs.prefix + name
-        self.io: Io = runs._speaker.io  # noqa: SLF001 # a part of it
+        self.io: Io = runs._json.io  # noqa: SLF001 # a part of it
         self._there = True
 
     async def report(self, after: int | None, wait: int, patience: float) -> Report:

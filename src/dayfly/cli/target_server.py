@@ -1,0 +1,125 @@
+"""The server that a command line means, and a blocking client of it: JSON in, JSON out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dayfly.cli.exits import CliError, Exit
+from dayfly.client import address as addresses
+from dayfly.client.address import ORGANISATION, START, Address
+from dayfly.client.blocking_io import BlockingIo
+from dayfly.client.connection import run
+from dayfly.client.errors import RefusedError as ApiError
+from dayfly.client.home import Home
+from dayfly.client.json_client import JsonClient
+from dayfly.client.retry import Retry
+
+__all__ = ["CLUSTER", "ORGANISATION", "START", "Address", "ApiError", "Client", "find", "is_elsewhere", "named"]
+
+CLUSTER = "local"
+SERVER = "dayfly.server"
+"""Where the command line's context has the name of `--server`."""
+TIMEOUT = 30
+"""Seconds without a byte after which a request fails. Long polls are shorter."""
+
+
+def find(home: Home | None = None) -> Address | None:
+    """Return the address of this home's server; None if no server runs there.
+
+    `--server` comes first, then `DAYFLY_URL`, `DAYFLY_ORG` and `DAYFLY_API_KEY`, then the home's own files.
+    """
+    return addresses.find(home, named())
+
+
+def named() -> str:
+    """Return the server that the command line names with `--server`; empty for none."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    return str(context.meta.get(SERVER) or "") if context else ""
+
+
+def is_elsewhere() -> bool:
+    """Whether the command line or the environment names the server, and not the home."""
+    return bool(named() or os.environ.get("DAYFLY_URL"))
+
+
+class Client:
+    """A client of one server. It sends a request again only if an idle connection has ended.
+
+    Raises:
+        CliError: the address or the key is invalid.
+    """
+
+    def __init__(self, address: Address, *, timeout: float = TIMEOUT, home: Home | None = None) -> None:
+        self._home = home
+        self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=Retry(patience=0))
+
+    @property
+    def address(self) -> Address:
+        """The server's."""
+        return self.json.address
+
+    @property
+    def flags(self) -> str:
+        """Options that make a command use this server; empty or with a leading space."""
+        return self.json.flags
+
+    @classmethod
+    def open(cls, home: Home | None = None) -> Client:
+        """Return a client of this home's server.
+
+        Raises:
+            CliError: no server is known.
+        """
+        home = home or Home.find()
+        address = find(home)
+        if address is None:
+            raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", START)
+        return cls(address, home=None if is_elsewhere() else home)
+
+    def get(self, *path: str, **query: object) -> Any:
+        """GET below the organisation."""
+        return self.request("GET", self.json.below(*path), query)
+
+    def put(self, *path: str, body: Any) -> Any:
+        """PUT below the organisation."""
+        return self.request("PUT", self.json.below(*path), body=body)
+
+    def post(self, *path: str, body: Any) -> Any:
+        """POST below the organisation."""
+        return self.request("POST", self.json.below(*path), body=body)
+
+    def delete(self, *path: str, **query: object) -> Any:
+        """DELETE below the organisation."""
+        return self.request("DELETE", self.json.below(*path), query)
+
+    def health(self) -> Any:
+        """Return `{version, ok}`; needs no key."""
+        found = self.request("GET", "/api/v2/meta/health")
+        if not isinstance(found, dict):
+            raise self.json.other_program("answers 200 with other JSON")
+        return found
+
+    def request(self, method: str, path: str, query: dict[str, object] | None = None, body: Any = None) -> Any:
+        """Send a request and return the JSON of the answer.
+
+        Raises:
+            ApiError: the server answered with an error.
+            CliError: no server answered, or another program.
+        """
+        try:
+            return run(self.json.request(method, path, query, body))
+        except ApiError as fault:
+            if fault.code == Exit.DENIED and self._home is not None:
+                from dayfly.cli import lock
+
+                if lock.is_left_behind(self._home):
+                    left = f"no server runs in {self._home.path}, and another home's answers where its last one did"
+                    fault.advice = f"{left}: {START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.json.close()
