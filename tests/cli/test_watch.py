@@ -14,7 +14,18 @@ from dayfly.control.reports import piece
 
 
 def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:
-    said = {"ready": ready, "reason": "X", "message": "", "phase": "open", "units": [], "done": 0, "total": 0}
+    said = {
+        "name": "demo",
+        "cluster": "local",
+        "routingKey": "k",
+        "ready": ready,
+        "reason": "X",
+        "message": "",
+        "phase": "open",
+        "units": [],
+        "done": 0,
+        "total": 0,
+    }
     return {"uid": uid, "version": version, **said}
 
 
@@ -29,7 +40,7 @@ def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
         ):
             watch.until_ready(client, "demo", 10)
         fake.say("GET", "sandboxes/demo/report", ours, _report("u-1", 2, ready=True))
-        assert watch.until_ready(client, "demo", 10)["ready"]
+        watch.until_ready(client, "demo", 10)
         client.close()
 
 
@@ -42,7 +53,7 @@ def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(cap
     offset = len(log) - 4096
     fake = Fake()
     fake.say("GET", "sandboxes/demo/report", report)
-    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": len(log)}])
+    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": len(log), "sealed": True}])
     fake.say("GET", "sandboxes/demo/log", piece("db/make", 1, offset, log[offset:], sealed=True))
     with serving(fake) as url:
         client = Client(Address(url, "key"))
@@ -58,10 +69,9 @@ def test_that_a_step_failed_is_said_though_nobody_can_have_its_log(without: str)
     """Its host has gone away since, or the log has; neither is what was waited for."""
     unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
     fake = Fake()
-    whose = {"name": "demo", "cluster": "local", "routingKey": "k"}
     failed = {"reason": "ResourceFailed", "units": [{**unit, "resource": "db"}]}
-    fake.say("GET", "sandboxes/demo/report", {**_report("u", 1, ready=False), **whose, **failed})
-    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": 5}])
+    fake.say("GET", "sandboxes/demo/report", {**_report("u", 1, ready=False), **failed})
+    fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": 5, "sealed": True}])
     fake.say("GET", f"sandboxes/demo/{without}", {"error": "the cluster cannot be reached now"}, status=503)
     with serving(fake) as url:
         client = Client(Address(url, "key"))

@@ -30,7 +30,8 @@ class FakeServer(Fake):
         status, answer = super().take(method, path, body)
         if status != 404:
             return status, answer
-        report = {"uid": "u", "version": 1, "reason": "Ready", "message": "", "units": [], "ready": self.ready}
+        of = {"name": path.split("/")[-2], "cluster": "local", "routingKey": "k"}
+        report = {**of, "uid": "u", "version": 1, "reason": "Ready", "message": "", "units": [], "ready": self.ready}
         match method, path.rpartition("/")[2]:
             case "GET", "clusters":
                 return 200, [{"name": "local"}]

@@ -340,7 +340,7 @@ def test_an_answer_that_is_no_dayflys(connect):
 class Retold:
     """A run that is told of by scripted reports; its clock goes a second with each."""
 
-    subject = "sb1"
+    subject, flags = "sb1", ""
 
     def __init__(self, *reports):
         self.reports, self.seconds = list(reports), 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 _NOT_FOUND, _CONFLICT = 404, 409
+_OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
+"""What the report of a run leaves out if its host does not know the run any longer."""
 
 
 def find(context: str | None, namespace: str | None) -> Host:
@@ -89,15 +91,14 @@ class Served:
 
     def report(self, name: str) -> Report:
         from dayfly.cli.target_server import ApiError
-        from dayfly.cli.watch import OVER
 
         subject.check(name)
         try:
-            return {**OVER, **self._client.get(*subject.at(name), "report")}
+            return {**_OVER, **self._client.get(*subject.at(name), "report")}
         except ApiError as fault:
             if fault.status != _NOT_FOUND:
                 raise
-            return dict(OVER)
+            return dict(_OVER)
 
     def why(self, name: str) -> Any:
         if (found := subject.published(name)) is None:

@@ -19,8 +19,8 @@ from dayfly.cli.sharing import Sharing
 from dayfly.cli.target_server import CLUSTER, ApiError, Client
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
-from dayfly.cli.watch import last_lines
 from dayfly.client.home import Home
+from dayfly.client.waiting import last_lines
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents
 from dayfly.spec.identity import resource_id

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from dayfly.client import secret_values, waiting, wishes
-from dayfly.client.errors import InvalidError, NotFoundError
+from dayfly.client.errors import InvalidError
 from dayfly.client.following import Follower
 from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
 from dayfly.spec.errors import SpecError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from dayfly.client.changes import Change
-    from dayfly.client.connection import Io
     from dayfly.client.json_client import JsonClient
     from dayfly.client.secret_values import Secrets
     from dayfly.client.wishes import Source, Variables
@@ -80,7 +79,7 @@ class AsyncRuns(Generic[T]):
             FailedError: it failed, with the end of the log of the step that did; or somebody deletes it.
             WaitTimeoutError: it is not ready in time. The work goes on.
         """
-        await waiting.until_ready(_Run(self, name), timeout, on_report)
+        await waiting.until_ready(self._run(name), timeout, on_report)
         return await self.get(name)
 
     async def wait_gone(
@@ -91,7 +90,7 @@ class AsyncRuns(Generic[T]):
         Raises:
             WaitTimeoutError: it is still there after that time. The work goes on.
         """
-        return await waiting.until_gone(_Run(self, name), timeout, on_report)
+        return await waiting.until_gone(self._run(name), timeout, on_report)
 
     async def follow(self, name: str = "", *, poll: float = 1.0) -> AsyncIterator[Change[T]]:
         """All as it stands, then `synced`, and then what changes; of one name to its end.
@@ -111,7 +110,7 @@ class AsyncRuns(Generic[T]):
 
     async def report(self, name: str, *, after: int | None = None, wait: int = 0) -> Report:
         """How each of its units stands; with `after`, a version, the answer waits for a newer one, `wait` seconds."""
-        return await self._report(name, after, wait, None)
+        return await self._run(name).report(after, wait, None)
 
     async def why(self, name: str) -> Blocker | None:
         """What it waits for, down to the root, and what to do; None if nothing holds it up."""
@@ -222,9 +221,8 @@ class AsyncRuns(Generic[T]):
         path = self._json.below(self.plural, name, *what)
         return await self._json.ask(form or dict[str, Any], method, path, body=body, **options)
 
-    async def _report(self, name: str, after: int | None, wait: int, patience: float | None) -> Report:
-        path, query = self._json.below(self.plural, name, "report"), {"after": after, "wait": wait or None}
-        return await self._json.ask(Report, "GET", path, query, longer=wait, patience=patience)
+    def _run(self, name: str) -> waiting.Run:
+        return waiting.Run(self._json, self.prefix + name)
 
     async def _log(self, name: str, unit: str, attempt: int | None) -> bytes:
         piece = await self._piece(name, unit, attempt, 0)
@@ -295,29 +293,6 @@ class AsyncRouteGroups(AsyncRuns[RouteGroup]):
             InvalidError: what is wrong, with its places; nothing was changed.
         """
         return await self._apply(wishes.read(source, variables or {}, self.kind), {})
-
-
-class _Run:
-    """One of them, as `waiting` wants it."""
-
-    def __init__(self, runs: AsyncRuns[Any], name: str) -> None:
-        self._runs, self._name = runs, name
-        self.subject = runs.prefix + name
-        self.io: Io = runs._json.io  # noqa: SLF001 # a part of it
-        self._there = True
-
-    async def report(self, after: int | None, wait: int, patience: float) -> Report:
-        return await self._runs._report(self._name, after, wait, patience)  # noqa: SLF001 # as above
-
-    async def exists(self) -> bool:
-        try:
-            await self._runs.get(self._name)
-        except NotFoundError:
-            return False
-        return True
-
-    async def log(self, unit: str, attempt: int) -> bytes:
-        return await self._runs._log(self._name, unit, attempt)  # noqa: SLF001 # as above
 
 
 class _RetriedUnit(msgspec.Struct):

@@ -2,43 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import base64
+from typing import TYPE_CHECKING, Any
 
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, FailedError, NotFoundError, WaitTimeoutError
-from dayfly.client.types import Report
+from dayfly.client.types import Attempt, Report
 from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from dayfly.client.connection import Io
+    from dayfly.client.json_client import JsonClient
     from dayfly.client.types import Unit
 
+    Tell = Callable[[Report], None]
+
 _LONG_POLL_S = 20
-_AGAIN_S = 0.1
+_POLL_S = 0.1
+_TAIL_BYTES = 4096
 _TAIL_LINES = 20
 
 
-class Run(Protocol):
-    """What is waited for, and how it is asked."""
+class Run:
+    """A run that is waited for.
 
-    subject: str
-    """As commands name it."""
-    io: Io
+    Args:
+        client: Of the server.
+        name: As commands name it: a sandbox, or `routegroup/NAME`.
+        is_patient: Whether the wait goes on while the server is away.
+        before: Commands to type before the one that an error advises.
+    """
 
-    async def report(self, after: int | None, wait: int, patience: float) -> Report:
-        """How it stands; with `after`, once there is a newer report than that, or `wait` seconds are over."""
+    def __init__(self, client: JsonClient, name: str, *, is_patient: bool = True, before: str = "") -> None:
+        self.subject = name
+        self.io = client.io
+        self.flags = client.flags
+        self.before = before
+        self._client = client
+        self._is_patient = is_patient
+
+    async def report(self, after: int | None, wait: int, patience: float | None) -> Report:
+        """Return its report; with `after`, once there is a newer one than that version, or after `wait` seconds."""
+        path, query = self._below("report"), {"after": after, "wait": wait or None}
+        allowed = patience if self._is_patient else None
+        return await self._client.ask(Report, "GET", path, query, longer=wait, patience=allowed)
 
     async def exists(self) -> bool:
-        """Whether it is still there for those who look."""
+        """Whether the server still lists it."""
+        try:
+            await self._client.request("GET", self._below())
+        except NotFoundError:
+            return False
+        return True
 
-    async def log(self, unit: str, attempt: int) -> bytes:
-        """What an attempt has printed."""
+    async def tail(self, unit: Unit) -> list[str] | None:
+        """Return the last lines that a unit printed, none if they are not text; None if it printed nothing."""
+        there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._below("attempts")))
+        size = max((each.size for each in there if (each.unit, each.attempt) == (unit.id, unit.attempt)), default=0)
+        if not size:
+            return None
+        query = {"unit": unit.id, "attempt": unit.attempt, "offset": max(size - _TAIL_BYTES, 0)}
+        return last_lines(await self._client.request("GET", self._below("log"), query), _TAIL_LINES)
+
+    def _below(self, *path: str) -> str:
+        return self._client.below(*subject.at(self.subject), *path)
 
 
-async def until_ready(run: Run, seconds: float, tell: Callable[[Report], None] | None) -> Report:
+async def until_ready(run: Run, seconds: float, tell: Tell | None, redraw_s: float = 0) -> Report:
     """Wait until it is ready.
+
+    Args:
+        run: What is waited for.
+        seconds: How long to wait.
+        tell: Called with each new report.
+        redraw_s: Seconds without a new report after which `tell` gets the last one again; 0 for never.
 
     Raises:
         NotFoundError: there is no such thing.
@@ -47,11 +85,12 @@ async def until_ready(run: Run, seconds: float, tell: Callable[[Report], None] |
     """
     uid, name = "", run.subject
     report: Report | None = None
-    async for report in _reports(run, seconds):
+    async for report, is_due in _reports(run, seconds, redraw_s):
         if report.uid != (uid := uid or report.uid):
             message = f"{name} was deleted, and the {subject.kind(name)} of that name that exists now is another one"
-            raise FailedError(message, f"see: dayfly get {subject.verb(name)} {subject.bare(name)}", "Deleted")
-        if tell is not None:
+            see = f"see: dayfly get {subject.verb(name)} {subject.bare(name)}{run.flags}"
+            raise FailedError(message, see, "Deleted")
+        if tell is not None and is_due:
             tell(report)
         if report.ready:
             return report
@@ -60,73 +99,94 @@ async def until_ready(run: Run, seconds: float, tell: Callable[[Report], None] |
         if report.closed is not None or report.phase != "open":
             closed = report.closed
             why = (closed and (closed.message or closed.reason)) or report.message
-            raise FailedError(f"{name} is being deleted: {why}", f"follow it with: dayfly why {name}", report.reason)
+            advice = f"follow it with: dayfly why {name}{run.flags}"
+            raise FailedError(f"{name} is being deleted: {why}", advice, report.reason)
     assert report is not None, "there is always a first report"
     still = f"{name} is not ready after {seconds:g} s, and is still being worked on"
     message = f"{still}: {report.reason}: {report.message}"
-    raise WaitTimeoutError(message, f"see: dayfly why {name}", report.reason)
+    raise WaitTimeoutError(message, f"see: dayfly why {name}{run.flags}", report.reason)
 
 
-async def until_gone(run: Run, seconds: float, tell: Callable[[Report], None] | None) -> str:
-    """Wait until it is gone; how it ended, cleaned or abandoned.
+async def until_gone(
+    run: Run, seconds: float, tell: Tell | None, redraw_s: float = 0, *, uid: str = "", requested: bool = False
+) -> str:
+    """Wait until it is gone. Return how it ended, `cleaned` or `abandoned`.
+
+    Args:
+        run: What is waited for.
+        seconds: How long to wait.
+        tell: As for `until_ready`.
+        redraw_s: As for `until_ready`.
+        uid: Its identity: another one of that name is not waited for. Empty if it is not known.
+        requested: Whether its deletion has been requested, even if no report says so yet.
 
     Raises:
         WaitTimeoutError: it is still there after that time.
     """
-    uid, name, last = "", run.subject, None
+    name, last = run.subject, None
     try:
-        async for report in _reports(run, seconds):
+        async for report, is_due in _reports(run, seconds, redraw_s):
             if report.uid != (uid := uid or report.uid):
                 return "cleaned"
             last = report
-            if tell is not None:
+            if tell is not None and is_due:
                 tell(report)
             if report.is_over and not await run.exists():
                 return report.phase
     except NotFoundError:
         return last.phase if last is not None and last.is_over else "cleaned"
     assert last is not None, "there is always a first report"
-    nobody = "" if last.closed else f", and nobody has deleted it ({last.reason})"
-    because = f": {last.reason}: {last.message}" if last.closed else ""
-    message = f"{name} is still {'being deleted' if last.closed else 'there'} after {seconds:g} s{because}{nobody}"
-    raise WaitTimeoutError(message, f"see: dayfly why {name}", last.reason)
+    requested = requested or last.closed is not None
+    nobody = "" if requested else f", and nobody has deleted it ({last.reason})"
+    because = f": {last.reason}: {last.message}" if requested else ""
+    message = f"{name} is still {'being deleted' if requested else 'there'} after {seconds:g} s{because}{nobody}"
+    raise WaitTimeoutError(message, f"see: dayfly why {name}{run.flags}", last.reason)
 
 
-async def _reports(run: Run, seconds: float) -> AsyncIterator[Report]:
-    """Each report, until the time is over. A server that is away for a while is waited for as well."""
+async def _reports(run: Run, seconds: float, redraw_s: float) -> AsyncIterator[tuple[Report, bool]]:
+    """Yield reports until the time is over, and whether the caller wants each: it is new, or due for a redraw."""
     deadline = run.io.now() + seconds
     version: int | None = None
     uid = ""
     while True:
         asked = run.io.now()
         left = max(deadline - asked, 0)
-        wait = int(min(_LONG_POLL_S, left)) if version is not None else 0
+        wait = int(min(redraw_s or _LONG_POLL_S, left)) if version is not None else 0
         report = await run.report(version, wait, left)
         stale = (report.uid, report.version) == (uid, version)  # another one of that name has numbers of its own
         uid, version = report.uid, report.version
-        if not stale or report.is_over:
-            yield report
+        yield report, bool(redraw_s) or not stale
         now = run.io.now()
         if now >= deadline:
             return
-        if report.is_over or (stale and now - asked < _AGAIN_S):
-            await run.io.pause(min(_AGAIN_S, deadline - now))  # it answers at once and has nothing new
+        if report.is_over or (stale and now - asked < _POLL_S):
+            await run.io.pause(min(_POLL_S, deadline - now))  # it answers at once and has nothing new
 
 
 async def _failure(run: Run, report: Report) -> FailedError:
-    """What failed, with the end of its log."""
+    """Return the error for a failed run, with the end of the log of the unit that failed."""
     failed = next((unit for unit in report.units if unit.state == "failed"), None)
-    message = f"{run.subject}: {report.reason}: {report.message}"
+    message, read = f"{run.subject}: {report.reason}: {report.message}", f"read: {run.before}dayfly logs {run.subject}"
     if failed is None:
-        return FailedError(message, f"read: dayfly logs {run.subject}", report.reason)
-    log = await _tail(run, failed)
-    advice = f"read: dayfly logs {run.subject} {failed.id.replace('/', ' ', 1)}" if log != "" else "it printed nothing"
-    return FailedError(message, advice, report.reason, unit=failed.id, log=log or "")
-
-
-async def _tail(run: Run, unit: Unit) -> str | None:
+        return FailedError(message, f"{read}{run.flags}", report.reason)
     try:
-        text = (await run.log(unit.id, unit.attempt)).decode(errors="replace")
+        lines = await run.tail(failed)
     except DayflyError:
-        return None  # that it failed is the news
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        lines = []  # the failure itself is reported in any case
+    advice = "it printed nothing" if lines is None else f"{read} {failed.id.replace('/', ' ', 1)}{run.flags}"
+    return FailedError(message, advice, report.reason, unit=failed.id, log="\n".join(lines or ()))
+
+
+def last_lines(piece: Any, most: int) -> list[str]:
+    """Return the last lines of a piece of a log, as a server answers it; none if it is not text.
+
+    If it begins within a character, the rest of that is left out: the server calls such a piece binary.
+    """
+    if piece["encoding"] == "utf-8":
+        return list(piece["data"].splitlines()[-most:])
+    data = base64.b64decode(piece["data"])
+    begins = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    try:
+        return data[begins:].decode().splitlines()[-most:]
+    except UnicodeDecodeError:
+        return []
