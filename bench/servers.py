@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.cli import lock, server
+from dayfly.cli import server
 from dayfly.cli.target_server import Client
 from dayfly.client.home import Home
 from dayfly.execute.process.attempt_storage import open_place
@@ -43,7 +43,7 @@ def running(path: Path, *options: str) -> Iterator[Server]:
     environment["DAYFLY_HOME"] = str(path)
     command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach", *options]
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
-    pid = lock.process(home)
+    pid = home.server_process()
     assert pid is not None, "`up --detach` returns once it answers"
     try:
         yield Server(pid, home, environment)

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.cli import lock
 from dayfly.client import Client
 from dayfly.client.home import Home
 
@@ -69,7 +68,7 @@ class Cli(NamedTuple):
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        if (left := lock.process(Home(self.home))) is not None:
+        if (left := Home(self.home).server_process()) is not None:
             os.kill(left, signal.SIGKILL)
 
     def write(self, name: str, text: str) -> str:

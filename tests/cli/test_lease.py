@@ -20,7 +20,7 @@ from cli.wishes import waiting
 from cli.with_command import FakeServer, fake_home, run_with
 from control import client as control
 from control.fake_host import FakeHost
-from dayfly.cli import lock, server, with_
+from dayfly.cli import server, with_
 from dayfly.cli.sharing import Sharing
 from dayfly.cli.target_server import Address, Client
 from dayfly.client.home import Home
@@ -143,7 +143,7 @@ class TestStopping:
         """Run a command that starts a server as this process, or finds one; then the process `runs` is the server."""
         processes = iter([starts] if starts else [])
         with serving(FakeServer()) as url, pytest.MonkeyPatch.context() as patched:
-            patched.setattr(lock, "process", lambda _home: next(processes, starts if runs is None else runs))
+            patched.setattr(Home, "server_process", lambda _home: next(processes, starts if runs is None else runs))
             patched.setattr(server, "start", lambda *_: Client(Address(url, "key")))
             fake_home.url.unlink(missing_ok=True)
             if not starts:

@@ -16,7 +16,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import lock, server
+from dayfly.cli import server
 from dayfly.cli.exits import CliError
 from dayfly.client.home import Home
 
@@ -212,7 +212,7 @@ def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path
     other = Cli(tmp_path / "other", cli.folder, [])
     assert cli("up", "--detach", "--port", "0").code == 0
     os.kill(json.loads(cli("status", "-o", "json").out)["process"], signal.SIGKILL)
-    until(lambda: lock.process(Home(cli.home)) is None)
+    until(lambda: Home(cli.home).server_process() is None)
     port = (cli.home / "url").read_text().strip().rpartition(":")[2]
     assert other("up", "--detach", "--port", port).code == 0
     try:

@@ -16,7 +16,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import guard, lock
+from dayfly.cli import guard
 from dayfly.client.home import Home
 
 WHOLE = ["provision", "seed", "drop"]
@@ -483,14 +483,14 @@ def test_with_restarts_its_killed_server_for_cleanup(cli: Cli, journal: Path, st
     script = f"{pause}; exit 7" if step == "running" else "exit 7"
     process = cli.start("with", "-f", plugin, "--", "sh", "-c", script)
     until(reached.exists)
-    killed = lock.process(Home(cli.home))
+    killed = Home(cli.home).server_process()
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     if step == "running":
-        until(lambda: lock.process(Home(cli.home)) not in {None, killed})
+        until(lambda: Home(cli.home).server_process() not in {None, killed})
     gate.touch()
     _, err = process.communicate(timeout=60)
     assert process.returncode == (6 if step == "provisioning" else 7), err
     assert b"the server was killed and has been started again" in err
     assert journal.read_text().split() == WHOLE
-    assert lock.process(Home(cli.home)) is None, "the server that was started again is stopped, too"
+    assert Home(cli.home).server_process() is None, "the server that was started again is stopped, too"

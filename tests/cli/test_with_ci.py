@@ -14,7 +14,6 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, until
-from dayfly.cli import lock
 from dayfly.client import Client
 from dayfly.client.home import Home
 from dayfly.execute.process.ci_marks import CI_MARKS
@@ -87,11 +86,11 @@ def test_killed_ci_job_leaves_no_resource_and_no_server(cli: Cli, journal: Path,
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
     job.wait()
-    assert lock.process(Home(cli.home)) is not None, "the server lives"
+    assert Home(cli.home).server_process() is not None, "the server lives"
     [name] = cli.sandboxes()
     with Client(home=cli.home) as client:
         client.sandboxes.lease(name, 1)  # in place of the 30 seconds that are left
-    until(lambda: lock.process(Home(cli.home)) is None)
+    until(lambda: Home(cli.home).server_process() is None)
     assert journal.read_text().split() == ["provision", "seed", "drop"]
     until(lambda: not [each for each in processes() if carries(each, f"DAYFLY_WITH={name}")])
 
@@ -116,7 +115,7 @@ def test_kept_sandbox_keeps_its_server_until_it_is_deleted(cli: Cli, journal: Pa
     [name] = cli.sandboxes()
     with Client(home=cli.home) as client:
         client.sandboxes.delete(name)
-    until(lambda: lock.process(Home(cli.home)) is None)
+    until(lambda: Home(cli.home).server_process() is None)
     assert journal.read_text().split() == ["provision", "seed", "drop"]
 
 
@@ -135,4 +134,4 @@ def test_killed_plugin_test_leaves_no_server(cli: Cli, tmp_path: Path):
     with Client(home=home.path) as client:
         for each in client.sandboxes.list():
             client.sandboxes.lease(each.name, 1)  # it has a longer one
-    until(lambda: lock.process(home) is None)
+    until(lambda: home.server_process() is None)

@@ -10,7 +10,6 @@ import pytest
 
 from cli import wishes
 from cli.fake import Fake
-from dayfly.cli import with_
 from dayfly.cli.target_server import Client
 from dayfly.cli.verbs import run
 from dayfly.client.home import Home
@@ -67,7 +66,7 @@ def fake_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home in which a server runs, if a test writes its address there."""
     monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DAYFLY_URL", raising=False)
-    monkeypatch.setattr(with_.lock, "is_left_behind", lambda _home: False)
+    monkeypatch.setattr(Home, "is_left_behind", lambda _home: False)
     found = Home(tmp_path / "home")
     found.make()
     return found

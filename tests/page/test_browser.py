@@ -15,7 +15,6 @@ import yaml
 
 from control import wishes
 from control.client import Client
-from dayfly.cli import lock
 from dayfly.client.home import Home
 from dayfly.spec.run import Request
 from dayfly.spec.run_data import HistoryEntry
@@ -59,7 +58,7 @@ def home(tmp_path):
         yield type_
     finally:
         type_("down")
-        assert lock.process(Home(place)) is None
+        assert Home(place).server_process() is None
 
 
 def url_of(link: str) -> str:

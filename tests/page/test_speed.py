@@ -14,7 +14,6 @@ import pytest
 
 from cli.command import Cli
 from control import databases, wishes
-from dayfly.cli import lock
 from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
 from page import browser as driven
@@ -62,7 +61,7 @@ def costs(groups: list[list[int]], seconds: float = 4) -> list[float]:
 def test_a_thousand_are_there_within_a_second_and_cost_next_to_nothing(cli, browser, played):
     assert cli("up", "--detach", "--port", "0").code == 0
     home = Home(cli.home)
-    url, key, pid = home.read(home.url), home.read(home.key), lock.process(home)
+    url, key, pid = home.read(home.url), home.read(home.key), home.server_process()
     for n in range(MANY):
         wish = wishes.empty(labels={"team": f"t{n % 7}"}, ttl={"duration": "5d"})
         asked = urllib.request.Request(

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from cli.fake import Fake, serving
-from dayfly.cli import lock
 from dayfly.client import Client, DayflyError
 from dayfly.client.home import Home
 from dayfly.execute.process.ci_marks import CI_MARKS
@@ -52,7 +51,7 @@ class Suite:
 
     def is_over(self) -> bool:
         """Whether the server and what stops it are gone."""
-        return lock.process(Home.of(self.home)) is None
+        return Home.of(self.home).server_process() is None
 
     def settle(self) -> None:
         until(self.is_over)
@@ -70,7 +69,7 @@ def until(true: object) -> None:
 def suite(tmp_path: Path):
     found = Suite(tmp_path)
     yield found
-    if (process := lock.process(Home.of(found.home))) is not None:
+    if (process := Home.of(found.home).server_process()) is not None:
         os.kill(process, signal.SIGKILL)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dayfly.cli import lock, options, server, show
+from dayfly.cli import options, server, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.client.home import Home
 
@@ -17,7 +17,7 @@ def command(timeout: float) -> None:
     Forks stop. Sandboxes stay as they are, and running steps continue: the next `dayfly up` takes them over.
     """
     home = Home.find()
-    pid = lock.process(home)
+    pid = home.server_process()
     if pid is None:
         raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
     server.stop(home, pid, timeout)

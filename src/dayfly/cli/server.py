@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from dayfly.cli import lock, runner
+from dayfly.cli import runner
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.guard import MARK
 from dayfly.cli.target_server import Address, Client
@@ -57,7 +57,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
         _give_up(child)
         raise
     # Only a server that answered ends its parent with 0. It may have been stopped since.
-    if code == 0 and lock.process(home) is not None and (client := answering(home)):
+    if code == 0 and home.server_process() is not None and (client := answering(home)):
         return client
     with home.log.open("rb") as log:
         log.seek(began)
@@ -95,7 +95,7 @@ def stop(home: Home, pid: int, seconds: float) -> None:
     except ProcessLookupError:
         return
     try:
-        if lock.process(home) != pid:  # it ended, and its number may be somebody else's by now
+        if home.server_process() != pid:  # it ended, and its number may be somebody else's by now
             return
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         if not select.select([handle], [], [], seconds)[0]:

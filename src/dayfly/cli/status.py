@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dayfly.cli import lock, options, show
+from dayfly.cli import options, show
 from dayfly.cli.target_server import Client, is_elsewhere
 from dayfly.client.home import Home
 
@@ -39,7 +39,7 @@ def command(output: str | None) -> None:
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
     counts = Counter(_word(sandbox) for sandbox in sandboxes)
-    pid = None if is_elsewhere() else lock.process(home)
+    pid = None if is_elsewhere() else home.server_process()
     if output:
         troubled = [{"name": one["name"], "state": _word(one), **one["status"]} for one in _unready(sandboxes)]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}

@@ -112,12 +112,9 @@ class Client:
         try:
             return run(self.json.request(method, path, query, body))
         except ApiError as fault:
-            if fault.code == Exit.DENIED and self._home is not None:
-                from dayfly.cli import lock
-
-                if lock.is_left_behind(self._home):
-                    left = f"no server runs in {self._home.path}, and another home's answers where its last one did"
-                    fault.advice = f"{left}: {START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
+            if fault.code == Exit.DENIED and self._home is not None and self._home.is_left_behind():
+                left = f"no server runs in {self._home.path}, and another home's answers where its last one did"
+                fault.advice = f"{left}: {START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
             raise
 
     def close(self) -> None:

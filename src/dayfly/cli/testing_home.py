@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli import lock, server, show
+from dayfly.cli import server, show
 from dayfly.cli.child import Interrupted, Signals, run_group
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
@@ -76,7 +76,7 @@ def bench(
                     yield bench_
             finally:
                 client.close()
-                if (pid := lock.process(home)) is not None:
+                if (pid := home.server_process()) is not None:
                     server.stop(home, pid, _STOP_S)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import background as in_background
-from dayfly.cli import installed, lock, options, runner, server, sharing, show
+from dayfly.cli import installed, options, runner, server, sharing, show
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.cli.target_server import CLUSTER, ORGANISATION, Address, Client
@@ -164,11 +164,11 @@ def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: 
     client = server.start(home, [*words, *files])
     if len(named) < len(baselines):  # no process can read standard input or a pipe again
         _declare(client.address, declared)
-    show.talk(f"dayfly is up at {client.address.url} (process {lock.process(home)}, log {home.log})")
+    show.talk(f"dayfly is up at {client.address.url} (process {home.server_process()}, log {home.log})")
 
 
 def _check_free(home: Home) -> None:
-    if (pid := lock.process(home)) is not None:
+    if (pid := home.server_process()) is not None:
         message = f"a server (process {pid}) is already running in {home.path}"
         raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 

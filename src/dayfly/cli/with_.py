@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli import applying, asking, borrowing, lock, options, outputs, secret_files, server, show, watch
+from dayfly.cli import applying, asking, borrowing, options, outputs, secret_files, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
 from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
@@ -173,7 +173,7 @@ class _Server:
     @property
     def was_killed(self) -> bool:
         """Whether it is temporary and ended without being stopped."""
-        return self.is_temporary and lock.is_left_behind(self._home)
+        return self.is_temporary and self._home.is_left_behind()
 
     def follow(self, client: Client) -> None:
         """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
@@ -189,7 +189,7 @@ class _Server:
         try:
             client = Client.open(self._home)
             client.health()
-            if self._sharing is None or not lock.is_left_behind(self._home):
+            if self._sharing is None or not self._home.is_left_behind():
                 return client
         except CliError as fault:
             if fault.code != Exit.NO_SERVER or self._sharing is None:
@@ -205,7 +205,7 @@ class _Server:
             if started is None:
                 raise
             return started
-        self.started = lock.process(self._home) or 0
+        self.started = self._home.server_process() or 0
         if self._sharing is not None and self.started:
             self._sharing.note(self.started)
         return client
@@ -218,7 +218,7 @@ class _Server:
         """
         deadline = time.monotonic() + _STOP_S
         while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
-            client = server.answering(self._home) if lock.process(self._home) is not None else None
+            client = server.answering(self._home) if self._home.server_process() is not None else None
             if client is not None:
                 client.close()
                 return
@@ -228,7 +228,7 @@ class _Server:
                     show.talk("dayfly: the server was killed and has been started again")
                     return
             except CliError:
-                if lock.process(self._home) is None:
+                if self._home.server_process() is None:
                     raise
             time.sleep(_POLL_S)
 
@@ -421,7 +421,7 @@ def _running_server(home: Home) -> Iterator[_Server]:
 def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
     try:
         used = bool(client.get("sandboxes"))
-        if lock.process(home) != ours:  # it was stopped, and what may run by now is somebody else's
+        if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
             show.talk(

@@ -139,6 +139,37 @@ class Home(NamedTuple):
             time.sleep(_LOOK_AGAIN_S)
         raise DayflyError(Exit.FAILED, f"{self.key} is empty", "remove it and try again")
 
+    def server_process(self) -> int | None:
+        """Return the process that holds this home; None if there is none.
+
+        Its number is in the lock file. It is read while the lock is held, because otherwise it is out of date.
+
+        Raises:
+            DayflyError: the folder cannot be read, or is not to be trusted.
+        """
+        import fcntl
+
+        self.check()
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            reason = (fault.strerror or "cannot be read").lower()
+            raise DayflyError(Exit.DENIED, f"{self.path}: {reason}", "set DAYFLY_HOME to a folder of yours") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            number = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            return int(number) if number.isdigit() else None
+        finally:
+            os.close(descriptor)
+
+    def is_left_behind(self) -> bool:
+        """Whether its address is that of a killed server. Another program may answer there."""
+        return bool(self.read(self.url)) and self.server_process() is None
+
 
 def _check(what: str, found: os.stat_result, *, secret: bool = False) -> None:
     """Refuse what belongs to neither us nor root, who may do anything anyway, or lies open to everybody."""

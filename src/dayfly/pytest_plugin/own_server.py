@@ -13,7 +13,6 @@ from dayfly.client import Client, DayflyError, Exit
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.client.retry import Retry
-from dayfly.execute.process.files import locked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,15 +63,12 @@ class OwnServer:
 
     def revive(self) -> None:
         """Start the server again if it was killed."""
-        if not self._is_running():
+        if Home.of(self.home).server_process() is None:
             with contextlib.suppress(DayflyError):  # whoever needs it next gets an error
                 self.ensure_running()
 
-    def _is_running(self) -> bool:
-        return locked(str(self.home / "lock"))
-
     def _answers(self) -> bool:
-        if not self._is_running():
+        if Home.of(self.home).server_process() is None:
             return False  # a killed server has left its address, and another program may answer there
         try:
             with Client(home=self.home, retries=Retry(patience=0)) as client:
