@@ -16,7 +16,9 @@ import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
-from dayfly.cli.target_server import Address, ApiError, Client
+from dayfly.cli.target_server import Client
+from dayfly.client.address import Address
+from dayfly.client.errors import RefusedError
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def test_early_refusal_of_large_body_is_reported():
     head = f"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: {len(refusal)}\r\n\r\n"
     with answering(head.encode() + refusal) as url:
         client = Client(Address(url, "key"))
-        with pytest.raises(ApiError, match="the body is longer than 7 bytes") as refused_:
+        with pytest.raises(RefusedError, match="the body is longer than 7 bytes") as refused_:
             client.put("sandboxes", "big", body={"text": "x" * (32 << 20)})
     assert (refused_.value.status, refused_.value.code) == (413, 1)
 

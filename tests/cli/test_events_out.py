@@ -20,7 +20,7 @@ from client.test_retry import World
 from control import databases
 from control.fake_host import FakeHost
 from dayfly.cli import events_out
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import Answer
 from dayfly.link import wire
 from dayfly.link.envelope import Letters, Opening, Said, Session
@@ -263,7 +263,7 @@ def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_tha
 )
 def test_what_no_request_can_be_sent_to_is_refused_at_the_start(url, words):
     """Else each event would fail for ever, with a traceback in the log."""
-    with pytest.raises(CliError, match=words) as refusal:
+    with pytest.raises(DayflyError, match=words) as refusal:
         events_out.receiver(url, frozenset())
     assert refusal.value.code is Exit.USAGE
 

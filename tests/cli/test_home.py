@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import Cli, refused
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_a_key_that_stays_empty_is_said_with_a_way_out(home: Home, monkeypatch: 
     home.make()
     home.key.touch(mode=0o600)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    with pytest.raises(CliError, match="key is empty; remove it and try again"):
+    with pytest.raises(DayflyError, match="key is empty; remove it and try again"):
         home.make_key()
 
 

@@ -22,7 +22,8 @@ from control import client as control
 from control.fake_host import FakeHost
 from dayfly.cli import server, with_
 from dayfly.cli.sharing import Sharing
-from dayfly.cli.target_server import Address, Client
+from dayfly.cli.target_server import Client
+from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.control.sandboxes import Sandboxes
 

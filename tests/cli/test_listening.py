@@ -4,15 +4,15 @@ import socket
 
 import pytest
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
+from dayfly.client.errors import DayflyError, Exit
 
 
 @pytest.mark.parametrize(("called", "said"), [("", "127.0.0.1:{port}"), ("port x", "port x")])
 def test_an_address_that_is_taken_is_said_with_what_names_another(called, said):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(CliError) as refused, listening("127.0.0.1", port, "choose another", called=called):
+        with pytest.raises(DayflyError) as refused, listening("127.0.0.1", port, "choose another", called=called):
             pass
     assert refused.value.code == Exit.FAILED
     assert str(refused.value) == f"{said.format(port=port)}: address already in use; choose another"

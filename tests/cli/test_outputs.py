@@ -18,8 +18,8 @@ from cli import wishes
 from cli.fake import serving
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import outputs
-from dayfly.cli.exits import CliError
 from dayfly.client import Output, Outputs
+from dayfly.client.errors import DayflyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_variable_is_named_after_resource_step_and_output(place: tuple[str, st
 
 def test_two_outputs_of_one_name_are_refused():
     found = [{"resource": r, "step": s, "output": "x", "value": ""} for r, s in (("a-b", "c"), ("a", "b-c"))]
-    with pytest.raises(CliError, match=r"a-b/c\.x and a/b-c\.x would both be A_B_C_X"):
+    with pytest.raises(DayflyError, match=r"a-b/c\.x and a/b-c\.x would both be A_B_C_X"):
         outputs.variables(found)
 
 
@@ -145,7 +145,7 @@ def test_github_reads_every_value_back_and_sets_nothing_else(value: str):
 def test_gitlab_reads_back_every_value_that_is_not_refused(value: str):
     text = value.rstrip("\n")
     if text != text.strip() or {"\r", "\n"} & {*text}:
-        with pytest.raises(CliError, match=r"^DB_MAKE_X has several lines, or a blank at an end"):
+        with pytest.raises(DayflyError, match=r"^DB_MAKE_X has several lines, or a blank at an end"):
             outputs.for_gitlab([_one(value)])
         return
     lines = outputs.for_gitlab([_one(value)])
@@ -175,13 +175,13 @@ def test_gitlab_reads_back_every_value_that_is_not_refused(value: str):
 def test_output_that_would_steer_programs_is_refused(place: tuple[str, ...], form: str, name: str):
     *resource, step, output = place
     found = {"resource": "".join(resource), "step": step, "output": output, "value": "x"}
-    with pytest.raises(CliError, match=rf"the output \S+ would set {name}.*rename its resource, step or output"):
+    with pytest.raises(DayflyError, match=rf"the output \S+ would set {name}.*rename its resource, step or output"):
         outputs.variables([found], form)
     if name.startswith(("GITHUB", "RUNNER", "CI")):
         assert [each.name for each in outputs.variables([found])] == [name], "elsewhere it is a name like others"
     else:
         typed = Output(**found)
-        with pytest.raises(CliError, match=name):
+        with pytest.raises(DayflyError, match=name):
             Outputs((typed,)).variables()
 
 

@@ -14,7 +14,7 @@ import pytest
 from cli.command import refused, until
 from dayfly.cli import testing
 from dayfly.cli.child import run_group
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.testing import DeleteAt, Life, Played
 from selection import SELECTION
@@ -177,7 +177,7 @@ class Refusing:
 
     def begin(self, _life: Life) -> str:
         if code := self.codes.pop(0):
-            raise CliError(code, "no such value")
+            raise DayflyError(code, "no such value")
         return "box"
 
     def until(self, _life: Life, _box: str) -> Played:
@@ -208,7 +208,7 @@ def test_life_that_is_refused_does_not_end_the_test(capsys: pytest.CaptureFixtur
     ("output", "form"), [(None, "ok            life 0"), ("json", '"lives"'), ("junit", "<testcase")]
 )
 def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture[str], output: str | None, form: str):
-    with pytest.raises(CliError, match="no such value"):
+    with pytest.raises(DayflyError, match="no such value"):
         testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
     shown = capsys.readouterr()
     assert form in shown.out
@@ -216,6 +216,6 @@ def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture
 
 
 def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(CliError, match="no such value"):
+    with pytest.raises(DayflyError, match="no such value"):
         testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
     assert capsys.readouterr() == ("", "")

@@ -11,10 +11,10 @@ import pytest
 from cli.clusters import Asked, Stage, stage, still
 from dayfly.cli.child import Interrupted
 from dayfly.cli.cluster import Cluster
-from dayfly.cli.exits import CliError
 from dayfly.cli.from_status import milliseconds
 from dayfly.cli.testing_made import Made
 from dayfly.cli.testing_wishes import LABEL, OLD_S, Wishes
+from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.objects import PLUGINS, SANDBOXES
@@ -160,6 +160,6 @@ def test_creation_without_answer_or_object_is_an_error(host: Cluster, monkeypatc
 
     made, wishes = made_of(host)
     monkeypatch.setattr(Client, "create", unheard)
-    with pytest.raises(CliError, match="was reset"):
+    with pytest.raises(DayflyError, match="was reset"):
         made.make(wishes.of_life(LIFE, 14), LIFE)
     assert names(host) == ["box"]

@@ -16,7 +16,7 @@ import pytest
 from cli.command import COMMAND
 from cli.test_secrets import CANARY, secrets
 from dayfly.cli import secret_files
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_file_that_is_none_is_refused_without_what_is_in_it(tmp_path: Path, what: str):
     make, said = HOSTILE[what]
     make(path := tmp_path / ".env")
-    with pytest.raises(CliError) as fault:
+    with pytest.raises(DayflyError) as fault:
         secret_files.read(str(path))
     assert said in str(fault.value), fault.value
     assert CANARY not in f"{fault.value} {fault.value.__context__} {fault.value.__cause__}"
@@ -100,7 +100,7 @@ def test_secrets_come_through_a_named_pipe_with_a_writer(tmp_path: Path):
 
 def test_pipe_with_too_much_is_refused_without_its_content():
     data = f"A={CANARY}\n".encode() * (secret_files.MOST_BYTES // 10)
-    with _piped(data[: secret_files.MOST_BYTES + 1]) as path, pytest.raises(CliError) as fault:
+    with _piped(data[: secret_files.MOST_BYTES + 1]) as path, pytest.raises(DayflyError) as fault:
         secret_files.read(path)
     assert "has more than the 262144 bytes" in str(fault.value)
     assert CANARY not in str(fault.value)
@@ -123,7 +123,7 @@ def test_a_file_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: 
     path = tmp_path / ".env"
     path.write_text(f"A={CANARY}")
     path.chmod(mode)
-    with pytest.raises(CliError, match=f"others than you may read or change it; chmod 600 {path}"):
+    with pytest.raises(DayflyError, match=f"others than you may read or change it; chmod 600 {path}"):
         secret_files.read(str(path))
 
 
@@ -134,7 +134,7 @@ def test_a_link_to_anothers_file_is_refused(tmp_path: Path):
     theirs.chmod(0o600)
     os.chown(theirs, 4711, 4711)
     link.symlink_to(theirs)
-    with pytest.raises(CliError, match="belongs to another user"):
+    with pytest.raises(DayflyError, match="belongs to another user"):
         secret_files.read(str(link))
 
 
@@ -161,7 +161,7 @@ def test_a_file_is_read_as_such_files_are_and_nothing_in_it_is_expanded(tmp_path
 )
 def test_what_could_not_be_masked_is_no_secret(cli: Cli, value: str, said: str):
     body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
-    with pytest.raises(CliError, match=said):
+    with pytest.raises(DayflyError, match=said):
         secret_files.given(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
 
 
@@ -205,7 +205,7 @@ def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_cas
     cli: Cli, wanted, text: str, said: str
 ):
     body = {"spec": {"resources": [{"name": name, "spec": _asking(*names)} for name, names in wanted.items()]}}
-    with pytest.raises(CliError, match=said) as caught:
+    with pytest.raises(DayflyError, match=said) as caught:
         secret_files.given(body, str(cli.folder / secrets(cli, text)))
     apart = [f"{resource}.{name}" for resource, names in wanted.items() for name in names]
     assert all(f"{each}=..." in caught.value.advice for each in apart)

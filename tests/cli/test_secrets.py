@@ -12,7 +12,7 @@ import pytest
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli import borrowing, secret_files, verbs
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from embedded.machine import work_of
 
 CANARY = "canary-31f0-of-the-mine"
@@ -216,7 +216,7 @@ def test_a_with_that_is_killed_leaves_nothing_once_its_lease_has_lapsed(served: 
 
 def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
     """Nothing is sent there: it is asked whether it lives, and no more."""
-    with pytest.raises(CliError, match="secrets are given to a server of this machine alone"):
+    with pytest.raises(DayflyError, match="secrets are given to a server of this machine alone"):
         secret_files.refuse_elsewhere("https://dayfly.example:8443")
     for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
         secret_files.refuse_elsewhere(url)

@@ -17,7 +17,7 @@ import pytest
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli import server
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monke
     )
     second.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(second))
-    with pytest.raises(CliError, match=r"^another dayfly uses it; stop it$") as ended:
+    with pytest.raises(DayflyError, match=r"^another dayfly uses it; stop it$") as ended:
         server.start(Home(cli.home), [])
     assert ended.value.code == 1
 
@@ -78,7 +78,7 @@ def test_one_that_does_not_answer_in_time_is_ended(cli: Cli, monkeypatch: pytest
     monkeypatch.setattr(sys, "executable", str(mute))
     monkeypatch.setattr(server, "_ANSWERS_WITHIN", 1)
     monkeypatch.setattr(server, "_ENDS_WITHIN", 0.5)
-    with pytest.raises(CliError, match="does not answer after 1 s"):
+    with pytest.raises(DayflyError, match="does not answer after 1 s"):
         server.start(Home(cli.home), [])
     assert not _alive(int((cli.folder / "pid").read_text()))
 
@@ -89,7 +89,7 @@ def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, mo
     stopped.write_text("#!/bin/sh\nexit 0")
     stopped.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stopped))
-    with pytest.raises(CliError, match="the server ended at once with code 0") as ended:
+    with pytest.raises(DayflyError, match="the server ended at once with code 0") as ended:
         server.start(Home(cli.home), [])
     assert ended.value.code == 1
 

@@ -59,7 +59,6 @@ def test_help_imports_no_verb(cli: Cli):
         "dayfly.cli",
         "dayfly.cli.main",
         "dayfly.cli.verbs",
-        "dayfly.cli.exits",
     }
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.cli import testing_hands as hands
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
@@ -100,7 +100,7 @@ class TestMeddling:
         assert (found, left["c"]["labels"]) == (False, {"app": "db"})
 
     def test_a_kind_that_the_cluster_does_not_have_is_named(self):
-        with pytest.raises(CliError) as refused:
+        with pytest.raises(DayflyError) as refused:
             meddled(manifest=STRANGE)
         assert str(refused.value) == "this cluster has no kind Machine of machines.example/v1; install it"
         assert refused.value.code == Exit.FAILED
@@ -148,12 +148,12 @@ class TestRights:
     def test_without_one_that_the_test_needs_it_does_not_begin(self):
         right = ("create", "dayfly.dev", "sandboxes", "shop")
         hands.need(Reviewing(right), *right)
-        with pytest.raises(CliError) as refused:
+        with pytest.raises(DayflyError) as refused:
             hands.need(Reviewing(), *right)
         place = "in the namespace shop, which the test needs; ask the cluster's administrator for that right"
         assert str(refused.value) == f"you may not create sandboxes {place}"
         assert refused.value.code == Exit.DENIED
-        with pytest.raises(CliError, match="you may not create plugins, which the test needs"):
+        with pytest.raises(DayflyError, match="you may not create plugins, which the test needs"):
             hands.need(Reviewing(), "create", "dayfly.dev", "plugins", "")
 
     def plugin(self, *steps):

@@ -6,10 +6,11 @@ import pytest
 
 from cli.fake import Fake, serving
 from dayfly.cli import watch
-from dayfly.cli.exits import CliError
-from dayfly.cli.target_server import Address, Client
+from dayfly.cli.target_server import Client
 from dayfly.client import Client as Dayfly
 from dayfly.client import FailedError, Retry
+from dayfly.client.address import Address
+from dayfly.client.errors import DayflyError
 from dayfly.control.reports import piece
 
 
@@ -36,7 +37,7 @@ def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
     with serving(fake) as url:
         client = Client(Address(url, "key"))
         with pytest.raises(
-            CliError, match="demo was deleted, and the sandbox of that name that exists now is another one"
+            DayflyError, match="demo was deleted, and the sandbox of that name that exists now is another one"
         ):
             watch.until_ready(client, "demo", 10)
         fake.say("GET", "sandboxes/demo/report", ours, _report("u-1", 2, ready=True))
@@ -57,7 +58,7 @@ def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(cap
     fake.say("GET", "sandboxes/demo/log", piece("db/make", 1, offset, log[offset:], sealed=True))
     with serving(fake) as url:
         client = Client(Address(url, "key"))
-        with pytest.raises(CliError, match="ResourceFailed"):
+        with pytest.raises(DayflyError, match="ResourceFailed"):
             watch.until_ready(client, "demo", 10)
         client.close()
     said = [line.partition(" | ")[2] for line in capsys.readouterr().err.splitlines() if line.startswith("db/make | ")]
@@ -75,7 +76,7 @@ def test_that_a_step_failed_is_said_though_nobody_can_have_its_log(without: str)
     fake.say("GET", f"sandboxes/demo/{without}", {"error": "the cluster cannot be reached now"}, status=503)
     with serving(fake) as url:
         client = Client(Address(url, "key"))
-        with pytest.raises(CliError, match="demo: ResourceFailed: ; read: dayfly logs demo db make"):
+        with pytest.raises(DayflyError, match="demo: ResourceFailed: ; read: dayfly logs demo db make"):
             watch.until_ready(client, "demo", 10)
         client.close()
         fake.say("GET", "sandboxes/demo/log", {"error": "the cluster cannot be reached now"}, status=503)

@@ -15,8 +15,9 @@ from cli.command import Cli, refused, until
 from cli.fake import Fake, serving
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import with_
-from dayfly.cli.target_server import Address, Client
+from dayfly.cli.target_server import Client
 from dayfly.client import servers
+from dayfly.client.address import Address
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dayfly.cli.exits import Exit
+from dayfly.client.errors import Exit
 from docs.conftest import ROOT, Person
 
 PAGE = (ROOT / "docs" / "ci.md").read_text()

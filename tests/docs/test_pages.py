@@ -10,8 +10,8 @@ import click
 import pytest
 
 from cluster.patience import eventually
-from dayfly.cli.exits import Exit
 from dayfly.cli.verbs import root
+from dayfly.client.errors import Exit
 from dayfly.control import openapi
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences, follow

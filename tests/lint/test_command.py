@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sarif_pydantic import Sarif
 
 from dayfly.cli import linting, plugin
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from dayfly.lint import RULES
 from dayfly.spec.errors import SpecError
 
@@ -126,10 +126,10 @@ def test_rules_are_chosen_by_their_beginning(folder: Path, words: str, codes: li
 
 
 def test_a_rule_that_nobody_knows_is_refused(folder: Path):
-    with pytest.raises(CliError, match='no rule\'s code begins with "DF9"') as raised:
+    with pytest.raises(DayflyError, match='no rule\'s code begins with "DF9"') as raised:
         run("--select", "DF9")
     assert raised.value.code == 2
-    with pytest.raises(CliError, match='there is no rule "DF999"') as raised:
+    with pytest.raises(DayflyError, match='there is no rule "DF999"') as raised:
         run("--explain", "DF999")
     assert raised.value.code == 2
 
@@ -141,11 +141,11 @@ def test_a_rule_is_explained(folder: Path):
 
 
 def test_what_cannot_be_read_is_the_callers_mistake(folder: Path):
-    with pytest.raises(CliError, match=r"nothing\.yaml: no such file") as raised:
+    with pytest.raises(DayflyError, match=r"nothing\.yaml: no such file") as raised:
         run("nothing.yaml")
     assert raised.value.code == 2
     (folder / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(CliError, match="contains no document"):
+    with pytest.raises(DayflyError, match="contains no document"):
         run("empty.yaml")
     with pytest.raises(SpecError, match="--set"):
         run("--set", "image")
@@ -250,7 +250,7 @@ def test_a_shellcheck_that_does_not_answer_is_told(folder: Path, monkeypatch: py
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(CliError, match="shellcheck does not answer as it should"):
+    with pytest.raises(DayflyError, match="shellcheck does not answer as it should"):
         run()
 
 

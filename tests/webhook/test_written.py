@@ -4,7 +4,7 @@ import pytest
 
 from compile.wishes import run
 from dayfly.cli import options
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
 from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
 from dayfly.execute.work_order import CannotRenderError
@@ -349,7 +349,7 @@ def test_a_document_that_nobody_checked_cannot_lead_elsewhere():
 
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
 def test_a_server_that_is_allowed_is_a_host_and_a_port(wrong):
-    with pytest.raises(CliError, match="write --allow-webhook HOST:PORT"):
+    with pytest.raises(DayflyError, match="write --allow-webhook HOST:PORT"):
         options.webhook_servers(("dns:443", wrong))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import hosts, options, show
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def _states(host: Host, sandbox: str, namespace: str | None) -> list[str]:
 
     try:
         return state.resources(state.kept_by(host), sandbox, namespace)
-    except CliError:
+    except DayflyError:
         return []
 
 
@@ -56,7 +56,7 @@ def _remains(host: Host, sandbox: str) -> Iterator[str]:
     """A line for each resource that was begun and is not cleaned up, with the outputs that may tell which it is."""
     found = host.sandbox(sandbox)
     if not found.created:
-        raise CliError(Exit.NOT_FOUND, f'no sandbox "{sandbox}": it has ended', f"see: dayfly get sandbox {sandbox}")
+        raise DayflyError(Exit.NOT_FOUND, f'no sandbox "{sandbox}": it has ended', f"see: dayfly get sandbox {sandbox}")
     units = found.report["units"]
     begun = {
         unit.get("resource") for unit in units if unit["event"] in ("preStart", "postStart") and unit.get("attempt")
@@ -69,7 +69,7 @@ def _remains(host: Host, sandbox: str) -> Iterator[str]:
     outputs: list[Any] = []
     try:
         outputs = host.outputs(sandbox)
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code != Exit.DENIED:
             raise
         unread = f"its outputs cannot be shown: {fault.message}"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import applying, options, show, watch
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.target_server import Client
 from dayfly.client import files as reading
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def _handed_over(client: Client, wishes: list[reading.Wished], secrets: dict[str
     """Each wish as the server has it now.
 
     Raises:
-        CliError: it refuses one. The code says that nothing that lives was changed only where that is so.
+        DayflyError: it refuses one. The code says that nothing that lives was changed only where that is so.
     """
     for number, wished in enumerate(wishes):
         try:
             yield applying.hand_over(client, wished, secrets.get(wished.name) if wished.kind == "sandbox" else None)
-        except CliError as fault:
+        except DayflyError as fault:
             if fault.code == Exit.USAGE and any(before.subject for before in wishes[:number]):
                 advice = fault.advice or "what was made or changed above is in place"
-                raise CliError(Exit.FAILED, fault.message, advice) from None
+                raise DayflyError(Exit.FAILED, fault.message, advice) from None
             raise

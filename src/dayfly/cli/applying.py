@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
-from dayfly.cli.target_server import ApiError
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.files import Wished, located, placed
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
@@ -25,7 +24,7 @@ def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
     """Apply one wish and say so; the object as the server has it now. `secrets` are a sandbox's, beside its document.
 
     Raises:
-        CliError: the server refuses it; with the place in its file where the server names one.
+        DayflyError: the server refuses it; with the place in its file where the server names one.
     """
     try:
         if isinstance(wished.wish, Plugin):
@@ -33,7 +32,7 @@ def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
         if isinstance(wished.wish, Workload):
             return _declare(client, wished.wish)
         return _wish(client, wished, {"secrets": secrets} if secrets else {})
-    except ApiError as fault:
+    except RefusedError as fault:
         raise placed(fault, wished.document) from None
 
 
@@ -42,7 +41,7 @@ def _publish(client: Client, plugin: Plugin) -> Any:
     before = _existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
         client.put(*at, body=documents.export(plugin))
-    except ApiError as fault:
+    except RefusedError as fault:
         if fault.status != _CONFLICT:
             raise
         stored = client.get(*at, version=plugin.version)
@@ -56,7 +55,7 @@ def _publish(client: Client, plugin: Plugin) -> Any:
     return client.get(*at, version=plugin.version)
 
 
-def _immutable(plugin: Plugin) -> CliError:
+def _immutable(plugin: Plugin) -> DayflyError:
     if plugin.version == semver.UNVERSIONED:
         which, advice = f"default version ({plugin.version})", "add an @<semver> suffix to publish a new revision"
         example = f"{plugin.name}@0.0.1"
@@ -65,7 +64,7 @@ def _immutable(plugin: Plugin) -> CliError:
         major, minor, patch = plugin.version.partition("-")[0].partition("+")[0].split(".")
         example = f"{plugin.name}@{major}.{minor}.{int(patch) + 1}"
     message = f'resource plugin "{plugin.name}" {which} already exists with other content; versions are immutable'
-    return CliError(Exit.FAILED, message, f"{advice} (e.g. {example})")
+    return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
 
 
 def _declare(client: Client, workload: Workload) -> Any:
@@ -81,9 +80,9 @@ def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
     before = _existing(client, *at)
     try:
         stored = client.put(*at, body={**documents.export(wished.wish), **more})
-    except ApiError as fault:
+    except RefusedError as fault:
         if fault.status == _CONFLICT:
-            raise CliError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
+            raise DayflyError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
         raise
     done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
     where = f'in cluster "{cluster}"' if cluster else "of every cluster"
@@ -96,7 +95,7 @@ def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
 def _existing(client: Client, *at: str, **query: str) -> Any:
     try:
         return client.get(*at, **query)
-    except ApiError as fault:
+    except RefusedError as fault:
         if fault.status == _NOT_FOUND:
             return None
         raise

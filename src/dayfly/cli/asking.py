@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, not_there
 
 if TYPE_CHECKING:
     from dayfly.cli.target_server import Client
@@ -17,7 +17,7 @@ def find(client: Client, name: str) -> Any:
 
     Raises:
         SpecError: none can have that name.
-        CliError: none has it.
+        DayflyError: none has it.
     """
     return ask(client, name)
 
@@ -27,12 +27,12 @@ def ask(client: Client, name: str, *what: str) -> Any:
 
     Raises:
         SpecError: none can have that name.
-        CliError: none has it.
+        DayflyError: none has it.
     """
     subject.check(name)
     try:
         return client.get(*subject.at(name), *what)
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
             raise unknown(client, name) from None
         raise
@@ -42,25 +42,25 @@ def exists(client: Client, name: str) -> bool:
     """Whether it is there now.
 
     Raises:
-        CliError: nobody can say.
+        DayflyError: nobody can say.
     """
     try:
         client.get(*subject.at(name))
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
             return False
         raise
     return True
 
 
-def unknown(client: Client, name: str) -> CliError:
+def unknown(client: Client, name: str) -> DayflyError:
     """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
     plural, bare = subject.at(name)
-    with contextlib.suppress(CliError):
+    with contextlib.suppress(DayflyError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):
             see = f"see: dayfly get {subject.verb(name)} {bare}{client.flags}"
-            return CliError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
+            return DayflyError(Exit.NOT_FOUND, f"no {subject.title(name)}: it has ended", see)
     known: list[str] = []
-    with contextlib.suppress(CliError):
+    with contextlib.suppress(DayflyError):
         known = [each["name"] for each in client.get(plural)]
     return not_there(f"no {subject.title(name)}", bare, known, f"dayfly {subject.verb(name)} list{client.flags}")

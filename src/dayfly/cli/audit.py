@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.target_server import Client
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     entries, head = _fetched(client, begin.number)
     if verify:
         if begin.number > head.number:
-            raise CliError(Exit.FAILED, f"entry {begin.number} is not there any more: the last is {head.number}")
+            raise DayflyError(Exit.FAILED, f"entry {begin.number} is not there any more: the last is {head.number}")
         if fault := chain.fault(client.address.org, entries, head, begin):
-            raise CliError(Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup")
+            raise DayflyError(
+                Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup"
+            )
         show.talk(f"{len(entries)} entries are as they were written. The head:")
         if output:
             show.emit({"number": head.number, "digest": head.digest}, output)
@@ -81,7 +83,7 @@ def _head(text: str) -> ChainHead:
     number, colon, digest = text.partition(":")
     counted = numbers.whole(number, numbers.MOST)
     if not (colon and len(digest) == len(chain.BEGINNING)) or counted is None:
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
         )
     return chain.ChainHead(counted, digest)

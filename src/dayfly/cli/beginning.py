@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from dayfly.cli import installed, show
-from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.errors import SpecError
 from dayfly.spec.scalars import names
 from dayfly.spec.schema import json_schema
@@ -32,11 +32,11 @@ def begin(folder: str, example: str | None) -> None:
     """Write the folder.
 
     Raises:
-        CliError: something is there already, its name can be no plugin's, or there is no such example.
+        DayflyError: something is there already, its name can be no plugin's, or there is no such example.
     """
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CliError(Exit.USAGE, f"{folder}: something is already there", "name a new or an empty folder")
+        raise DayflyError(Exit.USAGE, f"{folder}: something is already there", "name a new or an empty folder")
     files = _copied(example) if example is not None else _bare(target.resolve().name)
     files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
     for path, (content, mode) in files.items():
@@ -61,7 +61,7 @@ def _bare(name: str) -> dict[Path, tuple[str | bytes, int]]:
     try:
         names.check("plugin", name)
     except SpecError as fault:
-        raise CliError(Exit.USAGE, str(fault), "the folder's name becomes the plugin's: choose another") from None
+        raise DayflyError(Exit.USAGE, str(fault), "the folder's name becomes the plugin's: choose another") from None
     short = name[:_LONGEST_SANDBOX].rstrip("-").lower()
     written = {"NAME": name, "SHORT": short}
     return {

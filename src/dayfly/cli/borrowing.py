@@ -7,9 +7,9 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
 from dayfly.client import temporary
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile.references import nearest
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
@@ -74,7 +74,7 @@ def read(
 
     Raises:
         SpecError: what is wrong in the files.
-        CliError: what is wrong with the options, or nothing in the files that can be made.
+        DayflyError: what is wrong with the options, or nothing in the files that can be made.
     """
     found = reading.load(files, sets)
     for wished in found:
@@ -85,13 +85,13 @@ def read(
     is_sandbox = any(wished.kind == "sandbox" for wished in found)
     if is_sandbox:
         if given:
-            raise CliError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
+            raise DayflyError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
         body = temporary.of_sandbox(found)
         of = str(body.pop("name"))
         body["spec"].setdefault("description", "dayfly with")
     else:
         if not plugins:
-            raise CliError(Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name the file of one")
+            raise DayflyError(Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name the file of one")
         body = temporary.of_plugins(plugins, temporary.given(plugins, given), "dayfly with")
         of = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
@@ -102,7 +102,7 @@ def params_of(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
     """The `NAME=VALUE` of `-p`, for one plugin.
 
     Raises:
-        CliError: one of another form or name, or one that is required and not given.
+        DayflyError: one of another form or name, or one that is required and not given.
     """
     return temporary.given([plugin], _pairs("-p", params))[plugin.name]
 
@@ -114,7 +114,7 @@ def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
         if not equals:
             example = "size=3" if option == "-p" else "key=./key.pem"
             message = f"{option} expects NAME={'VALUE' if option == '-p' else 'PATH'}, got {pair!r}"
-            raise CliError(Exit.USAGE, message, f"write e.g. {option} {example}")
+            raise DayflyError(Exit.USAGE, message, f"write e.g. {option} {example}")
         found.append((name, value))
     return found
 
@@ -126,7 +126,7 @@ def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
         try:
             found.append((name, text.decode(reading.read(path))))
         except text.NotTextError as fault:
-            raise CliError(Exit.USAGE, f"{path}: is {fault}", "a param is text; save it as UTF-8") from None
+            raise DayflyError(Exit.USAGE, f"{path}: is {fault}", "a param is text; save it as UTF-8") from None
     return found
 
 
@@ -134,7 +134,7 @@ def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict
     """`VAR=step.output` pairs, by variable.
 
     Raises:
-        CliError: another form, or an output that nothing has.
+        DayflyError: another form, or an output that nothing has.
         SpecError: no name for a variable.
     """
     resources = body["spec"].get("resources", ())
@@ -149,14 +149,16 @@ def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict
     for pair in renames:
         variable, equals, key = pair.partition("=")
         if not equals:
-            raise CliError(Exit.USAGE, f"-e expects VAR=STEP.OUTPUT, got {pair!r}", "write e.g. -e DB=provision.url")
+            raise DayflyError(Exit.USAGE, f"-e expects VAR=STEP.OUTPUT, got {pair!r}", "write e.g. -e DB=provision.url")
         names.check_environment(variable)
         meant = [each for each in known if each == key or each.endswith(f"/{key}")]
         if len(meant) > 1:
-            raise CliError(Exit.USAGE, f'"{key}" is an output of {len(meant)} resources', f"write {' or '.join(meant)}")
+            raise DayflyError(
+                Exit.USAGE, f'"{key}" is an output of {len(meant)} resources', f"write {' or '.join(meant)}"
+            )
         if not meant and whole:
             short = known if len(resources) > 1 else [each.partition("/")[2] for each in known]
             whose = f'"{plugins[0].name}"' if len(plugins) == 1 else "what is in the files"
-            raise CliError(Exit.USAGE, f'{whose} has no output "{key}"', nearest(key, short))
+            raise DayflyError(Exit.USAGE, f'{whose} has no output "{key}"', nearest(key, short))
         found[variable] = meant[0] if meant else key
     return found

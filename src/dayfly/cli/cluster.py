@@ -10,9 +10,9 @@ import msgspec
 
 from dayfly.cli import cluster_logs, from_status
 from dayfly.cli.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, told
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import NO_TIMES, Piece, Standing, When
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
@@ -47,7 +47,7 @@ class Cluster:
         """The cluster of a context of the kubeconfig; without a namespace, the context's own.
 
         Raises:
-            CliError: there is no such context, or it gives no credentials.
+            DayflyError: there is no such context, or it gives no credentials.
         """
         loop = asyncio.Runner()
         try:
@@ -75,7 +75,7 @@ class Cluster:
     def report(self, name: str) -> Report:
         try:
             return _standing(self._get(name)).report
-        except CliError as fault:
+        except DayflyError as fault:
             if fault.code != Exit.NOT_FOUND or not self._objects.has_met(name):
                 raise
         return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
@@ -160,13 +160,13 @@ async def connected(context: str, namespace: str | None) -> tuple[Client, str]:
     """A client of the cluster of a context of the kubeconfig, and the namespace that is meant: if none, its own.
 
     Raises:
-        CliError: there is no such context, or it gives no credentials.
+        DayflyError: there is no such context, or it gives no credentials.
     """
     try:
         where = namespace or auth.namespace(context)
         credentials = await auth.load(context=context)
     except auth.CredentialsError as error:
-        raise CliError(Exit.USAGE, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
+        raise DayflyError(Exit.USAGE, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     return Client(HttpTransport(credentials), Limits(timeout=_PATIENCE_S)), where
 
 

@@ -7,9 +7,9 @@ import shlex
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.nouns import Noun
 from dayfly.cli.target_server import Client
+from dayfly.client.errors import DayflyError, Exit
 
 
 @click.group("cluster", cls=Noun)
@@ -66,7 +66,7 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
     if yes and found["frozen"]:
         if not found["compared"]:
             advice = "it will when it connects: look at both sides then, with: dayfly cluster thaw"
-            raise CliError(
+            raise DayflyError(
                 Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {shlex.quote(name)}"
             )
         client.post("clusters", name, "thaw", body={})

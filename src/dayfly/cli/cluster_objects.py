@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import from_status, lifetime
-from dayfly.cli.exits import CliError, Exit, abandoned_too_early, not_there
-from dayfly.cli.port import NO_TIMES, When
+from dayfly.cli.port import NO_TIMES, When, abandoned_too_early
 from dayfly.cli.show import moment
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
@@ -51,7 +51,7 @@ _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml
 class Objects:
     """Of one namespace. `flags` is what a command needs behind it to mean this cluster and namespace.
 
-    What is asked of them raises `CliError` where there is none of that name, and `errors.ApiError` as the client does.
+    Methods raise `DayflyError` if there is none of that name, and `errors.ApiError` as the client does.
     """
 
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
@@ -82,7 +82,7 @@ class Objects:
         """The one that was asked for first; None once it, or whatever has its name now, is another or none."""
         try:
             found = await self.fetch(name)
-        except CliError as fault:
+        except DayflyError as fault:
             if fault.code != Exit.NOT_FOUND or name not in self._met:
                 raise
             return None
@@ -166,10 +166,10 @@ class Objects:
         there = [each.id for each in found.units]
         if unit and unit not in there:
             message = f'{subject.title(name)} has no unit "{unit}"'
-            raise CliError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
+            raise DayflyError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
-            raise CliError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
+            raise DayflyError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
         note = " ".join(f"{each}={attempt}" for each, attempt in waiting.items())
         await self._annotate(name, sandbox["metadata"]["uid"], RETRY_ANNOTATION, note)
         return waiting
@@ -192,15 +192,15 @@ class Objects:
                 if bare == name and version in ("", semver.LATEST, have):
                     found[have] = each
         if not found:
-            raise CliError(Exit.NOT_FOUND, f"no resource plugin {name}@{version or semver.LATEST}")
+            raise DayflyError(Exit.NOT_FOUND, f"no resource plugin {name}@{version or semver.LATEST}")
         highest = max(found, key=semver.order)
         try:
             return found[highest].parsed()
         except SpecError as fault:
             message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
-            raise CliError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
+            raise DayflyError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
 
-    async def _no(self, name: str) -> CliError:
+    async def _no(self, name: str) -> DayflyError:
         known = []
         with contextlib.suppress(errors.ApiError):
             there = await self.client.list_all(kind_of(name).metadata_only(), self.namespace)
@@ -228,25 +228,27 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def told(error: errors.ApiError, flags: str) -> CliError:
+def told(error: errors.ApiError, flags: str) -> DayflyError:
     """Whose fault it is, and what to do next."""
     match error:
         case errors.Unauthorized():
-            return CliError(Exit.DENIED, f"the cluster does not recognise you: {error.message}", "log in to it again")
+            return DayflyError(
+                Exit.DENIED, f"the cluster does not recognise you: {error.message}", "log in to it again"
+            )
         case errors.Forbidden():
-            return CliError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
+            return DayflyError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
         case errors.NotServed():
             message = "this cluster lacks one of Dayfly's kinds: Dayfly is not installed, or an older version is"
-            return CliError(Exit.FAILED, message, _INSTALL)
+            return DayflyError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():
             advice = f"check before you try again: dayfly get sandboxes{flags}"
-            return CliError(Exit.FAILED, f"it is not known whether this was done: {error.message}", advice)
+            return DayflyError(Exit.FAILED, f"it is not known whether this was done: {error.message}", advice)
         case errors.ServerTrouble():
-            return CliError(
+            return DayflyError(
                 Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"
             )
         case _:
-            return CliError(Exit.FAILED, error.message or str(error), "fix that and try again")
+            return DayflyError(Exit.FAILED, error.message or str(error), "fix that and try again")
 
 
 def _text(data: bytes) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from dayfly.cli.cluster import connected, flags_of
 from dayfly.cli.cluster_objects import told
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.control.page_sessions import LINK_S
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import SANDBOXES
@@ -35,10 +35,10 @@ def serve(
     """Serve it until it is interrupted; `opens` is given the link.
 
     Raises:
-        CliError: the cluster does not let us look, or the port is taken.
+        DayflyError: the cluster does not let us look, or the port is taken.
     """
     if not (files.STATIC / "index.html").is_file():
-        raise CliError(Exit.FAILED, "the page is not built in this checkout", "build it with: make page")
+        raise DayflyError(Exit.FAILED, "the page is not built in this checkout", "build it with: make page")
     logging.getLogger("dayfly").addHandler(logging.NullHandler())  # what is in the way is said on the page
     with listening(_ADDRESS, port, "choose another with --port N", called=f"port {port}") as sock:
         asyncio.run(_serve(context, namespace, sock, opens, everywhere=everywhere))

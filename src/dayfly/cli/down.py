@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dayfly.cli import options, server, show
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 
@@ -19,6 +19,6 @@ def command(timeout: float) -> None:
     home = Home.find()
     pid = home.server_process()
     if pid is None:
-        raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
+        raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
     server.stop(home, pid, timeout)
     show.talk(f"The server (process {pid}) has ended.")

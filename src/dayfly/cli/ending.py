@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dayfly.cli import asking, hosts, progress, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.target_server import Client
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def end(
     for each in chosen:  # all are asked to end before any is waited for: one that is gone or stuck keeps no other
         try:
             found = place.ask(each)
-        except CliError as fault:
+        except DayflyError as fault:
             code = _go_on(fault, code)
         else:
             show.talk(f"Deleting {subject.title(each)} (routing key: {found.routing_key}).")
@@ -53,7 +53,7 @@ def end(
     for each, uid in asked if wait else ():
         try:
             how = place.wait(each, uid, timeout)
-        except CliError as fault:
+        except DayflyError as fault:
             code = _go_on(fault, code)
         else:
             title = subject.title(each)
@@ -71,7 +71,7 @@ def _place(context: str | None, namespace: str | None) -> _Place:
     return _InCluster(hosts.cluster(context, namespace))
 
 
-def _go_on(fault: CliError, code: int) -> int:
+def _go_on(fault: DayflyError, code: int) -> int:
     """Tell what is wrong with one of several; the code of the first. What would be wrong with each is raised."""
     if fault.code in (Exit.NO_SERVER, Exit.DENIED):
         raise fault
@@ -117,7 +117,7 @@ class _InCluster:
                     message = f"{name} is still being deleted after {seconds:g} s"
                     because = f": {report['reason']}: {report['message']}"
                     see = f"see: dayfly why {name}{self._cluster.flags}"
-                    raise CliError(Exit.TIMED_OUT, message + because, see)
+                    raise DayflyError(Exit.TIMED_OUT, message + because, see)
                 self._cluster.pause(min(_LOOK_S, left))
         return how
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from dayfly.cli import hosts, options, outputs, show
-from dayfly.cli.exits import Exit
+from dayfly.client.errors import Exit
 
 
 @click.command("env")

@@ -6,10 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from dayfly.cli.exits import CliError, Exit
-from dayfly.client import DayflyError
 from dayfly.client.address import Address, place
 from dayfly.client.connection import Connection, Request
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.loop_io import LoopIo
 from dayfly.lib.delivery import Answer, answered
 from dayfly.plan.cloud_events import CONTENT_TYPE
@@ -36,24 +35,26 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
     """Where events go, as `--events-to` says it.
 
     Raises:
-        CliError: it is no address, has a password in it, or would be spoken to without TLS.
+        DayflyError: it is no address, has a password in it, or would be spoken to without TLS.
     """
     try:
         parts = urlsplit(url)
     except ValueError:  # brackets without an end
         parts = urlsplit("")
     if "@" in parts.netloc:
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE, "--events-to has a name or password in it", "identify us to the receiver in another way"
         )
     address = Address(f"{parts.scheme}://{parts.netloc}", "")
     where = place(address)
     if not where.tls and where.name not in _LOOPBACK and f"{where.name}:{where.port}" not in allowed:
         advice = f"write https://, or allow it with --allow-webhook {where.name}:{where.port}"
-        raise CliError(Exit.USAGE, f"--events-to {url}: not without TLS", advice)
+        raise DayflyError(Exit.USAGE, f"--events-to {url}: not without TLS", advice)
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     if not target.isascii() or not target.isprintable() or " " in target:
-        raise CliError(Exit.USAGE, f"--events-to {url}: no request can ask for {target!r}", "write it with %-escapes")
+        raise DayflyError(
+            Exit.USAGE, f"--events-to {url}: no request can ask for {target!r}", "write it with %-escapes"
+        )
     return Receiver(address, target)
 
 
@@ -61,7 +62,7 @@ def told(url: str, allowed: frozenset[str], source: str = "") -> telling.Receive
     """Whom a server sends events; `source` is theirs if not each cluster has its own.
 
     Raises:
-        CliError: as `receiver`.
+        DayflyError: as `receiver`.
     """
     from dayfly.control import telling
 

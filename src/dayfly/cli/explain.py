@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dayfly.cli import show
-from dayfly.cli.exits import CliError, Exit, not_there
+from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.schema import json_schema, reference
 
 
@@ -18,7 +18,7 @@ def command(field: str) -> None:
     except KeyError as fault:
         part, known = fault.args
         if not known:
-            raise CliError(Exit.NOT_FOUND, f'"{part}" is not a field: what is before it has none') from None
+            raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: what is before it has none') from None
         what = "kind" if known == json_schema.words() else "field"
         raise not_there(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import hosts, options, show
-from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.scalars.label_selector import selector, takes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(
     """
     if kind not in _KINDS:
         message = f"there is no kind {kind!r} here, only sandboxes, resources and routegroups"
-        raise CliError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
+        raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     if name and labels and _KINDS[kind] != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
     terms = selector(labels)

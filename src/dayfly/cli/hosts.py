@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import installed, show, target_server
-from dayfly.cli.exits import CliError, Exit, abandoned_too_early
-from dayfly.cli.port import NO_TIMES, Piece, Standing, When
+from dayfly.cli.port import NO_TIMES, Piece, Standing, When, abandoned_too_early
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from dayfly.cli.cluster import Cluster
@@ -28,7 +28,7 @@ def find(context: str | None, namespace: str | None) -> Host:
     """The cluster of a context of the kubeconfig, or without one the server of this home.
 
     Raises:
-        CliError: it cannot be reached.
+        DayflyError: it cannot be reached.
     """
     if context is not None:
         no_server_beside_it()
@@ -42,13 +42,13 @@ def cluster(context: str, namespace: str | None) -> Cluster:
     """The cluster of a context of the kubeconfig, for as long as the command runs.
 
     Raises:
-        CliError: it cannot be reached.
+        DayflyError: it cannot be reached.
     """
     try:
         from dayfly.cli.cluster import Cluster
     except ImportError as error:
         message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
-        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+        raise DayflyError(Exit.FAILED, message, installed.operators_part()) from None
     found = Cluster.connect(context, namespace)
     click.get_current_context().call_on_close(found.close)
     return found
@@ -57,12 +57,12 @@ def cluster(context: str, namespace: str | None) -> Cluster:
 def no_server_beside_it() -> None:
     """Refuse a server that is named beside a cluster."""
     if target_server.named():
-        raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
+        raise DayflyError(Exit.USAGE, "--server and --context name two different places", "give one of them")
 
 
-def no_cluster() -> CliError:
+def no_cluster() -> DayflyError:
     """What is said of a namespace without a cluster."""
-    return CliError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
+    return DayflyError(Exit.USAGE, "a namespace is part of a cluster", "name the cluster too, with --context NAME")
 
 
 class Served:
@@ -81,7 +81,7 @@ class Served:
     def sandbox(self, name: str) -> Standing:
         try:
             return self._standing(self._ask(name), name)
-        except CliError as fault:
+        except DayflyError as fault:
             if fault.code != Exit.NOT_FOUND:
                 raise
             report = self.report(name)  # of one that has ended there is still one, for a week
@@ -90,12 +90,12 @@ class Served:
             return Standing(name, "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
-        from dayfly.cli.target_server import ApiError
+        from dayfly.client.errors import RefusedError
 
         subject.check(name)
         try:
             return {**_OVER, **self._client.get(*subject.at(name), "report")}
-        except ApiError as fault:
+        except RefusedError as fault:
             if fault.status != _NOT_FOUND:
                 raise
             return dict(_OVER)
@@ -106,7 +106,7 @@ class Served:
         kind, bare = found
         if kind == "lifecyclehook":
             message = "a server has no lifecycle hooks: they exist only in clusters"
-            raise CliError(Exit.USAGE, message, f"name the cluster: dayfly why {name} --context NAME")
+            raise DayflyError(Exit.USAGE, message, f"name the cluster: dayfly why {name} --context NAME")
         self.plugin(*bare.partition("@")[::2])
         return {}  # a server refuses a plugin that cannot be used
 
@@ -138,11 +138,11 @@ class Served:
         return found
 
     def abandon(self, name: str, reason: str, *, force: bool) -> None:
-        from dayfly.cli.target_server import ApiError
+        from dayfly.client.errors import RefusedError
 
         try:
             self._client.post(*subject.at(name), "abandon", body={"reason": reason, "force": force})
-        except ApiError as fault:
+        except RefusedError as fault:
             if fault.status != _CONFLICT:
                 raise
             raise abandoned_too_early(name, self.flags) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.from_status import milliseconds
 from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.errors import SpecError
 from dayfly.spec.sandbox import ttl_seconds
 from dayfly.spec.scalars import ttl
@@ -24,15 +24,15 @@ def extended(found: Any, name: str, seconds: int, until: str, now: int) -> tuple
         now: Unix milliseconds.
 
     Raises:
-        CliError: there is nothing to extend, or it is being deleted.
+        DayflyError: there is nothing to extend, or it is being deleted.
         SpecError: the moment is none, or lies in the past.
     """
     meta, wish, status = found["metadata"], found["spec"].get("ttl"), found.get("status") or {}
     title = subject.title(name)
     if meta.get("deletionTimestamp"):
-        raise CliError(Exit.FAILED, f"{title} is being deleted", f"follow it with: dayfly why {name}")
+        raise DayflyError(Exit.FAILED, f"{title} is being deleted", f"follow it with: dayfly why {name}")
     if not wish:
-        raise CliError(Exit.FAILED, f"{title} has no time to live: it lives until it is deleted")
+        raise DayflyError(Exit.FAILED, f"{title} has no time to live: it lives until it is deleted")
     length = ttl_seconds(wish["duration"]) * 1000
     offset = wish.get("offsetFrom") or ("noMatchedSandboxes" if subject.is_group(name) else "createdAt")
     end = milliseconds(status.get("expiresAt"))
@@ -45,7 +45,7 @@ def extended(found: Any, name: str, seconds: int, until: str, now: int) -> tuple
         case _:
             if not end:
                 problem = f"{title} ends {wish['duration']} after its last sandbox, and it has sandboxes"
-                raise CliError(Exit.FAILED, f"{problem}: there is nothing to extend yet")
+                raise DayflyError(Exit.FAILED, f"{problem}: there is nothing to extend yet")
             begin = end - length
     wanted = _moment(until, now) if until else now + (seconds * 1000 or length)
     if wanted <= end:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly import __version__
 from dayfly.cli import show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, chosen
 from dayfly.lint.check import Shellchecked, refusal, scripts
 from dayfly.lint.rules import SHELLCHECK
@@ -44,7 +44,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> Linted:
     """Look at files; a variable without a value stays what it is, and nothing is said of the value that it is in.
 
     Raises:
-        CliError: a file cannot be read, or holds nothing.
+        DayflyError: a file cannot be read, or holds nothing.
         SpecError: a `--set` is none.
     """
     variables = template.parse_sets(sets)
@@ -60,7 +60,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> Linted:
                 findings += refusal(fault)
                 continue
             if not documents:
-                raise CliError(Exit.USAGE, f"{name}: it contains no document", "write a plugin")
+                raise DayflyError(Exit.USAGE, f"{name}: it contains no document", "write a plugin")
             for document in documents:
                 try:
                     source = _source(document, data, variables)
@@ -80,7 +80,7 @@ def report(
     try:
         wanted = chosen(select, ignore)
     except ValueError as fault:
-        raise CliError(Exit.USAGE, str(fault), f"there are {', '.join(sorted(RULES))}") from None
+        raise DayflyError(Exit.USAGE, str(fault), f"there are {', '.join(sorted(RULES))}") from None
     linted = lint(paths, sets)
     notes = linted.notes if SHELLCHECK in wanted else []
     found = [each for each in linted.findings if each.code in wanted]
@@ -102,11 +102,11 @@ def explain(code: str) -> None:
     """Print what a rule means.
 
     Raises:
-        CliError: there is none of that code.
+        DayflyError: there is none of that code.
     """
     rule = RULES.get(code.upper())
     if rule is None:
-        raise CliError(Exit.USAGE, f"there is no rule {quote(code)}", f"there are {', '.join(sorted(RULES))}")
+        raise DayflyError(Exit.USAGE, f"there is no rule {quote(code)}", f"there are {', '.join(sorted(RULES))}")
     show.line(f"{rule.code} {rule.name}")
     show.line(rule.wrong)
     show.line(rule.advice)
@@ -154,6 +154,6 @@ def _shellchecked(program: str, found: Iterable[tuple[tuple[str | int, ...], str
             comments = json.loads(ended.stdout)["comments"]
         except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as fault:
             message = f"shellcheck does not answer as it should: {type(fault).__name__}"
-            raise CliError(Exit.FAILED, message, f"try it by itself: {program} --version") from None
+            raise DayflyError(Exit.FAILED, message, f"try it by itself: {program} --version") from None
         for each in comments:
             yield Shellchecked(keys, each["line"], each["code"], each["message"])

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING
 
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterato
     Who connects waits until somebody serves there. `called` is what a refusal calls the address, if not by itself.
 
     Raises:
-        CliError: that address cannot be had; `advice` says how to name another.
+        DayflyError: that address cannot be had; `advice` says how to name another.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -30,5 +30,5 @@ def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterato
             sock.listen(128)
         except OSError as fault:
             reason = (fault.strerror or "cannot be used").lower()
-            raise CliError(Exit.FAILED, f"{called or f'{host}:{port}'}: {reason}", advice) from None
+            raise DayflyError(Exit.FAILED, f"{called or f'{host}:{port}'}: {reason}", advice) from None
         yield sock

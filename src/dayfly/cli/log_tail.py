@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.port import NO_TIMES, When
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
 
 if TYPE_CHECKING:
@@ -24,19 +24,21 @@ def when(*, timestamps: bool, since: str | None, since_time: str | None) -> When
     """What the options ask for.
 
     Raises:
-        CliError: both ways to say since when, or a form that neither has.
+        DayflyError: both ways to say since when, or a form that neither has.
     """
     import datetime as dt
 
     if since is not None and since_time is not None:
-        raise CliError(Exit.USAGE, "--since and --since-time name two different times", "give one of them")
+        raise DayflyError(Exit.USAGE, "--since and --since-time name two different times", "give one of them")
     if since is not None:
         parts = _AGO.fullmatch(since)
         seconds = (
             sum(int(part or 0) * size for part, size in zip(parts.groups(), (3600, 60, 1), strict=True)) if parts else 0
         )
         if not seconds:
-            raise CliError(Exit.USAGE, f"{since!r} is not a length of time", "write e.g. --since 10m or --since 1h30m")
+            raise DayflyError(
+                Exit.USAGE, f"{since!r} is not a length of time", "write e.g. --since 10m or --since 1h30m"
+            )
         return When(timestamps, max(int(dt.datetime.now(dt.UTC).timestamp()) - seconds, 1) * 1000)
     if since_time is None:
         return When(timestamps)
@@ -46,7 +48,7 @@ def when(*, timestamps: bool, since: str | None, since_time: str | None) -> When
         moment = written.astimezone(dt.UTC) if written.tzinfo else None
     if moment is None or moment.timestamp() <= 0:
         message = f"{since_time!r} is not a time with its zone"
-        raise CliError(Exit.USAGE, message, "write e.g. --since-time 2026-01-02T03:04:05Z")
+        raise DayflyError(Exit.USAGE, message, "write e.g. --since-time 2026-01-02T03:04:05Z")
     return When(timestamps, int(moment.timestamp() * 1000))
 
 

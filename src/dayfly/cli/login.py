@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 import click
 
 from dayfly.cli import show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.rights import words
-from dayfly.cli.target_server import Address, Client
+from dayfly.cli.target_server import Client
 from dayfly.client import servers
+from dayfly.client.address import Address
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,10 +39,10 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
         parts, host = urlsplit(""), ""
     if parts.scheme != "https" and host not in _LOOPBACK and not insecure:
         message = f"the key would travel readable to {url}"
-        raise CliError(Exit.USAGE, message, "write https://HOST, or give --insecure")
+        raise DayflyError(Exit.USAGE, message, "write https://HOST, or give --insecure")
     name = name or host
     if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
-        raise CliError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
+        raise DayflyError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
     trusted = _authorities(ca) if ca else ""
     key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else _piped()
     address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name, ca=trusted)
@@ -53,7 +54,7 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
         rights = words(user.get("role", ""), user.get("scope", ()))
     except (LookupError, TypeError, AttributeError):
         message = f"{address.url} is not Dayfly: it names no organisation of this key"
-        raise CliError(Exit.NO_SERVER, message, "ask whoever runs the server for its address") from None
+        raise DayflyError(Exit.NO_SERVER, message, "ask whoever runs the server for its address") from None
     servers.put(Home.find(), name, servers.Server(address.url, org, address.key, trusted))
     show.talk(f'Logged in to {address.url} (organisation "{org}", {rights}); ask it with: --server {name}')
 
@@ -67,7 +68,7 @@ def _authorities(path: str) -> str:
     """The certificates in a file, which are kept as they are now.
 
     Raises:
-        CliError: there are none.
+        DayflyError: there are none.
     """
     import ssl
 
@@ -80,4 +81,4 @@ def _authorities(path: str) -> str:
         reason = (fault.strerror or "cannot be read").lower()
     else:
         return text
-    raise CliError(Exit.USAGE, f"{path}: {reason}", "name a file of certificates (PEM)")
+    raise DayflyError(Exit.USAGE, f"{path}: {reason}", "name a file of certificates (PEM)")

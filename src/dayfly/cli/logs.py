@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dayfly.cli import hosts, log_tail, options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.log_tail import Tail
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
     """There is no log to show: no such unit, no such attempt, or not yet.
 
     Raises:
-        CliError: there is no such unit or attempt.
+        DayflyError: there is no such unit or attempt.
     """
     logs = host.attempts(sandbox, follow=False)
     known: Iterable[str] = dict.fromkeys([*(unit["id"] for unit in report["units"]), *(log["unit"] for log in logs)])
@@ -138,14 +138,14 @@ def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, atte
     wanted = " ".join(filter(None, chosen)) or "step, hook or fork"
     if not units:
         there = f"it has {', '.join(known)}" if known else "so it has no logs"
-        raise CliError(Exit.NOT_FOUND, f'"{sandbox}" has no {wanted}', there)
+        raise DayflyError(Exit.NOT_FOUND, f'"{sandbox}" has no {wanted}', there)
     if attempt is not None:
         numbers = sorted({log["attempt"] for log in logs if chosen.takes(log["unit"])})
         there = f"kept: {', '.join(map(str, numbers))}" if numbers else "it has not started"
         if numbers and attempt < numbers[-1]:
             # It has been tried so often: only the last logs are kept, and of an attempt that never ran there is none.
-            raise CliError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is kept", there)
-        raise CliError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
+            raise DayflyError(Exit.NOT_FOUND, f"no log of attempt {attempt} of {', '.join(units)} is kept", there)
+        raise DayflyError(Exit.NOT_FOUND, f"{', '.join(units)} has no attempt {attempt}", there)
     if other := [command for unit in units if (command := host.elsewhere(sandbox, unit, when))]:
         show.talk(f"the logs of forks are those of their pods: {'; '.join(other)}")
         return

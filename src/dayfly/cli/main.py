@@ -12,7 +12,7 @@ _STDERR = 2
 
 
 def main() -> NoReturn:
-    """Carry out the command line and leave with one of the codes of `exits.Exit`."""
+    """Carry out the command line and leave with one of the codes of `dayfly.client.errors.Exit`."""
     arguments = sys.argv[1:]
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_what_is_closed()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import documents, readme
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook
@@ -33,7 +33,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
     if not items:
         message = f"{', '.join(files)}: it contains nothing for a cluster"
-        raise CliError(Exit.USAGE, message, "write a plugin, sandbox or hook")
+        raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
         if isinstance(wished.wish, Workload):
             show.talk(f"left out: the baseline {wished.name}, for a cluster has Deployments of its own")

@@ -33,7 +33,7 @@ def one(name: str, context: str | None, namespace: str | None) -> Any:
     """A sandbox by name, or `routegroup/NAME`.
 
     Raises:
-        CliError: none has it.
+        DayflyError: none has it.
     """
     subject.check(name)
     if context is None and namespace is None:

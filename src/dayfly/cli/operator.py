@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import PreviewGateway
@@ -200,7 +200,7 @@ def command(
         from dayfly.operator.monitoring import json_log
     except ImportError as error:
         message = f"the operator's part is not installed ({error.name} is missing)"
-        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+        raise DayflyError(Exit.FAILED, message, installed.operators_part()) from None
     program = _program(runner)
     json_log.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
@@ -230,7 +230,7 @@ def _storage_limit(text: str) -> str:
     from dayfly.execute.pod.policy.rows import quantity
 
     for place, problem in quantity()(text, "--ephemeral-storage"):
-        raise CliError(Exit.USAGE, f"{place}: {problem}", "give a quantity such as 2Gi, or 0 for no limit")
+        raise DayflyError(Exit.USAGE, f"{place}: {problem}", "give a quantity such as 2Gi, or 0 for no limit")
     return "" if text == "0" else text
 
 
@@ -240,13 +240,13 @@ def _program(runner: Path | None) -> RunnerConfigMap:
 
     runner = runner or installed.packaged_runner()
     if runner is None:
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
         )
     try:
         return RunnerConfigMap.of(runner.read_bytes())
     except OSError as error:
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
         ) from None
 
@@ -279,7 +279,7 @@ def _edge(gateway: str, domain: str) -> PreviewGateway | None:
         return read_edge(gateway, domain)
     except SpecError as error:
         wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
-        raise CliError(Exit.USAGE, str(error), wanted) from None
+        raise DayflyError(Exit.USAGE, str(error), wanted) from None
 
 
 def _forms(headers: tuple[str, ...], query: str) -> Forms:
@@ -290,7 +290,7 @@ def _forms(headers: tuple[str, ...], query: str) -> Forms:
         return check_forms(headers, query)
     except SpecError as error:
         wanted = "see --routing-header and --routing-query"
-        raise CliError(Exit.USAGE, str(error), wanted) from None
+        raise DayflyError(Exit.USAGE, str(error), wanted) from None
 
 
 class _Dialled(NamedTuple):
@@ -304,23 +304,23 @@ class _Dialled(NamedTuple):
     @classmethod
     def of(cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]) -> _Dialled:
         if token_file is None:
-            raise CliError(Exit.USAGE, "--control-plane needs the cluster's token", "give --token-file FILE")
+            raise DayflyError(Exit.USAGE, "--control-plane needs the cluster's token", "give --token-file FILE")
         try:
             token = token_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise CliError(Exit.USAGE, f"cannot read the token {token_file}: {error}", "see --token-file") from None
+            raise DayflyError(Exit.USAGE, f"cannot read the token {token_file}: {error}", "see --token-file") from None
         if not token.isascii() or not token.isprintable() or not token:
-            raise CliError(
+            raise DayflyError(
                 Exit.USAGE, f"{token_file} contains no token", "it must be one line, as the server printed it"
             )
         pairs = [each.partition("=") for each in namespaces]
         if not pairs or not all(org and namespace for org, _, namespace in pairs):
             wanted = "say where an organisation's sandboxes live: --agent-namespace ORG=NAMESPACE"
-            raise CliError(Exit.USAGE, "--control-plane needs a namespace for them", wanted)
+            raise DayflyError(Exit.USAGE, "--control-plane needs a namespace for them", wanted)
         if any(org == "cluster" for org, _, _ in pairs):
             # Grants call whoever publishes in this cluster itself so.
             wanted = "name the organisation otherwise at the control plane"
-            raise CliError(Exit.USAGE, "no organisation may be called cluster here", wanted)
+            raise DayflyError(Exit.USAGE, "no organisation may be called cluster here", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
     def agents(self, home: str) -> tuple[Agents, Way]:
@@ -331,7 +331,7 @@ class _Dialled(NamedTuple):
         try:
             way = HttpWay(self.url, self.token, self.authority)
         except (ValueError, OSError) as error:
-            raise CliError(Exit.USAGE, f"--control-plane: {error}", "see dayfly operator --help") from None
+            raise DayflyError(Exit.USAGE, f"--control-plane: {error}", "see dayfly operator --help") from None
         return lambda cluster, admit: Agent(cluster, way, self.bound, home, admit), way
 
 
@@ -359,7 +359,7 @@ async def _operate(
     try:
         credentials = await load(context=context)
     except CredentialsError as error:
-        raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
+        raise DayflyError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
     agents, way = dialled.agents(place.namespace) if dialled else (None, None)
     clock = ServerClock()
     transport = Dated(HttpTransport(credentials), clock)
@@ -370,7 +370,7 @@ async def _operate(
         )
     except OSError as error:
         sys.stderr.flush()
-        raise CliError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
+        raise DayflyError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
     finally:
         if heralds.tracer is not None:
             await asyncio.to_thread(heralds.tracer.close)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
@@ -170,11 +170,11 @@ def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     """What `--allow-webhook` names, in lower case.
 
     Raises:
-        CliError: it is not a host and a port.
+        DayflyError: it is not a host and a port.
     """
     for each in given:
         host, colon, port = each.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not (colon and host and numbers.port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
-            raise CliError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
+            raise DayflyError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.variables import check_variable, variable_name
 
 _LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
@@ -49,7 +49,7 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
     """The variables of a sandbox's outputs, in the order of the outputs.
 
     Raises:
-        CliError: two outputs would have the same name, or one a name that changes how programs run.
+        DayflyError: two outputs would have the same name, or one a name that changes how programs run.
     """
     named: dict[str, Variable] = {}
     for each in found:
@@ -60,7 +60,7 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
         variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
         if twin := named.get(name):
             message = f"{_place(twin)} and {_place(variable)} would both be {name}"
-            raise CliError(Exit.FAILED, message, "take them from: dayfly env SANDBOX -o json")
+            raise DayflyError(Exit.FAILED, message, "take them from: dayfly env SANDBOX -o json")
         check_variable(name, _place(variable), *_PREFIXES.get(form, ()))
         named[name] = variable
     return list(named.values())
@@ -99,7 +99,7 @@ def for_gitlab(found: list[Variable]) -> str:
     """The lines of a dotenv report, from which GitLab reads values verbatim, but for blanks at both ends.
 
     Raises:
-        CliError: values that it would not read back. A line break at the end is left out, as a shell's `$(...)` does.
+        DayflyError: values that it would not read back. A line break at the end is left out, as in a shell's `$(...)`.
     """
     plain = [(each.name, (each.value or "").rstrip("\n")) for each in found]
     if wrong := [name for name, value in plain if _LINE_BREAK.search(value) or value != value.strip()]:
@@ -107,7 +107,7 @@ def for_gitlab(found: list[Variable]) -> str:
             "has several lines, or a blank at an end" if len(wrong) == 1 else "have several lines, or a blank at an end"
         )
         message = f"{', '.join(wrong)} {are}, and a dotenv report of GitLab cannot hold that"
-        raise CliError(
+        raise DayflyError(
             Exit.FAILED, message, 'use it in the job that makes it, with: vars=$(dayfly env SANDBOX) && eval "$vars"'
         )
     return "".join(f"{name}={value}\n" for name, value in plain)

@@ -8,8 +8,8 @@ import sys
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.target_server import Client, named
+from dayfly.client.errors import DayflyError, Exit
 
 
 @click.command("page")
@@ -30,18 +30,18 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
     if context is None:
         if namespace is not None or everywhere or port is not None:
             message = "-n, --all-namespaces and --port are for a cluster's page"
-            raise CliError(Exit.USAGE, message, "name the cluster too, with --context NAME")
+            raise DayflyError(Exit.USAGE, message, "name the cluster too, with --context NAME")
         _of_server(no_open=no_open)
         return
     if named():
-        raise CliError(Exit.USAGE, "--server and --context name two different places", "give one of them")
+        raise DayflyError(Exit.USAGE, "--server and --context name two different places", "give one of them")
     if namespace is not None and everywhere:
         raise click.UsageError("give either -n or --all-namespaces", click.get_current_context())
     try:
         from dayfly.cli import cluster_serving
     except ImportError as error:
         message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
-        raise CliError(Exit.FAILED, message, installed.operators_part()) from None
+        raise DayflyError(Exit.FAILED, message, installed.operators_part()) from None
     opens = None if no_open else open_
     cluster_serving.serve(context, namespace, everywhere=everywhere, port=port or 0, opens=opens)
 

@@ -11,8 +11,9 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.cli import hosts, options, plan_diff, plan_lines, show
 from dayfly.cli import target_server as api
-from dayfly.cli.exits import CliError, Exit
 from dayfly.client import files as reading
+from dayfly.client.address import START
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.route_group import RouteGroup
@@ -69,7 +70,7 @@ def command(
             found.append(_around(wish, document))
     if not found:
         message = f"{', '.join(files)}: it contains no sandbox, no route group and no lifecycle hook"
-        raise CliError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
+        raise DayflyError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
     if output:
         data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
         show.emit(data, output)
@@ -102,10 +103,10 @@ def _beside(
     """The plan of a sandbox's file beside what lives of that name."""
     there = host()
     if there is None:
-        raise CliError(Exit.NO_SERVER, "no server is running, so there is no sandbox to compare with", api.START)
+        raise DayflyError(Exit.NO_SERVER, "no server is running, so there is no sandbox to compare with", START)
     standing = there.sandbox(wish.name)
     if not standing.spec:
-        raise CliError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")
+        raise DayflyError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")
     now = plan_diff.living(standing.spec, wish.name)
     preview = _preview(now, document, plugins, {}, find)
     between = plan_diff.difference(now, wish)
@@ -153,14 +154,14 @@ def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin
     found = host()
     if found is None:
         message = f'the plugin "{wanted}" is in none of these files, and no server is running that might have it'
-        raise CliError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
+        raise DayflyError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
     try:
         return found.plugin(name, version)
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code != Exit.NOT_FOUND:
             raise
     where, see = (
         ("in the cluster", "kubectl get resourceplugins") if found.flags else ("on the server", "dayfly plugin list -A")
     )
     message = f'the plugin "{wanted}" is neither in these files nor {where}'
-    raise CliError(Exit.NOT_FOUND, message, f"add its file with -f, or see: {see}")
+    raise DayflyError(Exit.NOT_FOUND, message, f"add its file with -f, or see: {see}")

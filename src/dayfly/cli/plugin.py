@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.exits import CliError, Exit, not_there
 from dayfly.cli.nouns import Noun
 from dayfly.cli.target_server import Client
+from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
 
@@ -206,12 +206,12 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
 
     if context is None:
         if publish:
-            raise CliError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
+            raise DayflyError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
         raise hosts.no_cluster()
     if secrets := plugin.spec.secrets():
         from dayfly.plan.messages import no_secrets
 
-        raise CliError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
+        raise DayflyError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
     cluster = hosts.cluster(context, namespace)
     from dayfly.cli import testing_cluster
 
@@ -235,7 +235,7 @@ def _print_readme(plugin: Any) -> None:
     told = plugin.get("readme", "")
     if not told:
         message = f'resource plugin "{plugin["name"]}" has no README'
-        raise CliError(Exit.NOT_FOUND, message, "put a README.md beside its plugin.yaml and apply that again")
+        raise DayflyError(Exit.NOT_FOUND, message, "put a README.md beside its plugin.yaml and apply that again")
     show.block(told.removesuffix("\n"))
 
 
@@ -254,19 +254,19 @@ def _params(spec: Any) -> list[str]:
 def _find(client: Client, bare: str, version: str) -> Any:
     try:
         return client.get("resource-plugins", bare, version=version)
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
             raise _unknown(client, bare, fault.message) from None
         raise
 
 
-def _unknown(client: Client, bare: str, message: str) -> CliError:
+def _unknown(client: Client, bare: str, message: str) -> DayflyError:
     known: list[str] = []
-    with contextlib.suppress(CliError):
+    with contextlib.suppress(DayflyError):
         every = [semver.split_name(each["name"]) for each in client.get("resource-plugins", version="all")]
         versions = [have for name, have in every if name == bare]
         if versions:
-            return CliError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
+            return DayflyError(Exit.NOT_FOUND, message, f"published: {', '.join(versions)}")
         known = [name for name, _ in every]
     return not_there(message, bare, known, "dayfly plugin list --all-versions")
 
@@ -274,13 +274,13 @@ def _unknown(client: Client, bare: str, message: str) -> CliError:
 def _delete(client: Client, bare: str, version: str) -> None:
     try:
         client.delete("resource-plugins", bare, version=version)
-    except CliError as fault:
+    except DayflyError as fault:
         if "in use" not in fault.message:
             raise
         users = client.get("resource-plugins", bare, version=version)["status"].get("resources") or []
         names = ", ".join(sorted({user["sandbox"] for user in users})) or "outside the scope of your key"
         message = f"resource plugin {bare}@{version} is still referenced by sandbox(es): {names}"
-        raise CliError(Exit.FAILED, message, "delete them first, with: dayfly sandbox delete NAME") from None
+        raise DayflyError(Exit.FAILED, message, "delete them first, with: dayfly sandbox delete NAME") from None
 
 
 def _in_use(plugin: Any) -> str:

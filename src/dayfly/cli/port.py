@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -42,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Host(Protocol):
-    """What the verbs ask. All that take the name of a sandbox, or `routegroup/NAME`, raise `CliError` with
+    """What the verbs ask. All that take the name of a sandbox, or `routegroup/NAME`, raise `DayflyError` with
     `NOT_FOUND` where there is none.
     """
 
@@ -87,26 +90,33 @@ class Host(Protocol):
         """Give its cleanup up.
 
         Raises:
-            CliError: it is not being deleted, and `force` is not set.
+            DayflyError: it is not being deleted, and `force` is not set.
         """
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
         """Try again now what waits for that: one unit, or all for an empty one; the attempts after which they waited.
 
         Raises:
-            CliError: nothing waits.
+            DayflyError: nothing waits.
         """
 
     def extend(self, name: str, seconds: int, until: str) -> str:
         """Let it live so long from now on (0: its own length), or until then; until when it lives, in any case.
 
         Raises:
-            CliError: it has no time to live.
+            DayflyError: it has no time to live.
         """
 
     def plugin(self, name: str, version: str) -> Plugin:
         """A published plugin; the highest version for an empty one.
 
         Raises:
-            CliError: `NOT_FOUND` if there is none.
+            DayflyError: `NOT_FOUND` if there is none.
         """
+
+
+def abandoned_too_early(name: str, flags: str) -> DayflyError:
+    """Return the error for a sandbox or route group that is not being deleted."""
+    message = f"{subject.title(name)} is not being deleted, so there is no cleanup to give up"
+    first = f"dayfly {subject.verb(name)} delete {subject.bare(name)}{flags}"
+    return DayflyError(Exit.FAILED, message, f"run first: {first}; or leave everything behind with --force")

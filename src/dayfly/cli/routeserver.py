@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
 from dayfly.cli.target_server import SERVER
+from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     import socket
@@ -49,9 +49,9 @@ def command(
     """
     server = ctx.meta.get(SERVER, "")
     if sum((bool(context), in_cluster, bool(server))) > 1:
-        raise CliError(Exit.USAGE, "--server, --context and --in-cluster exclude each other", "give one of them")
+        raise DayflyError(Exit.USAGE, "--server, --context and --in-cluster exclude each other", "give one of them")
     if namespace and not (context or in_cluster):
-        raise CliError(Exit.USAGE, "-n is for a cluster", "give --context NAME or --in-cluster too")
+        raise DayflyError(Exit.USAGE, "-n is for a cluster", "give --context NAME or --in-cluster too")
     source = _Source(server, context, namespace, of_cluster=bool(context) or in_cluster)
     _check_installed(source)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
@@ -72,7 +72,7 @@ class _Source(NamedTuple):
         """Who keeps the board up while the context lasts.
 
         Raises:
-            CliError: there is no such server or context.
+            DayflyError: there is no such server or context.
         """
         async with self._of_cluster(board) if self.of_cluster else self._of_api(board) as task:
             try:
@@ -100,7 +100,9 @@ class _Source(NamedTuple):
         try:
             credentials = await load(context=self.context)
         except CredentialsError as error:
-            raise CliError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
+            raise DayflyError(
+                Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG"
+            ) from None
         client = Client(HttpTransport(credentials))
         try:
             yield asyncio.create_task(ClusterRuleWatcher(client, board, self.namespace).run())
@@ -134,7 +136,7 @@ async def _grpc(serving: contextlib.AbstractAsyncContextManager[int], host: str)
             yield port
     except OSError:
         message = f"{host}: the port for gRPC cannot be had"
-        raise CliError(Exit.FAILED, message, "choose another with --grpc-port") from None
+        raise DayflyError(Exit.FAILED, message, "choose another with --grpc-port") from None
 
 
 def _check_installed(source: _Source) -> None:
@@ -145,4 +147,6 @@ def _check_installed(source: _Source) -> None:
             importlib.import_module("dayfly.kube.transport")
     except ImportError as error:
         message = f"the route server's part is not installed ({error.name} is missing)"
-        raise CliError(Exit.FAILED, message, installed.part("operator" if source.of_cluster else "routing")) from None
+        raise DayflyError(
+            Exit.FAILED, message, installed.part("operator" if source.of_cluster else "routing")
+        ) from None

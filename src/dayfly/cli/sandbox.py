@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from dayfly.cli import extending, living, of_cluster, options, show
-from dayfly.cli.exits import Exit
 from dayfly.cli.nouns import Noun
 from dayfly.cli.target_server import Client
+from dayfly.client.errors import Exit
 
 
 @click.group("sandbox", cls=Noun)

@@ -9,9 +9,9 @@ import select
 import stat
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
 from dayfly.client import secret_values, temporary
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import documents
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin, PluginSpec
@@ -32,29 +32,29 @@ def read(path: str) -> dict[str, str]:
     """The values of a dotenv file, by the names in it. Nothing in it is expanded.
 
     Raises:
-        CliError: it cannot be read, may be read by others, or is no such file.
+        DayflyError: it cannot be read, may be read by others, or is no such file.
     """
     from dotenv.parser import parse_stream
 
     try:
         content = text.decode(_contents(path))
     except text.NotTextError as fault:
-        raise CliError(Exit.USAGE, f"{path}: is {fault}", "save it as UTF-8") from None
+        raise DayflyError(Exit.USAGE, f"{path}: is {fault}", "save it as UTF-8") from None
     if "\0" in content:
-        raise CliError(Exit.USAGE, f"{path}: contains a zero byte", "write it as lines of NAME=VALUE")
+        raise DayflyError(Exit.USAGE, f"{path}: contains a zero byte", "write it as lines of NAME=VALUE")
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
     for binding in parse_stream(io.StringIO(content, newline="")):
         written = binding.original.string
         line = binding.original.line + len(written[: len(written) - len(written.lstrip())].splitlines())
         if binding.error or (binding.key is not None and binding.value is None):
-            raise CliError(Exit.USAGE, f"{path}:{line}: is not NAME=VALUE", 'quote a value of several lines with "')
+            raise DayflyError(Exit.USAGE, f"{path}:{line}: is not NAME=VALUE", 'quote a value of several lines with "')
         if binding.key is None or binding.value is None:
             continue
         if binding.key in found:
             # Not by its name: of a value that was cut in pieces one may be taken for a name.
             message = f"{path}:{line}: has the same name as line {lines[binding.key]}"
-            raise CliError(Exit.USAGE, message, "remove one of the two")
+            raise DayflyError(Exit.USAGE, message, "remove one of the two")
         found[binding.key], lines[binding.key] = binding.value, line
     return found
 
@@ -66,19 +66,21 @@ def _contents(path: str) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or "cannot be read"
-        raise CliError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
+        raise DayflyError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
     try:
         seen = os.fstat(handle)
         is_pipe = stat.S_ISFIFO(seen.st_mode)  # as of `<(...)`, or before `| dayfly with --secrets-file /dev/stdin`
         if not is_pipe and not stat.S_ISREG(seen.st_mode):
-            raise CliError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
+            raise DayflyError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
         if seen.st_uid != os.geteuid():
             message = f"{path}: belongs to another user (uid {seen.st_uid}), who could change or read it"
-            raise CliError(Exit.DENIED, message, "copy what you need of it into a file of your own")
+            raise DayflyError(Exit.DENIED, message, "copy what you need of it into a file of your own")
         if seen.st_mode & 0o077:
-            raise CliError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
+            raise DayflyError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
         if seen.st_size > MOST_BYTES:
-            raise CliError(Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it")
+            raise DayflyError(
+                Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it"
+            )
         if is_pipe:
             return _from_pipe(handle, path)
         with os.fdopen(handle, "rb", closefd=False) as file:
@@ -91,7 +93,7 @@ def _from_pipe(handle: int, path: str) -> bytes:
     """Read a pipe that does not block to its end.
 
     Raises:
-        CliError: no process has it open for writing, so that its end would never come; or it has too much.
+        DayflyError: no process has it open for writing, so that its end would never come; or it has too much.
     """
     polled = select.poll()
     polled.register(handle, select.POLLIN)
@@ -109,9 +111,9 @@ def _from_pipe(handle: int, path: str) -> bytes:
         content += part
     if not has_writer:
         message = f"{path}: is not a regular file, and no process writes to this pipe"
-        raise CliError(Exit.USAGE, message, "write the secrets into a file")
+        raise DayflyError(Exit.USAGE, message, "write the secrets into a file")
     if len(content) > MOST_BYTES:
-        raise CliError(Exit.USAGE, f"{path}: has more than the {MOST_BYTES} bytes that are read", "shorten it")
+        raise DayflyError(Exit.USAGE, f"{path}: has more than the {MOST_BYTES} bytes that are read", "shorten it")
     return content
 
 
@@ -121,7 +123,7 @@ def given(body: Any, path: str | None, client: Client | None = None) -> dict[str
     `client` asks for plugins that the wish names; it is not needed where each stands in place.
 
     Raises:
-        CliError: secrets are asked for that no file gives, or the file is not fit.
+        DayflyError: secrets are asked for that no file gives, or the file is not fit.
     """
     asked = _wanted(body, client)
     if path is None:
@@ -134,7 +136,7 @@ def of_wishes(found: Sequence[Wished], path: str, client: Client) -> dict[str, d
     """What the file gives to each sandbox of some files, by its name; they are not changed, and nothing is sent.
 
     Raises:
-        CliError: as `given`, or the server is elsewhere.
+        DayflyError: as `given`, or the server is elsewhere.
     """
     refuse_elsewhere(client.address.url)
     plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
@@ -147,7 +149,7 @@ def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
     """What the file gives to a resource of one plugin alone, by name.
 
     Raises:
-        CliError: as `given`.
+        DayflyError: as `given`.
     """
     name = temporary.resource_name(plugin)
     body = {"spec": {"resources": [{"name": name, "spec": documents.export(plugin)["spec"]}]}}
@@ -186,7 +188,7 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
     """Of what is in a file what is wanted, by resource and name. What nobody asks for is passed over.
 
     Raises:
-        CliError: all that is missing, or is not fit to be a secret.
+        DayflyError: all that is missing, or is not fit to be a secret.
     """
     users: dict[str, list[str]] = {}
     for resource, names in wanted.items():
@@ -211,9 +213,9 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
         one = missing[0].partition(" ")[0]
         close = difflib.get_close_matches(one, found, 1)
         advice = f"did you mean {close[0]}?" if close else f"write a line {one}=..."
-        raise CliError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
+        raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
     if unfit:
-        raise CliError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
+        raise DayflyError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
     _refuse_shared(takers, path)
     return given
 
@@ -223,7 +225,7 @@ def _refuse_shared(takers: Mapping[str, list[str]], path: str) -> None:
     for key, of in takers.items():
         if len(of) > 1:
             advice = f"write a line for each: {'=..., '.join(of)}=..."
-            raise CliError(Exit.USAGE, f"{path}: {key} may be {' or '.join(of)}", advice)
+            raise DayflyError(Exit.USAGE, f"{path}: {key} may be {' or '.join(of)}", advice)
 
 
 def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
@@ -231,7 +233,7 @@ def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
     names = [f"{name} (of {resource})" for resource, every in wanted.items() for name in every]
     if names:
         what = "are secrets" if len(names) > 1 else "is a secret"
-        raise CliError(Exit.USAGE, f"{', '.join(names)} {what}", "name the file that has it: --secrets-file PATH")
+        raise DayflyError(Exit.USAGE, f"{', '.join(names)} {what}", "name the file that has it: --secrets-file PATH")
 
 
 def refuse_elsewhere(url: str) -> None:

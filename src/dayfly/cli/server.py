@@ -11,9 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from dayfly.cli import runner
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.guard import MARK
-from dayfly.cli.target_server import Address, Client
+from dayfly.cli.target_server import Client
+from dayfly.client.address import Address
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.process.ci_marks import without_ci_marks
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
     It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends once it answers.
 
     Raises:
-        CliError: it ended instead, with what it said last; or it does not answer in time.
+        DayflyError: it ended instead, with what it said last; or it does not answer in time.
     """
     home.make()
     runner.find()  # may build it, which takes its time and has something to say
@@ -52,7 +53,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
     except subprocess.TimeoutExpired:
         _give_up(child)
         message = f"the server does not answer after {_ANSWERS_WITHIN} s"
-        raise CliError(Exit.TIMED_OUT, message, f"see {home.log}") from None
+        raise DayflyError(Exit.TIMED_OUT, message, f"see {home.log}") from None
     except BaseException:  # as Ctrl-C
         _give_up(child)
         raise
@@ -66,7 +67,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
     said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
     message = said[-1] if said else f"the server ended at once with code {code}"
     given = Exit(code) if code and code in set(Exit) else Exit.FAILED
-    raise CliError(given, message, "" if said else f"see {home.log}")
+    raise DayflyError(given, message, "" if said else f"see {home.log}")
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> None:
@@ -88,7 +89,7 @@ def stop(home: Home, pid: int, seconds: float) -> None:
     """Ask the server to end and wait until it has.
 
     Raises:
-        CliError: it may not be asked, or takes too long.
+        DayflyError: it may not be asked, or takes too long.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -100,12 +101,12 @@ def stop(home: Home, pid: int, seconds: float) -> None:
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         if not select.select([handle], [], [], seconds)[0]:
             message = f"the server (process {pid}) still runs after {seconds:g} s"
-            raise CliError(Exit.TIMED_OUT, message, f"see {home.log}")
+            raise DayflyError(Exit.TIMED_OUT, message, f"see {home.log}")
     except ProcessLookupError:
         return
     except PermissionError:
         message = f"the server (process {pid}) belongs to somebody else"
-        raise CliError(Exit.DENIED, message, "stop it as its owner") from None
+        raise DayflyError(Exit.DENIED, message, "stop it as its owner") from None
     finally:
         os.close(handle)
 
@@ -116,7 +117,7 @@ def answering(home: Home) -> Client | None:
     if not url:
         return None
     client = Client(Address(url, home.read(home.key)))
-    with contextlib.suppress(CliError):
+    with contextlib.suppress(DayflyError):
         client.health()
         return client
     return None

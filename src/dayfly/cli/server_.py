@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 from dayfly.spec.scalars import numbers
 
@@ -88,7 +88,9 @@ def command(
     certificate = _certificate(tls_cert, tls_key)
     if certificate is None and not plain and not _is_loopback(host):
         message = f"keys would travel readable to {listen}"
-        raise CliError(Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS")
+        raise DayflyError(
+            Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS"
+        )
     receiver = None
     if events_to:
         from dayfly.cli import events_out
@@ -111,7 +113,7 @@ def command(
 def init(org: str, database: str | None) -> None:
     """Create an organisation and print the key of its first admin. The key is shown only this once."""
     if not _ORG.fullmatch(org):
-        raise CliError(
+        raise DayflyError(
             Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
         )
     from dayfly.control import keys
@@ -121,10 +123,10 @@ def init(org: str, database: str | None) -> None:
         try:
             key = asyncio.run(keys.first(store, org))
         except StoreError as fault:
-            raise CliError(Exit.FAILED, str(fault)) from None
+            raise DayflyError(Exit.FAILED, str(fault)) from None
     if key is None:
         message = f'the organisation "{org}" is there already'
-        raise CliError(Exit.FAILED, message, "an admin of it gives out keys with: dayfly key create")
+        raise DayflyError(Exit.FAILED, message, "an admin of it gives out keys with: dayfly key create")
     show.talk(f'Made the organisation "{org}". This is the key of its first admin; nobody can show it again:')
     show.line(key)
 
@@ -142,7 +144,7 @@ def migrate(revision: str, database: str | None) -> None:
     try:
         Store.migrate(_where(database), revision)
     except StoreError as fault:
-        raise CliError(Exit.FAILED, str(fault)) from None
+        raise DayflyError(Exit.FAILED, str(fault)) from None
     show.talk(f"The database has schema {revision} now.")
 
 
@@ -185,7 +187,7 @@ def _opened(database: str | None) -> Iterator[Store]:
     """The store.
 
     Raises:
-        CliError: it cannot be opened.
+        DayflyError: it cannot be opened.
     """
     from dayfly.control.store import Store, StoreError
 
@@ -193,7 +195,7 @@ def _opened(database: str | None) -> Iterator[Store]:
         store = Store.open(_where(database))
     except StoreError as fault:
         advice = installed.part("server") if isinstance(fault.__cause__, ImportError) else ""
-        raise CliError(Exit.FAILED, str(fault), advice) from None
+        raise DayflyError(Exit.FAILED, str(fault), advice) from None
     try:
         yield store
     finally:
@@ -204,7 +206,7 @@ def _address(listen: str) -> tuple[str, int]:
     host, colon, written = listen.rpartition(":")
     port = numbers.whole(written, numbers.MOST_PORT)
     if not (colon and host) or port is None:
-        raise CliError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
+        raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), port
 
 
@@ -219,19 +221,19 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     """The files of the certificate, tried once: whoever serves with them would say less of what is wrong.
 
     Raises:
-        CliError: there is only one of them, or they do not go together.
+        DayflyError: there is only one of them, or they do not go together.
     """
     from dayfly.control.tls import Certificate, context
 
     if not chain and not key:
         return None
     if not (chain and key):
-        raise CliError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
+        raise DayflyError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
     found = Certificate(chain, key)
     try:
         context(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
-        raise CliError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
+        raise DayflyError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
     return found

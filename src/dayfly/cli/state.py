@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.nouns import Noun
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
         show.table(_HEADER, rows)
     # Whose a damaged one is cannot be known, so it may be of those that are asked for.
     if damaged := _damaged(every):
-        raise CliError(Exit.FAILED, damaged)
+        raise DayflyError(Exit.FAILED, damaged)
     if not rows:
-        raise CliError(Exit.NOT_FOUND, f"no state is kept{f' for {sandbox}' if sandbox else ''}")
+        raise DayflyError(Exit.NOT_FOUND, f"no state is kept{f' for {sandbox}' if sandbox else ''}")
 
 
 @command.command("show")
@@ -82,19 +82,19 @@ def show_(sandbox: str, resource: str, number: int | None, context: str | None, 
         if (head.sandbox, head.resource) == (sandbox, resource) and namespace in (None, head.namespace)
     }
     if not named and (damaged := _damaged(every)):
-        raise CliError(Exit.FAILED, damaged)
+        raise DayflyError(Exit.FAILED, damaged)
     if not named:
-        raise CliError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is kept", "see: dayfly state list")
+        raise DayflyError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is kept", "see: dayfly state list")
     # A sandbox of that name that was abandoned may have left another one.
     place, head = max(named.items(), key=lambda each: max((version.at for version in each[1].versions), default=0))
     found = head.newest if number is None else next((v for v in head.versions if v.number == number and v.blob), None)
     if found is None:
         what = f"version {number}" if number else "content"
-        raise CliError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has no {what}", "see: dayfly state list")
+        raise DayflyError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has no {what}", "see: dayfly state list")
     try:
         show.put(unseal(states.keys(), place, found, states.chunks(place, found)))
     except SpoiledError as error:
-        raise CliError(Exit.FAILED, str(error)) from None
+        raise DayflyError(Exit.FAILED, str(error)) from None
     show.finish()
 
 
@@ -102,7 +102,7 @@ def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
     """The resources of a sandbox of which there is a state to be read.
 
     Raises:
-        CliError: that may not be looked at.
+        DayflyError: that may not be looked at.
     """
     every = _whole(states.heads()).values()
     mine = [head for head in every if head.sandbox == sandbox and namespace in (None, head.namespace) and head.newest]
@@ -121,7 +121,7 @@ def kept(context: str | None, namespace: str | None = None) -> Kept:
     """The states of this home; with a context, of that cluster.
 
     Raises:
-        CliError: there is a namespace, and no cluster that it is part of.
+        DayflyError: there is a namespace, and no cluster that it is part of.
     """
     from dayfly.cli import hosts
 
@@ -155,7 +155,7 @@ class _OfHome:
         try:
             return states.keys(self._home, make_them=False)
         except (FileNotFoundError, ValueError) as error:
-            raise CliError(Exit.FAILED, f"the key of the states cannot be read: {error}") from None
+            raise DayflyError(Exit.FAILED, f"the key of the states cannot be read: {error}") from None
 
     def chunks(self, place: Place, version: Version) -> list[bytes]:
         from dayfly.embedded import states
@@ -178,7 +178,7 @@ class _OfCluster:
         try:
             return self._cluster.ask(lambda client: authority.load(client, _SYSTEM, make_it=False)).keys
         except authority.BrokenAuthorityError as error:
-            raise CliError(Exit.FAILED, str(error)) from None
+            raise DayflyError(Exit.FAILED, str(error)) from None
 
     def chunks(self, place: Place, version: Version) -> list[bytes]:
         from dayfly.operator.states import state_secrets

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dayfly.cli.exits import CliError, Exit
 from dayfly.client import address as addresses
-from dayfly.client.address import ORGANISATION, START, Address
+from dayfly.client.address import START, Address
 from dayfly.client.blocking_io import BlockingIo
 from dayfly.client.connection import run
-from dayfly.client.errors import RefusedError as ApiError
+from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.home import Home
 from dayfly.client.json_client import JsonClient
 from dayfly.client.retry import Retry
-
-__all__ = ["CLUSTER", "ORGANISATION", "START", "Address", "ApiError", "Client", "find", "is_elsewhere", "named"]
 
 CLUSTER = "local"
 SERVER = "dayfly.server"
@@ -49,7 +46,7 @@ class Client:
     """A client of one server. It sends a request again only if an idle connection has ended.
 
     Raises:
-        CliError: the address or the key is invalid.
+        DayflyError: the address or the key is invalid.
     """
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT, home: Home | None = None) -> None:
@@ -71,12 +68,12 @@ class Client:
         """Return a client of this home's server.
 
         Raises:
-            CliError: no server is known.
+            DayflyError: no server is known.
         """
         home = home or Home.find()
         address = find(home)
         if address is None:
-            raise CliError(Exit.NO_SERVER, f"no server runs in {home.path}", START)
+            raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", START)
         return cls(address, home=None if is_elsewhere() else home)
 
     def get(self, *path: str, **query: object) -> Any:
@@ -106,12 +103,12 @@ class Client:
         """Send a request and return the JSON of the answer.
 
         Raises:
-            ApiError: the server answered with an error.
-            CliError: no server answered, or another program.
+            RefusedError: the server answered with an error.
+            DayflyError: no server answered, or another program.
         """
         try:
             return run(self.json.request(method, path, query, body))
-        except ApiError as fault:
+        except RefusedError as fault:
             if fault.code == Exit.DENIED and self._home is not None and self._home.is_left_behind():
                 left = f"no server runs in {self._home.path}, and another home's answers where its last one did"
                 fault.advice = f"{left}: {START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"

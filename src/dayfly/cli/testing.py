@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dayfly.cli import show
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.testing import Fault, Life, LifeResult, NotPlayed, Played, as_json, as_junit, as_line, judge, summary
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def play(
     """Play the lives and tell of them as they come; `only` picks those whose names have these words.
 
     Raises:
-        CliError: they cannot be played there.
+        DayflyError: they cannot be played there.
     """
     tolds: list[LifeResult] = []
     try:
@@ -99,7 +99,7 @@ def play(
         show.talk(f"dayfly: {fault}")
         _sum_up(tolds, plugin, output, aborted=True)
         return 128 + fault.number
-    except CliError:
+    except DayflyError:
         _sum_up(tolds, plugin, output, aborted=True)
         raise
     _sum_up(tolds, plugin, output)
@@ -124,7 +124,7 @@ def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) 
     started = time.monotonic()
     try:
         played = live(place, life)
-    except CliError as fault:
+    except DayflyError as fault:
         # The plugin itself was accepted in its first life: only what this life changes can be refused.
         if first or fault.code != Exit.USAGE:
             raise

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from dayfly.cli import testing_hands, testing_made, testing_wishes
 from dayfly.cli.child import Signals
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_made import Box
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import FAILED
@@ -40,7 +40,7 @@ def bench(plugin: Plugin, cluster: Cluster, seconds: float, *, publish: bool) ->
     """A place in a cluster; in the end, and after Ctrl-C, all that was made there is gone, or said.
 
     Raises:
-        CliError: a right is missing, or the cluster cannot be reached.
+        DayflyError: a right is missing, or the cluster cannot be reached.
     """
     place = _Bench(plugin, cluster, seconds, testing_wishes.Wishes(plugin, publish=publish))
     place.check()
@@ -76,7 +76,7 @@ class _Bench:
         """Refuse before anything is made, and forget what tests left that were killed.
 
         Raises:
-            CliError: a right is missing.
+            DayflyError: a right is missing.
         """
         here = self._cluster.namespace
         for verb in ("create", "get", "patch", "delete"):
@@ -112,7 +112,9 @@ class _Bench:
         while True:
             report = self.made.look(box)
             if report is None:
-                raise CliError(Exit.FAILED, f"somebody else has deleted the sandbox {box.name}", "start the test again")
+                raise DayflyError(
+                    Exit.FAILED, f"somebody else has deleted the sandbox {box.name}", "start the test again"
+                )
             self._meet(life, box, report)
             if life.ends is DeleteAt.WAITS and box.met:
                 return Played()
@@ -214,7 +216,7 @@ class _Bench:
         try:
             logs = [each for each in self._cluster.attempts(box.name, follow=False) if each["unit"] == failed.id]
             text = self._cluster.read(box.name, failed.id, logs[-1]["attempt"], 0).data if logs else b""
-        except CliError:
+        except DayflyError:
             return ()
         return tuple(text.decode(errors="replace").splitlines()[-_TAIL_LINES:])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
@@ -41,12 +41,12 @@ def need(cluster: Cluster, verb: str, group: str, kind: str, namespace: str) -> 
     """Refuse to begin without a right.
 
     Raises:
-        CliError: the person has not got it.
+        DayflyError: the person has not got it.
     """
     if not _may(cluster, verb, group, kind, namespace):
         place = f" in the namespace {namespace}" if namespace else ""
         message = f"you may not {verb} {kind}{place}, which the test needs"
-        raise CliError(Exit.DENIED, message, "ask the cluster's administrator for that right")
+        raise DayflyError(Exit.DENIED, message, "ask the cluster's administrator for that right")
 
 
 def lacking(cluster: Cluster, plugin: Plugin, runners: str) -> Lacking:
@@ -113,5 +113,5 @@ async def _kind(client: Client, manifest: dict[str, Any]) -> Resource[dict[str, 
     seen = await served(client, manifest["apiVersion"], manifest["kind"])
     if seen is None:
         said = f"this cluster has no kind {manifest['kind']} of {manifest['apiVersion']}"
-        raise CliError(Exit.FAILED, said, "install it")
+        raise DayflyError(Exit.FAILED, said, "install it")
     return Resource(group, version, seen.name, seen.kind, dict[str, Any], seen.namespaced)

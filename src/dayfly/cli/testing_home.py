@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli import server, show
 from dayfly.cli.child import Interrupted, Signals, run_group
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
-from dayfly.cli.target_server import CLUSTER, ApiError, Client
+from dayfly.cli.target_server import CLUSTER, Client
 from dayfly.cli.testing import BlindError, heeding
 from dayfly.cli.testing_ways import Way
+from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.home import Home
 from dayfly.client.waiting import last_lines
 from dayfly.compile.compiler import step_environment
@@ -54,11 +54,11 @@ def bench(
     params of that kind.
 
     Raises:
-        CliError: no server could be started, or none on one machine runs such a plugin.
+        DayflyError: no server could be started, or none on one machine runs such a plugin.
     """
     steps = (*plugin.spec.create, *plugin.spec.delete)
     if thing := next((step.name for step in steps if step.object), ""):
-        raise CliError(Exit.USAGE, f'the step "{thing}" is an object of a cluster', "name one with --context NAME")
+        raise DayflyError(Exit.USAGE, f'the step "{thing}" is an object of a cluster', "name one with --context NAME")
     with tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place:
         home = Home(Path(place) / "home")
         folder = Path(place) / "seen"
@@ -182,7 +182,7 @@ class _Bench:
                 if report["phase"] == "cleaned":
                     self._client.get("sandboxes", name)  # until it is gone by its name, too
                     time.sleep(_LOOK_S)
-        except ApiError as fault:
+        except RefusedError as fault:
             if fault.code == Exit.NOT_FOUND:
                 self._there.pop(name, None)
                 return None
@@ -202,7 +202,7 @@ class _Bench:
             for life, box in [*self._there.values()]:
                 if (held := self.end(life, box)) is not None:
                     show.talk(f"dayfly: what {box['name']} has made may still be there: {held[0]}")
-        except (Interrupted, CliError) as fault:
+        except (Interrupted, DayflyError) as fault:
             show.talk(f"dayfly: {fault}; what steps have made may still be there")
 
     def close(self, life: Life, played: Played) -> Played:  # noqa: ARG002 # the bench's protocol
@@ -227,7 +227,7 @@ class _Bench:
                 return ()
             query = {"unit": failed["id"], "attempt": mine[-1]["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
             answer = self._client.get("sandboxes", name, "log", **query)
-        except ApiError:
+        except RefusedError:
             return ()
         return tuple(last_lines(answer, _TAIL_LINES))
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.cli import from_status, show, testing_wishes
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.exits import CliError
+from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, SANDBOXES
 from dayfly.testing import Life
@@ -118,7 +118,7 @@ class Made:
                 self.delete(box)
             stuck = [box for box in there if not end(box, box.life) and not end(box, None)]
             left = [*(f"sandbox {box.name}" for box in stuck), *self._retract()]
-        except (Interrupted, CliError) as fault:
+        except (Interrupted, DayflyError) as fault:
             show.talk(f"dayfly: {fault}; not everything that was made is gone: {self._wishes.see(self._cluster.flags)}")
             return
         if left:

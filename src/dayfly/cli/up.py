@@ -17,9 +17,10 @@ import click
 
 from dayfly.cli import background as in_background
 from dayfly.cli import installed, options, runner, server, sharing, show
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.listening import listening
-from dayfly.cli.target_server import CLUSTER, ORGANISATION, Address, Client
+from dayfly.cli.target_server import CLUSTER, Client
+from dayfly.client.address import ORGANISATION, Address
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def command(
     """
     home = Home.find()
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
-        raise CliError(Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does")
+        raise DayflyError(
+            Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does"
+        )
     servers = options.webhook_servers(webhooks)
     receiver = _receiver(events_to, servers, home)
     forms, proxy = _forms(headers, query), _proxy(routing=routing)
@@ -170,7 +173,7 @@ def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: 
 def _check_free(home: Home) -> None:
     if (pid := home.server_process()) is not None:
         message = f"a server (process {pid}) is already running in {home.path}"
-        raise CliError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
+        raise DayflyError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 
 
 async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], None]) -> None:
@@ -198,9 +201,9 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
             tracer=wish.tracer,
         )
     except HomeBusyError as fault:
-        raise CliError(Exit.FAILED, str(fault)) from None
+        raise DayflyError(Exit.FAILED, str(fault)) from None
     except LedgerError as fault:
-        raise CliError(Exit.FAILED, f"the ledger of {wish.home.path} cannot be used: {fault}") from None
+        raise DayflyError(Exit.FAILED, f"the ledger of {wish.home.path} cannot be used: {fault}") from None
     try:
         store = Store.open(wish.home.store)
         try:
@@ -223,7 +226,7 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
         finally:
             store.close()
     except StoreError as fault:
-        raise CliError(Exit.FAILED, str(fault)) from None
+        raise DayflyError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
         if wish.tracer is not None:
@@ -285,7 +288,7 @@ def _forms(headers: tuple[str, ...], query: str) -> Forms:
     try:
         return check_forms(headers, query)
     except SpecError as fault:
-        raise CliError(Exit.USAGE, str(fault), "name another one") from None
+        raise DayflyError(Exit.USAGE, str(fault), "name another one") from None
 
 
 def _proxy(*, routing: bool) -> str:
@@ -296,7 +299,7 @@ def _proxy(*, routing: bool) -> str:
 
     program = envoy.find()
     if not program:
-        raise CliError(Exit.FAILED, "no Envoy is installed", installed.part("routing"))
+        raise DayflyError(Exit.FAILED, "no Envoy is installed", installed.part("routing"))
     return program
 
 
@@ -306,7 +309,7 @@ def _containers(engine: str) -> str:
         return ""
     program = shutil.which(engine)
     if program is None:
-        raise CliError(Exit.FAILED, f"{engine} is not installed", "install it, or start without --engine")
+        raise DayflyError(Exit.FAILED, f"{engine} is not installed", "install it, or start without --engine")
     return program
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly import __version__
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.errors import SpecError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _run(arguments: list[str]) -> int:
 
 def _fault(fault: Exception) -> int:
     match fault:
-        case CliError():
+        case DayflyError():
             return _say(str(fault), fault.code)
         case SpecError():
             for line in fault.lines():
@@ -223,7 +223,7 @@ def _written(fault: Exception) -> str:
     writable = folder.is_dir() and os.access(folder, os.W_OK)
     try:
         home.check()
-    except CliError:
+    except DayflyError:
         writable = False
     handle, path = tempfile.mkstemp(prefix="crash-", suffix=".txt", dir=folder if writable else None)
     with os.fdopen(handle, "w", errors="backslashreplace") as file:

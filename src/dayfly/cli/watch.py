@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from dayfly.cli import progress
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.show import talk
-from dayfly.cli.target_server import ApiError
 from dayfly.client import subject, waiting
 from dayfly.client.connection import run
-from dayfly.client.errors import FailedError
+from dayfly.client.errors import DayflyError, Exit, FailedError, RefusedError
 
 if TYPE_CHECKING:
     from dayfly.cli.frame import Report, Unit
@@ -32,7 +30,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
         first: Commands to type before those that an error advises, because the server will be stopped.
 
     Raises:
-        CliError: it failed, ended, or is not ready in time.
+        DayflyError: it failed, ended, or is not ready in time.
     """
     run_ = waiting.Run(client.json, name, is_patient=False, before=first)
     try:
@@ -57,9 +55,9 @@ def settle(client: Client, name: str, applied: Any, seconds: float) -> tuple[Exi
     code = Exit.OK
     try:
         until_ready(client, name, seconds)
-    except ApiError:
+    except RefusedError:
         raise
-    except CliError as fault:
+    except DayflyError as fault:
         if fault.code == Exit.NO_SERVER:
             raise
         talk(f"dayfly: {fault}")
@@ -69,7 +67,7 @@ def settle(client: Client, name: str, applied: Any, seconds: float) -> tuple[Exi
         talk(f"{title[0].upper()}{title[1:]} is ready.")
     try:
         return code, client.get(*subject.at(name))
-    except ApiError as fault:
+    except RefusedError as fault:
         if fault.status != GONE:
             raise
         return code or Exit.FAILED, applied
@@ -85,7 +83,7 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
         seconds: How long to wait.
 
     Raises:
-        CliError: it is still there after that time.
+        DayflyError: it is still there after that time.
     """
     run_, last = waiting.Run(client.json, name, is_patient=False), {}
 

@@ -20,10 +20,9 @@ import click
 
 from dayfly.cli import applying, asking, borrowing, options, outputs, secret_files, server, show, watch
 from dayfly.cli.child import Interrupted, Signals
-from dayfly.cli.exits import CliError, Exit
 from dayfly.cli.sharing import Sharing
-from dayfly.cli.target_server import CLUSTER, ApiError, Client, find, is_elsewhere
-from dayfly.client.errors import UnreachableError
+from dayfly.cli.target_server import CLUSTER, Client, find, is_elsewhere
+from dayfly.client.errors import DayflyError, Exit, RefusedError, UnreachableError
 from dayfly.client.home import Home
 from dayfly.spec.report import FAILED
 
@@ -89,9 +88,9 @@ def command(
     """
     borrowed = borrowing.read(files, sets, params, param_files, renames)
     if cluster and borrowed.is_sandbox:
-        raise CliError(Exit.USAGE, "a sandbox's file names its cluster", "leave --cluster out")
+        raise DayflyError(Exit.USAGE, "a sandbox's file names its cluster", "leave --cluster out")
     if keep and reuse:
-        raise CliError(Exit.USAGE, "--reuse keeps it in any case, --keep after a failure", "give one of them")
+        raise DayflyError(Exit.USAGE, "--reuse keeps it in any case, --keep after a failure", "give one of them")
     if shutil.which(program := command_line[0]) is None:
         there = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path has opinions of names
         what = "exists but cannot be run" if there else "no such command"
@@ -112,7 +111,7 @@ def _wish(client: Client, borrowed: borrowing.Borrowed, cluster: str | None, sec
     """The sandbox for this server, whose baselines it has by then.
 
     Raises:
-        CliError: it cannot be had there.
+        DayflyError: it cannot be had there.
     """
     if not borrowed.is_sandbox:
         borrowed = borrowed.placed(_cluster(client, cluster))
@@ -130,7 +129,7 @@ def _cluster(client: Client, named: str | None) -> str:
     """Where plugins run that come without a sandbox.
 
     Raises:
-        CliError: the server has several clusters, and none is named.
+        DayflyError: the server has several clusters, and none is named.
     """
     if named or not is_elsewhere():
         return named or CLUSTER
@@ -138,7 +137,9 @@ def _cluster(client: Client, named: str | None) -> str:
     if CLUSTER in known or not known:
         return CLUSTER
     if len(known) > 1:
-        raise CliError(Exit.USAGE, f"{client.address.url} has the clusters {', '.join(known)}", "give --cluster NAME")
+        raise DayflyError(
+            Exit.USAGE, f"{client.address.url} has the clusters {', '.join(known)}", "give --cluster NAME"
+        )
     return str(known[0])
 
 
@@ -179,7 +180,7 @@ class _Server:
         """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
         if self._sharing is None:
             return
-        with contextlib.suppress(CliError), self._reviving:
+        with contextlib.suppress(DayflyError), self._reviving:
             self._revive()
             if address := find(self._home):
                 client.json.move_to(address)
@@ -191,7 +192,7 @@ class _Server:
             client.health()
             if self._sharing is None or not self._home.is_left_behind():
                 return client
-        except CliError as fault:
+        except DayflyError as fault:
             if fault.code != Exit.NO_SERVER or self._sharing is None:
                 raise
         return self._start()
@@ -200,7 +201,7 @@ class _Server:
         """Start a server, or find the one that another command started first."""
         try:
             client = server.start(self._home, ["--port", "0", "--while-used"])
-        except CliError:
+        except DayflyError:
             started = server.answering(self._home)
             if started is None:
                 raise
@@ -214,7 +215,7 @@ class _Server:
         """Start a killed server again, or wait until another command has done so.
 
         Raises:
-            CliError: it does not start.
+            DayflyError: it does not start.
         """
         deadline = time.monotonic() + _STOP_S
         while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
@@ -227,7 +228,7 @@ class _Server:
                     self._start().close()
                     show.talk("dayfly: the server was killed and has been started again")
                     return
-            except CliError:
+            except DayflyError:
                 if self._home.server_process() is None:
                     raise
             time.sleep(_POLL_S)
@@ -262,7 +263,7 @@ def _use(
         except Interrupted as fault:
             show.talk(f"dayfly: {fault}; cleaning up")
             code = 128 + fault.number
-        except CliError as fault:
+        except DayflyError as fault:
             show.talk(f"dayfly: {fault}")
             code = fault.code
         except OSError as fault:
@@ -294,7 +295,7 @@ def _keep(server_: _Server, signals: Signals, name: str, ending: Ending) -> int:
     for_, seconds = ("an hour", KEPT_S) if ending is Ending.KEEP else ("a day", SUSPENDED_S)
     try:
         client.put("sandboxes", name, "lease", body={"seconds": seconds})
-    except CliError as fault:
+    except DayflyError as fault:
         return _left(name, str(fault), fault.code)
     where = f"{name}{client.flags}"
     show.talk(f"{name} is kept for {for_}; see: dayfly get sandbox {where}; end it with: dayfly sandbox delete {where}")
@@ -316,13 +317,13 @@ def _clean_up(server_: _Server, signals: Signals, name: str) -> int:
             except UnreachableError:
                 if attempt == _CLEANUP_ATTEMPTS or not server_.was_killed:
                     raise
-    except ApiError as fault:
+    except RefusedError as fault:
         if fault.code == Exit.NOT_FOUND:  # it was never made
             return Exit.OK
         return _left(name, str(fault), fault.code)
     except Interrupted as fault:
         return _left(name, f"{fault}; the server goes on cleaning up", 128 + fault.number)
-    except CliError as fault:
+    except DayflyError as fault:
         return _left(name, str(fault), fault.code)
     return Exit.OK
 
@@ -367,12 +368,12 @@ class _Lease:
                 self._client.put("sandboxes", self._name, "lease", body={"seconds": seconds})
                 if seconds == self._seconds:
                     self._told.set()
-            except ApiError as fault:
+            except RefusedError as fault:
                 self._told.set()
                 if self.kept and fault.status in _NO_MORE and not self._over.is_set():
                     show.talk(f"dayfly: {self._name} has ended, and the command is still running: {fault.message}")
                     self.kept = False  # said once
-            except CliError:
+            except DayflyError:
                 if not self._over.is_set():
                     self._server.follow(self._client)
         self._client.close()
@@ -429,7 +430,7 @@ def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
             )
         else:
             server.stop(home, ours, _STOP_S)
-    except CliError as fault:
+    except DayflyError as fault:
         show.talk(f"dayfly: {fault}")
 
 
@@ -451,6 +452,6 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
         meant = [each for each in values if each == key or each.endswith(f"/{key}")]
         if len(meant) != 1:
             why = "it is missing, binary, too large, or sensitive in a cluster that dials in"
-            raise CliError(Exit.FAILED, f"the output {key} cannot be in {name}", why)
+            raise DayflyError(Exit.FAILED, f"the output {key} cannot be in {name}", why)
         environment[name] = values[meant[0]]
     return environment

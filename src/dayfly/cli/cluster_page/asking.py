@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.cluster_objects import Objects, told
-from dayfly.cli.exits import CliError, Exit
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import serve_part
 from dayfly.kube import errors
@@ -70,7 +70,7 @@ class Side:
                 return await self._unless_closing(handler(request))
             except errors.ApiError as fault:
                 raise _api(told(fault, self.flags())) from None
-            except CliError as fault:
+            except DayflyError as fault:
                 raise _api(fault) from None
 
         return handle
@@ -87,5 +87,5 @@ class Side:
                 task.cancel()
 
 
-def _api(fault: CliError) -> ApiError:
+def _api(fault: DayflyError) -> ApiError:
     return ApiError(_STATUS.get(Exit(fault.code), 409), str(fault))
