@@ -7,7 +7,7 @@ import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from dayfly.cli import runner
+from dayfly.cli import installed
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.execute.process.attempt_storage import open_place
 from dayfly.link.server_end import Link
@@ -26,7 +26,7 @@ async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) 
 
     A control plane hears all its news, as in a server. `webhooks` are servers (`HOST:PORT`) that may be anywhere.
     """
-    opened = await EmbeddedHost.open(home, runner=runner.find(), parallel=parallel, webhooks=list(webhooks))
+    opened = await EmbeddedHost.open(home, runner=installed.find_runner(), parallel=parallel, webhooks=list(webhooks))
     Link(opened.end)
     try:
         yield opened

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import Cli, until
-from dayfly.cli import runner
+from dayfly.cli import installed
 from dayfly.client import Client, NotFoundError, RefusedError
 from embedded.machine import work_of
 
@@ -83,7 +83,7 @@ def _deleted(client: Client, plugin: str) -> bool:
 @pytest.fixture(scope="session", autouse=True)
 def program() -> str:
     """The runner, built once, so that no test waits for it."""
-    return runner.find()
+    return installed.find_runner()
 
 
 @pytest.fixture

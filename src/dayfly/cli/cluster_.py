@@ -7,7 +7,7 @@ import shlex
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.nouns import Noun
+from dayfly.cli.options import Noun
 from dayfly.cli.target_server import Client
 from dayfly.client.errors import DayflyError, Exit
 

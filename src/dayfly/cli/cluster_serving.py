@@ -14,7 +14,7 @@ from dayfly.cli.cluster import connected, flags_of
 from dayfly.cli.cluster_objects import told
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
-from dayfly.cli.listening import listening
+from dayfly.cli.server import listening
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.control.page_sessions import LINK_S
 from dayfly.kube import errors

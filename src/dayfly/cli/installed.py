@@ -1,10 +1,12 @@
-"""How we came here: from a checkout, or as an installed package. Either has its own way to what is missing."""
+"""Where the parts of this installation are, in a checkout or an installed package, and how to add a missing one."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+
+from dayfly.client.errors import DayflyError, Exit
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,6 +20,36 @@ def packaged_runner() -> Path | None:
     """The runner program that the package brought along for this machine."""
     program = Path(__file__).resolve().parents[1] / "runners" / os.uname().machine
     return program if os.access(program, os.X_OK) else None
+
+
+def find_runner() -> str:
+    """The runner's path: `$DAYFLY_RUNNER`; else the checkout's, built if older than its sources; else the package's.
+
+    Raises:
+        DayflyError: there is none and none can be built.
+    """
+    if named := os.environ.get("DAYFLY_RUNNER"):
+        if not os.access(named, os.X_OK):
+            message = f"DAYFLY_RUNNER is {named}, but there is no program there"
+            raise DayflyError(Exit.USAGE, message, "build one with: runner/build.sh OUT")
+        return str(Path(named).absolute())
+    import subprocess
+
+    root = checkout()
+    if root is None:
+        if (packaged := packaged_runner()) is not None:
+            return str(packaged)
+        message = f"the package has no runner program for this machine ({os.uname().machine})"
+        raise DayflyError(
+            Exit.FAILED, message, "build it with runner/build.sh of a checkout and name it in DAYFLY_RUNNER"
+        )
+    build = root / "runner" / "build.sh"
+    program = root / ".cache" / "runner" / "dayfly-runner"
+    # Its own messages (a compiler is fetched, once) are for whoever started us.
+    if subprocess.run([build, program], stdin=subprocess.DEVNULL, check=False).returncode:
+        message = f"{build} could not build the runner program"
+        raise DayflyError(Exit.FAILED, message, "install a C compiler (Debian: gcc and libc6-dev) and try again")
+    return str(program)
 
 
 def gallery() -> Path:

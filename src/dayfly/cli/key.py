@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.nouns import Noun
-from dayfly.cli.rights import words
+from dayfly.cli.options import Noun
 from dayfly.cli.target_server import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.group("key", cls=Noun)
@@ -43,7 +47,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
     if output:
         show.emit(made, output)
         return
-    show.talk(f'Made the key {made["id"]} for "{name}" ({words(role, scope)}). Nobody can show it again:')
+    show.talk(f'Made the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). Nobody can show it again:')
     show.line(made["key"])
 
 
@@ -74,3 +78,8 @@ def delete(id_: str) -> None:
     """Revoke a key. It stops working within seconds."""
     Client.open().delete("keys", id_)
     show.talk(f"Revoked the key {id_}.")
+
+
+def describe_rights(role: str, scope: Sequence[str]) -> str:
+    """Return what a key may do, as `role member, scope name:ci-*`."""
+    return f"role {role}, scope {' '.join(scope)}" if scope else f"role {role}"

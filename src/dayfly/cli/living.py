@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dayfly.cli import extending, of_cluster, options, show
+from dayfly.cli import of_cluster, options, show
 
 if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
@@ -24,6 +24,15 @@ class Sort(NamedTuple):
     plural: str
     kind: Kind
     subject: Callable[[str], str]
+
+
+def _how_long(command: Any) -> Any:
+    """`--for` and `--until`."""
+    span = click.option(
+        "--for", "seconds", type=options.Duration(), help="How long it is to live from now on, like 90m, 2h or 3d."
+    )
+    moment = click.option("--until", metavar="TIME", help="Until when, like 2026-01-02T15:00:00Z.")
+    return span(moment(command))
 
 
 def lists(
@@ -81,10 +90,10 @@ def extends(group: click.Group, sort: Sort) -> None:
 
     @group.command("extend", help=text)
     @options.named("name", sort.plural)
-    @extending.how_long
+    @_how_long
     @options.cluster
     def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-        extending.extend(sort.subject(name), seconds, until, context, namespace)
+        _extend(sort.subject(name), seconds, until, context, namespace)
 
 
 def state(found: Any) -> str:
@@ -93,6 +102,27 @@ def state(found: Any) -> str:
     if status.get("ready"):
         return "Ready (Unserved)" if status.get("unserved") else "Ready"
     return str(status.get("reason") or "Not Ready")
+
+
+def _extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
+    """Extend it where it lives, and say until when it lives now."""
+    from dayfly.cli import hosts
+    from dayfly.client import subject
+
+    if seconds is not None and until is not None:
+        raise click.UsageError("give either --for or --until", click.get_current_context())
+    if seconds is not None and seconds < 1:
+        raise click.UsageError("--for is at least 1s", click.get_current_context())
+    host = hosts.find(context, namespace)
+    title, end = subject.title(name), host.extend(name, int(seconds or 0), until or "")
+    show.talk(f"{title[0].upper()}{title[1:]} lives until {end}.")
+
+
+def expires(status: Any) -> str:
+    """When it ends, and whether that is soon."""
+    end: str = status.get("scheduledDeleteTime", "")
+    soon = any(each["type"] == "ExpiresSoon" and each["status"] == "True" for each in status.get("conditions") or ())
+    return f"{end} (soon; extend it if it is still needed)" if soon else end
 
 
 def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:

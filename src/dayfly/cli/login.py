@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from dayfly.cli import show
-from dayfly.cli.rights import words
+from dayfly.cli.key import describe_rights
 from dayfly.cli.target_server import Client
 from dayfly.client import servers
 from dayfly.client.address import Address
@@ -51,7 +51,7 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
     client.close()
     try:
         org, user = str(found["orgs"][0]["name"]), found["user"]
-        rights = words(user.get("role", ""), user.get("scope", ()))
+        rights = describe_rights(user.get("role", ""), user.get("scope", ()))
     except (LookupError, TypeError, AttributeError):
         message = f"{address.url} is not Dayfly: it names no organisation of this key"
         raise DayflyError(Exit.NO_SERVER, message, "ask whoever runs the server for its address") from None

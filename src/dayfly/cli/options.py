@@ -1,4 +1,4 @@
-"""Options that several verbs share. Light: whoever only lists things reads this file too."""
+"""Options that several verbs share, and the group of a noun's verbs. Light: each listing verb imports it."""
 
 from __future__ import annotations
 
@@ -178,3 +178,33 @@ def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
         if not (colon and host and numbers.port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
             raise DayflyError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)
+
+
+_MEANT = {
+    "rm": "delete",
+    "remove": "delete",
+    "destroy": "delete",
+    "ls": "list",
+    "create": "apply",
+    "update": "apply",
+    "show": "get",
+    "describe": "get",
+    "status": "get",
+}
+
+
+class Noun(click.Group):
+    """A group that says which of its verbs is meant by a word from elsewhere, or by one that is misspelt."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        wanted = args[0]
+        if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
+            import difflib
+
+            meant = _MEANT.get(wanted)
+            close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
+            hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
+            ctx.fail(f'no such command "{wanted}"{hint}')
+        return super().resolve_command(ctx, args)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.nouns import Noun
+from dayfly.cli.options import Noun
 from dayfly.cli.target_server import Client
 from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.plugin import Plugin

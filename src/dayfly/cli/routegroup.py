@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from dayfly.cli import extending, living, of_cluster, options, show
-from dayfly.cli.nouns import Noun
+from dayfly.cli import living, of_cluster, options, show
+from dayfly.cli.options import Noun
 from dayfly.cli.target_server import Client
 from dayfly.client import subject
 from dayfly.client.errors import Exit
@@ -61,7 +61,7 @@ def _print(group: Any, output: str | None) -> None:
             ("Routing key", group.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
-            ("Expires", extending.expires(status) or _after(spec)),
+            ("Expires", living.expires(status) or _after(spec)),
             ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
             ("Status", living.state(group)),
             ("Message", status.get("message", "")),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.listening import listening
+from dayfly.cli.server import listening
 from dayfly.cli.target_server import SERVER
 from dayfly.client.errors import DayflyError, Exit
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from dayfly.cli import extending, living, of_cluster, options, show
-from dayfly.cli.nouns import Noun
+from dayfly.cli import living, of_cluster, options, show
+from dayfly.cli.options import Noun
 from dayfly.cli.target_server import Client
 from dayfly.client.errors import Exit
 
@@ -73,7 +73,7 @@ def _print(sandbox: Any, output: str | None) -> None:
             ("Routing key", sandbox.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
-            ("Expires", extending.expires(status)),
+            ("Expires", living.expires(status)),
             ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
             ("Status", living.state(sandbox)),
             ("Message", status.get("message", "")),

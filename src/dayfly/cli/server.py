@@ -1,4 +1,4 @@
-"""The server as a process of this machine: starting one apart from the terminal, and stopping it."""
+"""Servers as processes of this machine: start one apart from the terminal, stop it, go to the background, listen."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from dayfly.cli import runner
+from dayfly.cli import installed
 from dayfly.cli.guard import MARK
 from dayfly.cli.target_server import Client
 from dayfly.client.address import Address
@@ -18,13 +19,14 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.process.ci_marks import without_ci_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dayfly.client.home import Home
 
 _ANSWERS_WITHIN = 60
 _ENDS_WITHIN = 10
 _SAID = "dayfly: "
+_SIGNALLED = 128
 
 
 def start(home: Home, arguments: Sequence[str]) -> Client:
@@ -36,7 +38,7 @@ def start(home: Home, arguments: Sequence[str]) -> Client:
         DayflyError: it ended instead, with what it said last; or it does not answer in time.
     """
     home.make()
-    runner.find()  # may build it, which takes its time and has something to say
+    installed.find_runner()  # may build it, which takes its time and has something to say
     with home.log.open("ab") as log:
         began = log.tell()
         child = subprocess.Popen(
@@ -121,3 +123,52 @@ def answering(home: Home) -> Client | None:
         client.health()
         return client
     return None
+
+
+def fork() -> Callable[[], None]:
+    """Continue in a child process; return a function that reports that the child is ready.
+
+    A server in the background has no parent: CI runners also kill the children of a job's processes.
+
+    The parent ends with code 0 once the child is ready, or with the child's code if the child ends before that.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # it may have been started by a thread that blocks some
+    ours, childs = socket.socketpair()
+    if child := os.fork():
+        childs.close()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to both; the parent ends after the child
+        os._exit(0 if ours.recv(1) else _code(child))
+    ours.close()
+
+    def report_ready() -> None:
+        childs.send(b".")
+        childs.close()
+
+    return report_ready
+
+
+def _code(child: int) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else _SIGNALLED - code
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterator[socket.socket]:
+    """A socket that is bound and listens while the context lasts; port 0 takes a free one.
+
+    Who connects waits until somebody serves there. `called` is what a refusal calls the address, if not by itself.
+
+    Raises:
+        DayflyError: that address cannot be had; `advice` says how to name another.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = opened.enter_context(socket.socket(family, kind, protocol))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(128)
+        except OSError as fault:
+            reason = (fault.strerror or "cannot be used").lower()
+            raise DayflyError(Exit.FAILED, f"{called or f'{host}:{port}'}: {reason}", advice) from None
+        yield sock

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options, show
-from dayfly.cli.listening import listening
+from dayfly.cli.server import listening
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 from dayfly.spec.scalars import numbers

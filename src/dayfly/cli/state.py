@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dayfly.cli import options, show
-from dayfly.cli.nouns import Noun
+from dayfly.cli.options import Noun
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 

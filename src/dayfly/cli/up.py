@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dayfly.cli import background as in_background
-from dayfly.cli import installed, options, runner, server, sharing, show
-from dayfly.cli.listening import listening
+from dayfly.cli import installed, options, server, sharing, show
+from dayfly.cli.server import listening
 from dayfly.cli.target_server import CLUSTER, Client
 from dayfly.client.address import ORGANISATION, Address
 from dayfly.client.errors import DayflyError, Exit
@@ -128,14 +127,14 @@ def command(
         words += [*_routing_options(forms, routing=routing), *(["--while-used"] if while_used else [])]
         _detach(home, words, baselines, declared)
         return
-    report_ready = in_background.fork() if background else lambda: None  # before anything starts a thread
+    report_ready = server.fork() if background else lambda: None  # before anything starts a thread
     from dayfly.execute import tracing
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     wish = _Wish(
         home=home,
         key=home.make_key(),
-        runner=runner.find(),
+        runner=installed.find_runner(),
         parallel=parallel,
         engine=containers,
         baselines=declared,
