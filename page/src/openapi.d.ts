@@ -1269,6 +1269,129 @@ export interface components {
             token?: string;
         };
         /**
+         * CompilePreview
+         * @description Events in the order in which they happen; `deletion` is what delete would do, in order.
+         *
+         *         `removal` is what the removal of a hook would do while its target lives on.
+         */
+        CompilePreview: {
+            events: components["schemas"]["EventLine"][];
+            forks: components["schemas"]["ForkLine"][];
+            deletion: components["schemas"]["Stage"][];
+            /** @default [] */
+            routes?: components["schemas"]["RouteLine"][];
+            /** @default [] */
+            removal?: components["schemas"]["Stage"][];
+            warnings: string[];
+        };
+        /**
+         * EventLine
+         * @description One event; the units of a wave can start together, once those they read in earlier waves have succeeded.
+         */
+        EventLine: {
+            event: components["schemas"]["LifecycleEvent"];
+            waves: components["schemas"]["StepLine"][][];
+        };
+        /**
+         * LifecycleEvent
+         * @description The four moments around the target's own start and stop, in the order in which they happen.
+         * @enum {unknown}
+         */
+        LifecycleEvent: "postStart" | "postStop" | "preStart" | "preStop";
+        /**
+         * StepLine
+         * @description One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
+         *
+         *         `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
+         */
+        StepLine: {
+            id: string;
+            image: string;
+            /** @default  */
+            request?: string;
+            inputs: components["schemas"]["InputLine"][];
+            outputs: components["schemas"]["OutputLine"][];
+            clocks: string;
+            tries: string;
+        };
+        /**
+         * InputLine
+         * @description An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given.
+         */
+        InputLine: {
+            name: string;
+            /** @default null */
+            value?: string | null;
+            /** @default  */
+            source?: string;
+            /** @default false */
+            sensitive?: boolean;
+            /** @default  */
+            env?: string;
+            /** @default  */
+            path?: string;
+        };
+        /**
+         * OutputLine
+         * @description An output and where it is read from: a file, or what of an answer.
+         */
+        OutputLine: {
+            name: string;
+            path: string;
+            /** @default false */
+            sensitive?: boolean;
+        };
+        /**
+         * ForkLine
+         * @description One fork: what it derives from and what is different.
+         */
+        ForkLine: {
+            id: string;
+            kind: string;
+            env: components["schemas"]["EnvLine"][];
+            images: string[];
+            patch: string;
+        };
+        /**
+         * EnvLine
+         * @description One change to a fork's environment: a constant, a `source`, or the variable's removal.
+         */
+        EnvLine: {
+            name: string;
+            /** @default null */
+            value?: string | null;
+            /** @default  */
+            source?: string;
+            /** @default false */
+            sensitive?: boolean;
+            /** @default  */
+            container?: string;
+            /** @default false */
+            delete?: boolean;
+        };
+        /**
+         * Stage
+         * @description One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop.
+         */
+        Stage: {
+            what: string;
+            units: string[];
+        };
+        /**
+         * RouteLine
+         * @description What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview.
+         */
+        RouteLine: {
+            id: string;
+            kind: string;
+            /** @default [] */
+            after?: string[];
+            /** @default [] */
+            keys?: string[];
+            /** @default  */
+            address?: string;
+        };
+        /**
          * Concern
          * @description Something that needs somebody, of a `sandbox` or a route `group` or neither.
          *
@@ -1633,129 +1756,6 @@ export interface components {
             /** @default  */
             readme?: string;
         };
-        /**
-         * Preview
-         * @description Events in the order in which they happen; `deletion` is what delete would do, in order.
-         *
-         *         `removal` is what the removal of a hook would do while its target lives on.
-         */
-        Preview: {
-            events: components["schemas"]["EventLine"][];
-            forks: components["schemas"]["ForkLine"][];
-            deletion: components["schemas"]["Stage"][];
-            /** @default [] */
-            routes?: components["schemas"]["RouteLine"][];
-            /** @default [] */
-            removal?: components["schemas"]["Stage"][];
-            warnings: string[];
-        };
-        /**
-         * EventLine
-         * @description One event; the units of a wave can start together, once those they read in earlier waves have succeeded.
-         */
-        EventLine: {
-            event: components["schemas"]["Event"];
-            waves: components["schemas"]["StepLine"][][];
-        };
-        /**
-         * Event
-         * @description The four moments around the target's own start and stop, in the order in which they happen.
-         * @enum {unknown}
-         */
-        Event: "postStart" | "postStop" | "preStart" | "preStop";
-        /**
-         * StepLine
-         * @description One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
-         *
-         *         `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
-         */
-        StepLine: {
-            id: string;
-            image: string;
-            /** @default  */
-            request?: string;
-            inputs: components["schemas"]["InputLine"][];
-            outputs: components["schemas"]["OutputLine"][];
-            clocks: string;
-            tries: string;
-        };
-        /**
-         * InputLine
-         * @description An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given.
-         */
-        InputLine: {
-            name: string;
-            /** @default null */
-            value?: string | null;
-            /** @default  */
-            source?: string;
-            /** @default false */
-            sensitive?: boolean;
-            /** @default  */
-            env?: string;
-            /** @default  */
-            path?: string;
-        };
-        /**
-         * OutputLine
-         * @description An output and where it is read from: a file, or what of an answer.
-         */
-        OutputLine: {
-            name: string;
-            path: string;
-            /** @default false */
-            sensitive?: boolean;
-        };
-        /**
-         * ForkLine
-         * @description One fork: what it derives from and what is different.
-         */
-        ForkLine: {
-            id: string;
-            kind: string;
-            env: components["schemas"]["EnvLine"][];
-            images: string[];
-            patch: string;
-        };
-        /**
-         * EnvLine
-         * @description One change to a fork's environment: a constant, a `source`, or the variable's removal.
-         */
-        EnvLine: {
-            name: string;
-            /** @default null */
-            value?: string | null;
-            /** @default  */
-            source?: string;
-            /** @default false */
-            sensitive?: boolean;
-            /** @default  */
-            container?: string;
-            /** @default false */
-            delete?: boolean;
-        };
-        /**
-         * Stage
-         * @description One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop.
-         */
-        Stage: {
-            what: string;
-            units: string[];
-        };
-        /**
-         * RouteLine
-         * @description What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview.
-         */
-        RouteLine: {
-            id: string;
-            kind: string;
-            /** @default [] */
-            after?: string[];
-            /** @default [] */
-            keys?: string[];
-            /** @default  */
-            address?: string;
-        };
         /** ReasonMeaning */
         ReasonMeaning: {
             reason: string;
@@ -1848,11 +1848,19 @@ export interface components {
          * @description Who asked for something irrevocable, when, and why.
          */
         Request: {
+            /** @description When, in unix milliseconds. */
             at: number;
+            /** @description One word. */
             reason: string;
-            /** @default  */
+            /**
+             * @description One sentence.
+             * @default
+             */
             message?: string;
-            /** @default  */
+            /**
+             * @description Who asked.
+             * @default
+             */
             by?: string;
         };
         /** Retried */
@@ -3348,7 +3356,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Preview"];
+                    "application/json": components["schemas"]["CompilePreview"];
                 };
             };
             400: components["responses"]["400"];
@@ -3701,7 +3709,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Preview"];
+                    "application/json": components["schemas"]["CompilePreview"];
                 };
             };
             400: components["responses"]["400"];

@@ -7,12 +7,16 @@ are milliseconds.
 
 import enum
 import hashlib
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from dayfly.spec.meta import LONG, MANY, dns_label, dns_name, doc, list_of, or_empty
+from dayfly.spec.scalars import kube_names
+
 API_VERSION: Final = "dayfly.dev/v1alpha1"
 MAX_UNITS_PER_RUN = 256
+LONGEST_EXPRESSION = 4096
 MAX_DOCUMENT_BYTES = 1 << 20
 # A preStop unit that keeps failing is given up: the target has to go.
 PRE_STOP_TRIES = 5
@@ -56,18 +60,27 @@ class WireStruct(
 class Target(WireStruct, frozen=True, kw_only=True):
     """The object to whose life the hooks are tied."""
 
-    api_version: str = ""
-    kind: str
-    namespace: str = ""
-    name: str
-    uid: str
+    api_version: Annotated[
+        str,
+        doc(
+            "API version of the target object.",
+            kube_names.LONGEST_QUALIFIED,
+            pattern=f"^({kube_names.API_VERSION})?$",
+        ),
+    ] = ""
+    kind: Annotated[str, doc("Kind of the target object.", 63, pattern="^[A-Z][A-Za-z0-9]*$")]
+    namespace: Annotated[str, or_empty(dns_label("Its namespace; empty for cluster-wide kinds."))] = ""
+    name: Annotated[str, doc("Its name.", 253, pattern="^[^/%]*$")]
+    uid: Annotated[str, doc("Its UID; an object of the same name made later is another one.", 128)]
 
 
 class StepOrigin(WireStruct, frozen=True, kw_only=True):
     """Who wrote a document's steps: a published plugin, or (both empty) whoever wrote the target itself."""
 
-    publisher: str = ""
-    plugin: str = ""
+    publisher: Annotated[
+        str, doc("Who has published the plugin; empty: whoever wrote the target has written the steps.", 253)
+    ] = ""
+    plugin: Annotated[str, doc("Name of the plugin, without its version.", 253)] = ""
 
     @property
     def inline(self) -> bool:
@@ -83,31 +96,31 @@ class StepOrigin(WireStruct, frozen=True, kw_only=True):
 class Ref(WireStruct, frozen=True, kw_only=True):
     """An output of another unit. Without `resource` it is a unit of the same document."""
 
-    unit: str
-    output: str
-    resource: str = ""
+    unit: Annotated[str, doc("Name of the other unit.", 253)]
+    output: Annotated[str, doc("Name of its output.", 253)]
+    resource: Annotated[str, doc("The resource whose unit it is; empty: this document's.", 253)] = ""
 
 
 class As(WireStruct, frozen=True, kw_only=True):
     """Where an input appears in the unit: an environment variable, a file, or both."""
 
-    env: str = ""
-    path: str = ""
+    env: Annotated[str, doc("Environment variable; empty for none.", 253)] = ""
+    path: Annotated[str, doc("File; empty for none.", 4096)] = ""
 
 
 class Baseline(WireStruct, frozen=True, kw_only=True):
     """The workload a fork derives from."""
 
-    kind: str
-    namespace: str
-    name: str
+    kind: Annotated[str, doc("Kind of the baseline workload.")]
+    namespace: Annotated[str, dns_label("Its namespace.")]
+    name: Annotated[str, dns_name("Its name.")]
 
 
 class ForkValue(WireStruct, frozen=True, kw_only=True):
     """What the fork of a baseline tells when the unit is made ready, put into the places of an expression."""
 
-    fork_of: Baseline
-    expression: str
+    fork_of: Annotated[Baseline, doc("The baseline of the fork.")]
+    expression: Annotated[str, doc("Text with places for what it tells.", LONGEST_EXPRESSION)]
 
 
 class UnitInput(WireStruct, frozen=True, kw_only=True):
@@ -117,13 +130,17 @@ class UnitInput(WireStruct, frozen=True, kw_only=True):
     must not stand in a log; where nothing else says what it is, it comes with the run, and is in no document.
     """
 
-    name: str
-    value: str | None = None
-    from_: Ref | None = msgspec.field(name="from", default=None)
-    target: str = ""
-    fork: ForkValue | None = None
-    secret: bool = False
-    as_: As = msgspec.field(name="as", default=As())
+    name: Annotated[str, doc("Name of the input.", 253)]
+    value: Annotated[str | None, doc("A constant.", MAX_DOCUMENT_BYTES)] = None
+    from_: Annotated[Ref | None, doc("Another unit's output.")] = msgspec.field(name="from", default=None)
+    target: Annotated[
+        str, doc("A JSONPath into the target object that finds the value; empty: it comes from elsewhere.", 1024)
+    ] = ""
+    fork: Annotated[ForkValue | None, doc("What a fork tells.")] = None
+    secret: Annotated[
+        bool, doc("Whether it must not stand in a log; if nothing else says what it is, it comes with the run.")
+    ] = False
+    as_: Annotated[As, doc("Where the value appears.")] = msgspec.field(name="as", default=As())
 
     @property
     def comes_with_run(self) -> bool:
@@ -134,9 +151,9 @@ class UnitInput(WireStruct, frozen=True, kw_only=True):
 class SecretKey(WireStruct, frozen=True, kw_only=True):
     """A key of a Secret whose name is constant, or what `json_path` finds in the object beside which it lies."""
 
-    key: str
-    name: str = ""
-    json_path: str = ""
+    key: Annotated[str, doc("The key.", 253, pattern=f"^{kube_names.KEY}$")]
+    name: Annotated[str, or_empty(dns_name("Name of the Secret."))] = ""
+    json_path: Annotated[str, doc("What finds its name in the object.", 1024)] = ""
 
 
 class UnitOutput(WireStruct, frozen=True, kw_only=True):
@@ -146,30 +163,32 @@ class UnitOutput(WireStruct, frozen=True, kw_only=True):
     what `json_path` finds in it, or a key of a `secret` beside it.
     """
 
-    name: str
-    path: str = ""
-    json_path: str = ""
-    header: str = ""
-    status: bool = False
-    secret: SecretKey | None = None
-    sensitive: bool = False
+    name: Annotated[str, doc("Name of the output.", 253)]
+    path: Annotated[str, doc("File whose bytes are the value.", 4096)] = ""
+    json_path: Annotated[str, doc("What finds the value in a webhook's answer, or in an object.", 1024)] = ""
+    header: Annotated[str, doc("Of a webhook: the answer's header that is the value.", 128)] = ""
+    status: Annotated[bool, doc("Of a webhook: whether the value is the answer's status.")] = False
+    secret: Annotated[SecretKey | None, doc("Of an object: a key of a Secret beside it.")] = None
+    sensitive: Annotated[bool, doc("Never shown; it is kept in Secrets only.")] = False
 
 
 class UnitRetry(WireStruct, frozen=True, kw_only=True):
     """May the unit start again after a failed attempt, how often (0 = without end), and how soon."""
 
-    idempotent: bool = False
-    limit: int = 1
-    backoff_ms: int = 5_000
+    idempotent: Annotated[bool, doc("Whether the unit may start again after a failed attempt.")] = False
+    limit: Annotated[int, doc("How often it may start; 0 is without end.", minimum=0)] = 1
+    backoff_ms: Annotated[int, doc("Milliseconds before the second start; doubled each time.", minimum=0)] = 5_000
 
 
 class UnitTimeouts(WireStruct, frozen=True, kw_only=True):
     """Three clocks (time to be placed, time to fetch, time to run) and the grace between asking and forcing."""
 
-    schedule_ms: int = 600_000
-    pull_ms: int = 600_000
-    run_ms: int = 3_600_000
-    grace_ms: int = 10_000
+    schedule_ms: Annotated[int, doc("Longest time to be placed, in milliseconds.", minimum=0)] = 600_000
+    pull_ms: Annotated[int, doc("Longest time to fetch the image, in milliseconds.", minimum=0)] = 600_000
+    run_ms: Annotated[int, doc("Longest time to run, in milliseconds.", minimum=0)] = 3_600_000
+    grace_ms: Annotated[
+        int, doc("Time between asking the script to end and ending it, in milliseconds.", minimum=0)
+    ] = 10_000
 
 
 class Exec(WireStruct, frozen=True, kw_only=True):
@@ -179,21 +198,35 @@ class Exec(WireStruct, frozen=True, kw_only=True):
     With `state` it is told where the Terraform state of its resource is kept, and given the right to it.
     """
 
-    script: str = ""
-    command: tuple[str, ...] = ()
-    image: str = ""
-    namespace: str = ""
-    pod_template: dict[str, Any] | None = None
-    env: dict[str, str] = {}
-    state: bool = False
+    script: Annotated[str, doc("Program text that begins with #!.", MAX_DOCUMENT_BYTES)] = ""
+    command: Annotated[tuple[str, ...], doc("A program of the image and its arguments, instead of a script.")] = ()
+    image: Annotated[str, doc("Image of the pod.")] = ""
+    namespace: Annotated[str, or_empty(dns_label("Namespace of the pod."))] = ""
+    pod_template: Annotated[
+        dict[str, Any] | None, doc("Partial pod template, merged into the pod as Kubernetes merges.")
+    ] = None
+    env: Annotated[
+        dict[str, str],
+        doc(
+            "Environment that Dayfly gives to the script.", maxProperties=MANY, additionalProperties={"maxLength": LONG}
+        ),
+    ] = {}
+    state: Annotated[bool, doc("Whether it is told where the Terraform state of its resource is kept.")] = False
 
 
 class WebhookUnit(WireStruct, frozen=True, kw_only=True):
     """A request to a server, as it was written. `env` is the built-in environment, of which it may take values."""
 
-    request: dict[str, Any]
-    namespace: str = ""
-    env: dict[str, str] = {}
+    request: Annotated[dict[str, Any], doc("The request, as it was written.")]
+    namespace: Annotated[str, or_empty(dns_label("Namespace of the pod that sends it."))] = ""
+    env: Annotated[
+        dict[str, str],
+        doc(
+            "What Dayfly tells of the run, for those of its values that name it.",
+            maxProperties=MANY,
+            additionalProperties={"maxLength": LONG},
+        ),
+    ] = {}
 
 
 class Object(WireStruct, frozen=True, kw_only=True):
@@ -202,9 +235,9 @@ class Object(WireStruct, frozen=True, kw_only=True):
     What it tells is kept in `namespace`, for the other units of its document.
     """
 
-    written: dict[str, Any] = {}
-    remove: str = ""
-    namespace: str = ""
+    written: Annotated[dict[str, Any], doc("The object, as it was written.")] = {}
+    remove: Annotated[str, doc("Of a unit that removes: the unit whose object goes.", 253)] = ""
+    namespace: Annotated[str, or_empty(dns_label("Where what it tells is kept."))] = ""
 
 
 class EnvChange(WireStruct, frozen=True, kw_only=True):
@@ -214,21 +247,21 @@ class EnvChange(WireStruct, frozen=True, kw_only=True):
     or `{fork: {forkOf, expression}}` with `{{.Service.Host}}` and `{{.Service.Port}}` of another fork.
     """
 
-    name: str
-    value: str = ""
-    input: str = ""
-    source: dict[str, Any] | None = None
-    container: str = ""
-    delete: bool = False
+    name: Annotated[str, doc("Name of the variable.")]
+    value: Annotated[str, doc("A constant.", MAX_DOCUMENT_BYTES)] = ""
+    input: Annotated[str, doc("The input whose value it is.")] = ""
+    source: Annotated[dict[str, Any] | None, doc("What only the host can look up: configMap, secret or fork.")] = None
+    container: Annotated[str, doc("Name of the container; empty means the main one.")] = ""
+    delete: Annotated[bool, doc("Remove the variable.")] = False
 
 
 class ForkUnit(WireStruct, frozen=True, kw_only=True):
     """An object derived from a baseline, kept as long as the target lives."""
 
-    baseline: Baseline
-    env: tuple[EnvChange, ...] = ()
-    images: tuple[dict[str, Any], ...] = ()
-    patch: dict[str, Any] | None = None
+    baseline: Annotated[Baseline, doc("The workload from which it derives.")]
+    env: Annotated[tuple[EnvChange, ...], list_of("Changes to the environment, in this order.")] = ()
+    images: Annotated[tuple[dict[str, Any], ...], list_of("Other images.")] = ()
+    patch: Annotated[dict[str, Any] | None, doc("A patch to the whole workload, laid over it last.")] = None
 
 
 class Route(WireStruct, frozen=True, kw_only=True):
@@ -239,10 +272,14 @@ class Route(WireStruct, frozen=True, kw_only=True):
     go to a program of the developer's own machine instead, where that is the host.
     """
 
-    baseline: Baseline
-    keys: tuple[str, ...]
-    drain_ms: int = DRAIN_MS
-    local_port: int = 0
+    baseline: Annotated[Baseline, doc("The workload whose requests it leads to the fork.")]
+    keys: Annotated[
+        tuple[str, ...], list_of("The routing keys that a request may carry for that; the first is the target's own.")
+    ]
+    drain_ms: Annotated[int, doc("Milliseconds that the fork lives on once the route is gone.", minimum=0)] = DRAIN_MS
+    local_port: Annotated[
+        int, doc("A port of the developer's own machine, where that is the host; 0: it leads to the fork.")
+    ] = 0
 
 
 class PreviewUnit(WireStruct, frozen=True, kw_only=True):
@@ -251,44 +288,55 @@ class PreviewUnit(WireStruct, frozen=True, kw_only=True):
     `host` and `port` are those of a workload or Service, as a request without a key would name it.
     """
 
-    scheme: str
-    host: str
-    port: int
-    key: str
+    scheme: Annotated[str, doc("http, https or grpc.", 8)]
+    host: Annotated[
+        str,
+        doc(
+            "Host of the workload or Service, as a request without a key would name it.",
+            253,
+            pattern=f"^{kube_names.HOST}$",
+        ),
+    ]
+    port: Annotated[int, doc("Its port.", minimum=1)]
+    key: Annotated[str, doc("The routing key that requests are given.", 32)]
 
 
 class Unit(WireStruct, frozen=True, kw_only=True):
     """One step of one event."""
 
-    name: str
-    kind: str
-    inputs: tuple[UnitInput, ...] = ()
-    outputs: tuple[UnitOutput, ...] = ()
-    retry: UnitRetry = UnitRetry()
-    timeouts: UnitTimeouts = UnitTimeouts()
-    exec: Exec | None = None
-    webhook: WebhookUnit | None = None
-    object: Object | None = None
-    fork: ForkUnit | None = None
-    route: Route | None = None
-    preview: PreviewUnit | None = None
+    name: Annotated[str, doc("Name of the unit, unique in its document.", 253)]
+    kind: Annotated[
+        str, doc("What its work is. Of a kind that it does not know the operator says so, and runs nothing.", 63)
+    ]
+    inputs: Annotated[tuple[UnitInput, ...], list_of("Values it is given.")] = ()
+    outputs: Annotated[tuple[UnitOutput, ...], list_of("Values it makes.")] = ()
+    retry: Annotated[UnitRetry, doc("What follows a failure.")] = UnitRetry()
+    timeouts: Annotated[UnitTimeouts, doc("The clocks of an attempt.")] = UnitTimeouts()
+    exec: Annotated[Exec | None, doc("A script in a pod.")] = None
+    webhook: Annotated[WebhookUnit | None, doc("A call to a server.")] = None
+    object: Annotated[Object | None, doc("A Kubernetes object.")] = None
+    fork: Annotated[ForkUnit | None, doc("An object derived from a baseline.")] = None
+    route: Annotated[Route | None, doc("Requests with a key that go to a fork.")] = None
+    preview: Annotated[PreviewUnit | None, doc("An address that gives requests a key.")] = None
     # Of a kept unit: the kept units, by their names within the run, that answer before it is begun and outlive it.
-    after: tuple[str, ...] = ()
+    after: Annotated[
+        tuple[str, ...], list_of("Of a kept unit: those that answer before it begins, and outlive it.")
+    ] = ()
     # Of a postStop unit: the create unit whose work it undoes. Of a hook that is removed from a target which lives on
     # these alone run.
-    undoes: str = ""
+    undoes: Annotated[str, doc("Of a postStop unit: the create unit whose work it takes back.", 253)] = ""
 
 
 class Lifecycle(WireStruct, frozen=True, kw_only=True):
     """One document's `spec`. `resource` is the resource it makes; empty means the target's own hooks."""
 
-    target: Target
-    resource: str = ""
-    origin: StepOrigin = StepOrigin()
-    pre_start: tuple[Unit, ...] = ()
-    post_start: tuple[Unit, ...] = ()
-    pre_stop: tuple[Unit, ...] = ()
-    post_stop: tuple[Unit, ...] = ()
+    target: Annotated[Target, doc("The object to whose life the units are tied.")]
+    resource: Annotated[str, doc("The resource that this document makes; empty: the target's own hooks.", 253)] = ""
+    origin: Annotated[StepOrigin, doc("Who wrote these steps; grants name it.")] = StepOrigin()
+    pre_start: Annotated[tuple[Unit, ...], list_of("Before the target starts.")] = ()
+    post_start: Annotated[tuple[Unit, ...], list_of("Once it is ready.")] = ()
+    pre_stop: Annotated[tuple[Unit, ...], list_of("Before it stops.")] = ()
+    post_stop: Annotated[tuple[Unit, ...], list_of("After it has stopped.")] = ()
 
     def secrets(self) -> tuple[str, ...]:
         """The names of those that must come with the run, each once."""

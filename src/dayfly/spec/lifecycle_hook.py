@@ -7,11 +7,14 @@ whoever may write one acts on everybody's objects. References between its steps 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import LifecycleEvent, WireStruct
+from dayfly.spec.meta import DNS_LABEL, NAME_PATTERN, doc, identifier, list_of
 from dayfly.spec.plugin import (
+    INPUTS,
+    MOST_STEPS,
     Input,
     Runner,
     Step,
@@ -59,10 +62,34 @@ class Selector(WireStruct, frozen=True, kw_only=True):
     no namespace: nobody could be asked whose share of the cluster its steps take.
     """
 
-    api_version: str
-    kind: str
-    namespaces: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
+    api_version: Annotated[
+        str,
+        doc(
+            "API version of the objects, like apps/v1. It cannot change.",
+            kube_names.LONGEST_QUALIFIED,
+            minLength=1,
+            pattern=f"^{kube_names.API_VERSION}$",
+        ),
+    ]
+    kind: Annotated[str, doc("Kind of the objects. It cannot change.", 63, pattern="^[A-Z][A-Za-z0-9]*$")]
+    namespaces: Annotated[
+        tuple[str, ...],
+        list_of(
+            "Namespaces in which they lie; left out, all but kube-* and Dayfly's own.",
+            MOST_NAMESPACES,
+            minItems=1,
+            items=DNS_LABEL,
+            **{"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
+    labels: Annotated[
+        dict[str, str],
+        doc(
+            "Labels that they all have.",
+            maxProperties=MOST_LABELS,
+            additionalProperties={"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL_VALUE}$"},
+        ),
+    ] = {}
 
     def takes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether it means an object of its kind in this namespace with these labels."""
@@ -81,9 +108,20 @@ class Hold(WireStruct, frozen=True, kw_only=True):
     Dayfly sets it first, and takes it away once preStop is done.
     """
 
-    annotation: str = ""
-    path: str = ""
-    value: str | int | float | bool | None = None
+    annotation: Annotated[
+        str,
+        doc(
+            "Annotation that makes the object's controller wait.",
+            kube_names.LONGEST_QUALIFIED,
+            pattern=f"^({kube_names.QUALIFIED})?$",
+        ),
+    ] = ""
+    path: Annotated[
+        str, doc("JSON Pointer to the field that does, instead of an annotation.", 512, pattern="^(/[^/]+)+$")
+    ] = ""
+    value: Annotated[
+        str | int | float | bool | None, doc("The value: of an annotation a string, of a field any plain value.")
+    ] = None
 
 
 class HookInput(Input, frozen=True, kw_only=True):
@@ -92,7 +130,10 @@ class HookInput(Input, frozen=True, kw_only=True):
     `value_from_target` is a JSONPath into the object, which is asked when the step is about to start.
     """
 
-    value_from_target: str | None = None
+    value: Annotated[str | None, doc("A constant.", 131_072)] = None
+    value_from_target: Annotated[
+        str | None, doc("Taken from the object: a JSONPath (RFC 9535) into it.", 1024, pattern=r"^\$", minLength=1)
+    ] = None
 
 
 class HookStep(Step, frozen=True, kw_only=True):
@@ -102,22 +143,40 @@ class HookStep(Step, frozen=True, kw_only=True):
     while the object lives on, only such steps run.
     """
 
-    inputs: tuple[HookInput, ...] = ()
-    undoes: str = ""
+    inputs: Annotated[tuple[HookInput, ...], INPUTS] = ()
+    undoes: Annotated[
+        str,
+        identifier(
+            "step",
+            "Of a postStop step: the preStart or postStart step whose work it takes back. When the hook is removed, "
+            "only such steps run for objects that live on.",
+            pattern=f"^({NAME_PATTERN[1:-1]})?$",
+        ),
+    ] = ""
 
 
 class LifecycleHookSpec(WireStruct, frozen=True, kw_only=True):
     """Steps around the lives of the selected objects: each object has a run of its own."""
 
-    selector: Selector
-    started: ReadyRule | None = None
-    stopped: ReadyRule | None = None
-    hold: Hold | None = None
-    runner: Runner = Runner()
-    pre_start: tuple[HookStep, ...] = ()
-    post_start: tuple[HookStep, ...] = ()
-    pre_stop: tuple[HookStep, ...] = ()
-    post_stop: tuple[HookStep, ...] = ()
+    selector: Annotated[Selector, doc("Which objects the steps go with.")]
+    started: Annotated[
+        ReadyRule | None, doc("What tells that an object has started; left out, it has once it exists.")
+    ] = None
+    stopped: Annotated[
+        ReadyRule | None,
+        doc(
+            "What tells that an object has stopped; left out, it has once it is being deleted and no finalizer but "
+            "Dayfly's is left on it."
+        ),
+    ] = None
+    hold: Annotated[Hold | None, doc("What makes the object's own controller wait until preStop is done.")] = None
+    runner: Annotated[Runner, doc("Where the steps run.")] = Runner()
+    pre_start: Annotated[tuple[HookStep, ...], list_of("When an object is first seen.", MOST_STEPS, "name")] = ()
+    post_start: Annotated[tuple[HookStep, ...], list_of("Once it has started.", MOST_STEPS, "name")] = ()
+    pre_stop: Annotated[tuple[HookStep, ...], list_of("When it is deleted, before it goes.", MOST_STEPS, "name")] = ()
+    post_stop: Annotated[
+        tuple[HookStep, ...], list_of("After it has stopped; tried until they succeed.", MOST_STEPS, "name")
+    ] = ()
 
     def steps(self, event: LifecycleEvent) -> tuple[HookStep, ...]:
         """The steps of one event, as written."""

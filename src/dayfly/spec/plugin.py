@@ -5,12 +5,13 @@ Unknown references and cycles between steps are found by `compile`, where hooks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import MOST_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
+# Steps of one list. With the limits of resources and values it keeps the CEL rules within the budget of the API server.
+MOST_STEPS = 32
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
@@ -34,23 +37,27 @@ class Runner(WireStruct, frozen=True, kw_only=True):
     The embedded host needs none of it, so no field is required here; a cluster without an image says so.
     """
 
-    image: str = ""
-    namespace: str = ""
-    pod_template_overlay: str = ""
+    image: Annotated[str, doc("Image in which the steps run.")] = ""
+    namespace: Annotated[str, or_empty(dns_label("Namespace of the steps' pods; empty means dayfly-runners."))] = ""
+    pod_template_overlay: Annotated[
+        str, doc("Partial pod template as YAML text, merged into each step's pod.", 65_536)
+    ] = ""
 
 
 class StepOutput(WireStruct, frozen=True, kw_only=True):
     """An output of another step of the same plugin, or of another hook of the same sandbox."""
 
-    name: str
-    output: str
+    name: Annotated[str, identifier("step", "Name of the other step.")]
+    output: Annotated[str, identifier("output", "Name of its output.")]
 
 
 class Injection(WireStruct, frozen=True, kw_only=True):
     """Where an input appears: an environment variable, a file with the value as its bytes, or both."""
 
-    env: str = ""
-    path: str = ""
+    env: Annotated[
+        str, doc("Environment variable that carries the value.", 253, pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
+    ] = ""
+    path: Annotated[str, or_empty(file_path("File whose bytes are the value."))] = ""
 
 
 class Input(WireStruct, frozen=True, kw_only=True):
@@ -61,16 +68,30 @@ class Input(WireStruct, frozen=True, kw_only=True):
     secret, which no document holds; that holds for all steps that take it.
     """
 
-    name: str
-    type: str = ""
-    value: str | None = None
-    value_from_sandbox: bool = False
-    required: bool = False
-    default: str | None = None
-    secret: bool = False
-    value_from_step: StepOutput | None = None
-    value_from: HookSource | None = None
-    as_: Injection | None = msgspec.field(name="as", default=None)
+    name: Annotated[
+        str, identifier("input", "Name of the input, unique in its step; for valueFromSandbox also the param's name.")
+    ]
+    type: Annotated[str, doc("A note for readers.", 64)] = ""
+    value: Annotated[str | None, doc("A constant; only in a sandbox's hooks.", 131_072)] = None
+    value_from_sandbox: Annotated[bool, doc("Taken from the sandbox's param of the same name.")] = False
+    required: Annotated[bool, doc("Whether the sandbox must give the param; it holds for all steps that take it.")] = (
+        False
+    )
+    default: Annotated[
+        str | None, doc("What the param is if the sandbox does not give it; for all steps that take it.", 65_536)
+    ] = None
+    secret: Annotated[
+        bool,
+        doc(
+            "Whether the param is a secret: always needed, in no document, masked in logs; for all steps that take it. "
+            "It is given with --secrets-file, or is another resource's output."
+        ),
+    ] = False
+    value_from_step: Annotated[StepOutput | None, doc("Taken from another step.")] = None
+    value_from: Annotated[HookSource | None, doc("Taken from a resource or a fork; only in a sandbox's hooks.")] = None
+    as_: Annotated[
+        Injection | None, doc("Where the value appears; the input's name in capitals, as a variable, if left out.")
+    ] = msgspec.field(name="as", default=None)
 
     @property
     def env(self) -> str:
@@ -92,32 +113,71 @@ class Output(WireStruct, frozen=True, kw_only=True):
     Secret always is.
     """
 
-    name: str
-    value_from_path: str | None = None
-    value_from_json_path: str | None = msgspec.field(name="valueFromJSONPath", default=None)
-    value_from_header: str | None = None
-    value_from_status: bool = False
-    value_from_secret: FromSecret | None = None
-    description: str = ""
-    type: str = ""
-    sensitive: bool = False
+    name: Annotated[str, identifier("output", "Name of the output, unique in its step.")]
+    value_from_path: Annotated[
+        str | None, file_path("Of a script: the file whose bytes are the value once it has ended.")
+    ] = None
+    value_from_json_path: Annotated[
+        str | None,
+        doc(
+            "A JSONPath (RFC 9535) that finds the value: of a webhook in its answer, of an object in it.",
+            1024,
+            pattern=r"^\$",
+        ),
+    ] = msgspec.field(name="valueFromJSONPath", default=None)
+    value_from_header: Annotated[
+        str | None,
+        doc(
+            "Of a webhook: the header of its answer that is the value.", 128, minLength=1, pattern=f"^{webhook.HEADER}$"
+        ),
+    ] = None
+    value_from_status: Annotated[bool, doc("Of a webhook: the value is its answer's status.")] = False
+    value_from_secret: Annotated[
+        FromSecret | None, doc("Of an object: a key of a Secret in its namespace. Always sensitive.")
+    ] = None
+    description: Annotated[str, doc("For readers.", 4096)] = ""
+    type: Annotated[str, doc("A note for readers.", 64)] = ""
+    sensitive: Annotated[bool, doc("Never shown; it is kept in Secrets only.")] = False
 
 
 class Retry(WireStruct, frozen=True, kw_only=True):
     """Whether a step may start again after a failed attempt, how often, and how soon."""
 
-    idempotent: bool | None = None
-    limit: int | None = None
-    backoff: str = ""
+    idempotent: Annotated[
+        bool | None, doc("Whether the step may run again after a failure. Create steps: false, delete steps: true.")
+    ] = None
+    limit: Annotated[
+        int | None,
+        doc(
+            "How often a create step may start: once, or if idempotent 3 times, if left out.",
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = None
+    backoff: Annotated[
+        str,
+        doc(
+            "Wait before the second start, like 5s (left out, 5s); it doubles each time, up to 10m.",
+            16,
+            pattern="^([0-9]+[smh])?$",
+        ),
+    ] = ""
+
+
+def _duration(about: str, usual: str) -> msgspec.Meta:
+    return doc(f"{about}, like 10s, 5m or 1h; left out, {usual}.", 16, pattern="^([0-9]{1,9}[smh])?$")
 
 
 class Timeouts(WireStruct, frozen=True, kw_only=True):
     """Durations like `10s`, `5m`, `1h`: to be placed, to fetch the image, to run, and from asking to forcing."""
 
-    schedule: str = ""
-    pull: str = ""
-    run: str = ""
-    grace: str = ""
+    schedule: Annotated[str, _duration("Longest time to be placed on a node", "10m")] = ""
+    pull: Annotated[str, _duration("Longest time to fetch the image", "10m")] = ""
+    run: Annotated[str, _duration("Longest time to run", "1h")] = ""
+    grace: Annotated[str, _duration("Time between asking the script to end and ending it", "10s")] = ""
+
+
+INPUTS = list_of("Values the step is given.", MOST_VALUES, key="name")
 
 
 class Step(WireStruct, frozen=True, kw_only=True):
@@ -126,15 +186,25 @@ class Step(WireStruct, frozen=True, kw_only=True):
     A command is a program that its image has, and its arguments.
     """
 
-    name: str
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
-    script: str | None = None
-    command: tuple[str, ...] | None = None
-    webhook: Webhook | None = None
-    object: KubeObject | None = None
-    retry: Retry | None = None
-    timeouts: Timeouts | None = None
+    name: Annotated[str, identifier("step", "Name of the step, unique in its document.")]
+    inputs: Annotated[tuple[Input, ...], INPUTS] = ()
+    outputs: Annotated[tuple[Output, ...], list_of("Values the step makes.", MOST_VALUES, key="name")] = ()
+    script: Annotated[
+        str | None, doc("A program text that begins with #!; at most 128 KiB.", MAX_SCRIPT_BYTES, minLength=1)
+    ] = None
+    command: Annotated[
+        tuple[str, ...] | None,
+        list_of(
+            "A program of the image and its arguments, instead of a script.",
+            command.MOST_WORDS,
+            minItems=1,
+            items={"maxLength": command.MAX_WORD_BYTES},
+        ),
+    ] = None
+    webhook: Annotated[Webhook | None, doc("A request to a server, instead of a script.")] = None
+    object: Annotated[KubeObject | None, doc("A Kubernetes object, instead of a script.")] = None
+    retry: Annotated[Retry | None, doc("What follows a failure.")] = None
+    timeouts: Annotated[Timeouts | None, doc("The three clocks of an attempt, and the grace at its end.")] = None
 
 
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
@@ -144,12 +214,25 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     what is there of a resource; `plugin test` alone runs them.
     """
 
-    description: str = ""
-    runner: Runner = Runner()
-    state: bool = False
-    create: tuple[Step, ...] = ()
-    delete: tuple[Step, ...] = ()
-    census: tuple[Step, ...] = ()
+    description: Annotated[str, doc("For readers.", 4096)] = ""
+    runner: Annotated[Runner, doc("Where the steps run.")] = Runner()
+    state: Annotated[
+        bool, doc("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and its like).")
+    ] = False
+    create: Annotated[
+        tuple[Step, ...], list_of("Steps that make the resource, each as soon as its inputs exist.", MOST_STEPS, "name")
+    ] = ()
+    delete: Annotated[
+        tuple[Step, ...], list_of("Steps that remove it; tried until they succeed.", MOST_STEPS, "name")
+    ] = ()
+    census: Annotated[
+        tuple[Step, ...],
+        list_of(
+            "Scripts that print a line for each thing there is of a resource; only dayfly plugin test runs them.",
+            MOST_STEPS,
+            "name",
+        ),
+    ] = ()
 
     def params(self) -> dict[str, ParamRule]:
         """What its steps say of the params they take, in the order of the first who takes each."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import doc, list_of, map_of
 from dayfly.spec.plugin import Runner
 from dayfly.spec.routing import label_match
 from dayfly.spec.routing.endpoints import split_target
 from dayfly.spec.routing.label_match import Match
-from dayfly.spec.sandbox import EVENTS, Hooks, check_ttl, ttl_seconds
+from dayfly.spec.sandbox import EVENTS, Endpoint, Hooks, Ttl, check_ttl
 from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
 from dayfly.spec.scalars import names
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
@@ -27,16 +28,10 @@ GROUP_VARIABLES = ("DAYFLY_ROUTE_GROUP_NAME", "DAYFLY_ROUTE_GROUP_ROUTING_KEY", 
 """What each step finds in its environment: whose hook it is."""
 
 
-class GroupTtl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
+class GroupTtl(Ttl, frozen=True, kw_only=True):
     """`duration` is a whole number and m, h, d or w, counted from `offset_from`: the last match, or a moment."""
 
-    duration: str
-    offset_from: str = NO_MATCHED_SANDBOXES
-
-    @property
-    def seconds(self) -> int:
-        """The duration in seconds."""
-        return ttl_seconds(self.duration)
+    offset_from: Annotated[str, doc("What it is counted from.", enum=list(OFFSETS))] = NO_MATCHED_SANDBOXES
 
     def until(self, *, born: int, updated: int, unmatched: int) -> int:
         """When the life ends that began and was changed then, in unix milliseconds; 0 while nobody can say.
@@ -50,12 +45,10 @@ class GroupTtl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
         return begin + self.seconds * 1000 if begin else 0
 
 
-class GroupEndpoint(WireStruct, frozen=True, kw_only=True):
+class GroupEndpoint(Endpoint, frozen=True, kw_only=True):
     """A way in: `target` is `<scheme>://<host>:<port>`. `cluster` says where, for a group of several clusters."""
 
-    name: str
-    target: str
-    cluster: str = ""
+    cluster: Annotated[str, doc("In which of several clusters.", 255)] = ""
 
 
 MAY_CHANGE = ("labels", "match", "ttl", "endpoints")
@@ -65,14 +58,22 @@ MAY_CHANGE = ("labels", "match", "ttl", "endpoints")
 class RouteGroupSpec(WireStruct, frozen=True, kw_only=True):
     """A route group as wished."""
 
-    cluster: str = ""
-    description: str = ""
-    labels: dict[str, str] = {}
-    match: dict[str, Any]
-    ttl: GroupTtl | None = None
-    endpoints: tuple[GroupEndpoint, ...] = ()
-    hooks: Hooks | None = None
-    runner: Runner | None = None
+    cluster: Annotated[str, doc("Name of the cluster of its sandboxes. It cannot change.", 255)] = ""
+    description: Annotated[str, doc("For readers. It cannot change.", 4096)] = ""
+    labels: Annotated[dict[str, str], map_of("Labels of the group itself.", 1024)] = {}
+    match: Annotated[
+        dict[str, Any],
+        doc(
+            "Which sandboxes of its namespace it has: label {key, value}, value being a pattern (* ? [a-z]), and "
+            "no star crosses a slash; any of several matches; or all of several."
+        ),
+    ]
+    ttl: Annotated[GroupTtl | None, doc("How long the group lives; left out, until it is deleted.")] = None
+    endpoints: Annotated[tuple[GroupEndpoint, ...], list_of("Ways in, by name.", MOST_ENDPOINTS, key="name")] = ()
+    hooks: Annotated[
+        Hooks | None, doc("Steps of the group itself: before and after it starts, before and after it stops.")
+    ] = None
+    runner: Annotated[Runner | None, doc("Where the hooks' steps run. It cannot change.")] = None
 
     @property
     def matcher(self) -> Match:

@@ -6,34 +6,38 @@ but whoever wrote them reads them back.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from dayfly.spec import json_patch
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.plugin import PluginSpec, Runner, Step
+from dayfly.spec.meta import MOST_VALUES, NAME_PATTERN, dns_label, dns_name, doc, identifier, list_of, map_of, or_empty
+from dayfly.spec.plugin import MOST_STEPS, PluginSpec, Runner, Step
+from dayfly.spec.routing import endpoints
+from dayfly.spec.scalars import kube_names
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps.value_from import ForkExpression, ResourceOutput, ValueFrom, WorkloadRef
 
 EVENTS = ("preStart", "postStart", "preStop", "postStop")
-FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")
 OPERATIONS = ("", "upsert", "delete")
 OFFSETS = ("createdAt", "updatedAt")
 PATCH_TYPES = ("strategic", "merge", "json", "signadot/env", "signadot/image")
 
+_LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
 _TTL_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 # What a host does for a sandbox's forks grows with these, so they are bounded before any of it is done.
-MOST_FORKS, MOST_IMAGES, MOST_CHANGES = 64, 32, 128
+MOST_FORKS, MOST_IMAGES, MOST_CHANGES, MOST_RESOURCES = 64, 32, 128, 32
 LONGEST_VALUE = 131_072
 
 
 class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
     """`duration` is a whole number and m, h, d or w, counted from createdAt or updatedAt."""
 
-    duration: str
-    offset_from: str = "createdAt"
+    duration: Annotated[str, doc("A whole number and m, h, d or w, like 8h.", 11, pattern="^[0-9]{1,10}[mhdw]$")]
+    offset_from: Annotated[str, doc("What it is counted from.", enum=list(OFFSETS))] = "createdAt"
 
     @property
     def seconds(self) -> int:
@@ -44,77 +48,91 @@ class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
 class Image(WireStruct, frozen=True, kw_only=True):
     """Another image for one container; none named is the main one."""
 
-    image: str
-    container: str = ""
+    image: Annotated[str, doc("The image to run instead.", minLength=1)]
+    container: Annotated[str, or_empty(dns_label("Name of the container; empty means the main one."))] = ""
 
 
 class KeyRef(WireStruct, frozen=True, kw_only=True):
     """A key of a ConfigMap or Secret in the workload's namespace."""
 
-    name: str
-    key: str = ""
-    optional: bool = False
+    name: Annotated[str, dns_name("Name of the object.", minLength=1)]
+    key: Annotated[str, doc("The key in it.", 253, minLength=1, pattern=f"^{kube_names.KEY}$")] = ""
+    optional: Annotated[bool, doc("Whether it may be missing.")] = False
 
 
 class EnvSource(WireStruct, frozen=True, kw_only=True):
     """Where an environment value comes from: exactly one is given."""
 
-    resource: ResourceOutput | None = None
-    fork: ForkExpression | None = None
-    config_map: KeyRef | None = None
-    secret: KeyRef | None = None
+    resource: Annotated[ResourceOutput | None, doc("An output of a resource of this sandbox.")] = None
+    fork: Annotated[ForkExpression | None, doc("Made of another fork of this sandbox.")] = None
+    config_map: Annotated[KeyRef | None, doc("A key of a ConfigMap in the fork's namespace.")] = None
+    secret: Annotated[KeyRef | None, doc("A key of a Secret in the fork's namespace.")] = None
 
 
 class Env(WireStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: `operation` is upsert (or "") or delete."""
 
-    name: str
-    value: str | None = None
-    value_from: EnvSource | None = None
-    container: str = ""
-    operation: str = ""
+    name: Annotated[str, doc("Name of the variable.", 253, pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+    value: Annotated[str | None, doc("A constant.", LONGEST_VALUE)] = None
+    value_from: Annotated[EnvSource | None, doc("Where the value comes from.")] = None
+    container: Annotated[str, or_empty(dns_label("Name of the container; empty means the main one."))] = ""
+    operation: Annotated[str, doc("Set it (upsert, also when empty) or delete it.", enum=list(OPERATIONS))] = ""
 
 
 class Patch(WireStruct, frozen=True, kw_only=True):
     """A patch to the whole workload object, as YAML or JSON text."""
 
-    type: str
-    value: str
+    type: Annotated[str, doc("How the patch is laid over the workload.", enum=list(PATCH_TYPES))]
+    value: Annotated[str, doc("The patch as YAML or JSON text.", json_patch.LONGEST)]
 
 
 class Customizations(WireStruct, frozen=True, kw_only=True):
     """What is different in a fork: images, then environment, then the patch."""
 
-    images: tuple[Image, ...] = ()
-    env: tuple[Env, ...] = ()
-    patch: Patch | None = None
+    images: Annotated[tuple[Image, ...], list_of("Other images.", MOST_IMAGES)] = ()
+    env: Annotated[tuple[Env, ...], list_of("Changes to the environment, in this order.", MOST_CHANGES)] = ()
+    patch: Annotated[Patch | None, doc("A patch to the whole workload, laid over it last.")] = None
 
 
 class PortEndpoint(WireStruct, frozen=True, kw_only=True):
     """A named port of a fork, or with `host` of the cluster. Kept for old sandboxes."""
 
-    name: str
-    host: str = ""
-    port: int
-    protocol: str = ""
+    name: Annotated[str, identifier("endpoint", "Name of the endpoint, unique in the sandbox.")]
+    host: Annotated[str, doc("Host in the cluster; empty in a fork.", 253, pattern=f"^({kube_names.HOST})?$")] = ""
+    port: Annotated[int, doc("Port.", minimum=1, maximum=65_535)]
+    protocol: Annotated[str, doc("http, grpc or tcp.", 16)] = ""
 
 
 class Fork(WireStruct, frozen=True, kw_only=True):
     """One workload derived from a baseline."""
 
-    name: str = ""
-    fork_of: WorkloadRef
-    customizations: Customizations | None = None
-    endpoints: tuple[PortEndpoint, ...] = ()
+    name: Annotated[
+        str, doc("Name of the fork.", maxLength=63, pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"))
+    ] = ""
+    fork_of: Annotated[WorkloadRef, doc("The workload from which the fork derives.")]
+    customizations: Annotated[Customizations | None, doc("What is different in the fork.")] = None
+    endpoints: Annotated[tuple[PortEndpoint, ...], list_of("Ports of the fork, by name.", 16)] = ()
 
 
 class Resource(WireStruct, frozen=True, kw_only=True):
     """One instance of a plugin: a published one by name (`name[@version]`), or one written in place as `spec`."""
 
-    name: str
-    plugin: str = ""
-    spec: PluginSpec | None = None
-    params: dict[str, str | Param] = {}
+    name: Annotated[str, identifier("resource", "Name of the resource, unique in the sandbox.")]
+    plugin: Annotated[
+        str,
+        doc(
+            "The plugin as name, name@version or name@latest.",
+            253,
+            pattern=f"^({NAME_PATTERN[1:-1]}(@{_LOOSE_VERSION})?)?$",
+        ),
+    ] = ""
+    spec: Annotated[PluginSpec | None, doc("A plugin written in place.")] = None
+    params: Annotated[
+        dict[str, str | Param],
+        doc(
+            "Values for the plugin's inputs: a string, or valueFrom: {resource: {name, outputKey}}.", maxProperties=128
+        ),
+    ] = {}
 
 
 class Param(WireStruct, frozen=True, kw_only=True):
@@ -126,23 +144,32 @@ class Param(WireStruct, frozen=True, kw_only=True):
 class Endpoint(WireStruct, frozen=True, kw_only=True):
     """A way in: `target` is `<scheme>://<host>:<port>`."""
 
-    name: str
-    target: str
+    name: Annotated[str, identifier("endpoint", "Name of the endpoint, unique in the sandbox.")]
+    target: Annotated[
+        str,
+        doc(
+            "<scheme>://<host>:<port>.",
+            300,
+            pattern=f"^({'|'.join(endpoints.SCHEMES)})://{kube_names.HOST}:[0-9]{{1,5}}$",
+        ),
+    ]
 
 
 class DefaultRouteGroup(WireStruct, frozen=True, kw_only=True):
     """The endpoints of the sandbox's own route."""
 
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: Annotated[tuple[Endpoint, ...], list_of("Ways in, by name.", MOST_VALUES, key="name")] = ()
 
 
 class Hooks(WireStruct, frozen=True, kw_only=True):
     """Steps of the sandbox itself, around the start and stop of its workloads."""
 
-    pre_start: tuple[Step, ...] = ()
-    post_start: tuple[Step, ...] = ()
-    pre_stop: tuple[Step, ...] = ()
-    post_stop: tuple[Step, ...] = ()
+    pre_start: Annotated[tuple[Step, ...], list_of("Before any workload starts.", MOST_STEPS, "name")] = ()
+    post_start: Annotated[tuple[Step, ...], list_of("Once all workloads are ready.", MOST_STEPS, "name")] = ()
+    pre_stop: Annotated[tuple[Step, ...], list_of("Before the workloads stop.", MOST_STEPS, "name")] = ()
+    post_stop: Annotated[
+        tuple[Step, ...], list_of("After they have stopped; tried until they succeed.", MOST_STEPS, "name")
+    ] = ()
 
 
 MAY_CHANGE = ("labels", "description", "ttl", "endpoints", "default_route_group", "forks", "local")
@@ -152,23 +179,44 @@ MAY_CHANGE = ("labels", "description", "ttl", "endpoints", "default_route_group"
 class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     """A sandbox as wished."""
 
-    cluster: str = ""
-    description: str = ""
-    labels: dict[str, str] = {}
-    ttl: Ttl | None = None
-    forks: tuple[Fork, ...] = ()
-    resources: tuple[Resource, ...] = ()
-    hooks: Hooks | None = None
-    runner: Runner | None = None
-    default_route_group: DefaultRouteGroup | None = None
-    endpoints: tuple[PortEndpoint, ...] = ()
-    local: tuple[dict[str, Any], ...] = ()
-    virtual: tuple[dict[str, Any], ...] = ()
-    middleware: tuple[dict[str, Any], ...] = ()
-    routing: dict[str, Any] | None = None
-    connection: dict[str, Any] | None = None
-    local_machine_id: str = msgspec.field(name="localMachineID", default="")
-    disable_sandbox_traffic_manager: bool = False
+    cluster: Annotated[
+        str, doc("Name of the cluster in which the sandbox lives. It cannot change.", 255, minLength=1)
+    ] = ""
+    description: Annotated[str, doc("For readers.", 4096)] = ""
+    labels: Annotated[dict[str, str], map_of("Labels by which people and route groups find the sandbox.", 1024)] = {}
+    ttl: Annotated[Ttl | None, doc("How long the sandbox lives; left out, until it is deleted.")] = None
+    forks: Annotated[
+        tuple[Fork, ...],
+        list_of(
+            "Workloads derived from baselines.",
+            MOST_FORKS,
+        ),
+    ] = ()
+    resources: Annotated[
+        tuple[Resource, ...],
+        list_of(
+            "Resources made before the forks start. They cannot change.",
+            MOST_RESOURCES,
+            "name",
+        ),
+    ] = ()
+    hooks: Annotated[Hooks | None, doc("Steps of the sandbox itself. They cannot change.")] = None
+    runner: Annotated[Runner | None, doc("Where the hooks' steps run. It cannot change.")] = None
+    default_route_group: Annotated[DefaultRouteGroup | None, doc("The sandbox's own route.")] = None
+    endpoints: Annotated[
+        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name; kept for old sandboxes.", MOST_VALUES)
+    ] = ()
+    local: Annotated[tuple[dict[str, Any], ...], doc("Workloads on a developer's machine. Kept as written.")] = ()
+    virtual: Annotated[tuple[dict[str, Any], ...], doc("Workloads that stand for others. Kept as written.")] = ()
+    middleware: Annotated[tuple[dict[str, Any], ...], doc("What requests pass on their way. Kept as written.")] = ()
+    routing: Annotated[dict[str, Any] | None, doc("Settings of routes. Kept as written.")] = None
+    connection: Annotated[
+        dict[str, Any] | None, doc("Settings of the connection to a developer's machine. Kept as written.")
+    ] = None
+    local_machine_id: Annotated[str, doc("The developer's machine.", 255)] = msgspec.field(
+        name="localMachineID", default=""
+    )
+    disable_sandbox_traffic_manager: Annotated[bool, doc("Leave requests as they are.")] = False
 
 
 class Sandbox(WireStruct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 from dayfly.spec import json_patch
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.lifecycle import LONGEST_EXPRESSION
 from dayfly.spec.plugin import (
     Input,
     Runner,
@@ -18,7 +19,6 @@ from dayfly.spec.plugin import (
 from dayfly.spec.routing.endpoints import check_port, is_host, split_target
 from dayfly.spec.sandbox import (
     EVENTS,
-    FORK_KINDS,
     LONGEST_VALUE,
     MOST_CHANGES,
     MOST_FORKS,
@@ -39,7 +39,7 @@ from dayfly.spec.sandbox import (
 )
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.steps import param_rules
-from dayfly.spec.steps.value_from import LONGEST_EXPRESSION, ForkExpression, ResourceOutput, WorkloadRef
+from dayfly.spec.steps.value_from import FORK_KINDS, ForkExpression, ResourceOutput, WorkloadRef
 from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
 LONGEST_CLUSTER = 255

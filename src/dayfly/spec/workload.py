@@ -6,12 +6,14 @@ one container), so that one file serves both hosts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import dns_label, doc, list_of, map_of
 from dayfly.spec.parsing import text
 from dayfly.spec.routing.endpoints import check_port
+from dayfly.spec.sandbox import LONGEST_VALUE
 from dayfly.spec.scalars import kube_names, names
 from dayfly.spec.scalars.numbers import whole
 
@@ -26,14 +28,19 @@ class Workload(WireStruct, frozen=True, kw_only=True):
     `routed_port` is where the host takes in its requests, so that those with a routing key are led to forks.
     """
 
-    kind: str = "Deployment"
-    name: str
-    namespace: str = "default"
-    command: tuple[str, ...]
-    env: dict[str, str] = {}
-    port: int | None = None
-    routed_port: int | None = None
-    workdir: str = ""
+    kind: Annotated[str, doc("Deployment, the only one.", 63)] = "Deployment"
+    name: Annotated[str, dns_label("Its name.")]
+    namespace: Annotated[str, dns_label("Its namespace; default if left out.")] = "default"
+    command: Annotated[tuple[str, ...], list_of("The program and its arguments.", 256)]
+    env: Annotated[dict[str, str], map_of("Variables of its environment.", LONGEST_VALUE)] = {}
+    port: Annotated[
+        int | None, doc("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535)
+    ] = None
+    routed_port: Annotated[
+        int | None,
+        doc("Where the requests for it are taken in, so that those with a routing key are led to forks.", minimum=1),
+    ] = None
+    workdir: Annotated[str, doc("The folder in which it begins; left out, the server's own.", 4096)] = ""
 
 
 def check_workload(workload: Workload) -> None:

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions of our kinds, generated from the types.
 
-What types cannot say stands in the tables that `crd_schema` names; a class's docstring becomes its description.
+A class's docstring and a field's metadata (`meta`) become descriptions and limits; `crd_rules` adds rules in CEL.
 Structural schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string
 and list is bounded, so that the API server can price the rules.
 """
@@ -19,17 +19,13 @@ from dayfly.spec.lifecycle import API_VERSION, Lifecycle, WireStruct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
 from dayfly.spec.sandbox import SandboxSpec
-from dayfly.spec.schema import crd_hook, crd_object, crd_plugin, crd_route_group, crd_sandbox, crd_webhook, crd_written
+from dayfly.spec.schema import crd_rules
 
 GROUP, VERSION = API_VERSION.split("/")
 CATEGORY = "dayfly"
 
 _LONGEST_STRING = 1024
 _MOST_ITEMS = 64
-_STRUCTS = crd_plugin.STRUCTS | crd_object.STRUCTS | crd_sandbox.STRUCTS | crd_hook.STRUCTS | crd_written.STRUCTS
-_STRUCTS |= crd_route_group.STRUCTS
-_FIELDS = crd_plugin.FIELDS | crd_webhook.FIELDS | crd_object.FIELDS | crd_sandbox.FIELDS
-_FIELDS |= crd_hook.FIELDS | crd_written.FIELDS | crd_route_group.FIELDS
 _Schema = dict[str, Any]
 
 
@@ -70,7 +66,7 @@ KINDS = (
         namespaced=True,
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
         columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
-        rules=crd_sandbox.SANDBOX_RULES,
+        rules=crd_rules.SANDBOX_RULES,
     ),
     _Kind(
         kind="RouteGroup",
@@ -80,7 +76,7 @@ KINDS = (
         namespaced=True,
         fields={"spec": RouteGroupSpec, "status": kinds.RouteGroupStatus},
         columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "How many sandboxes it has."), _AGE),
-        rules=crd_route_group.GROUP_RULES,
+        rules=crd_rules.GROUP_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",
@@ -94,7 +90,7 @@ KINDS = (
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
             _AGE,
         ),
-        rules=crd_plugin.PLUGIN_RULES,
+        rules=crd_rules.PLUGIN_RULES,
     ),
     _Kind(
         kind="Resource",
@@ -124,7 +120,7 @@ KINDS = (
             ("TROUBLED", "integer", ".status.troubled", "How many of them somebody should look at."),
             _AGE,
         ),
-        rules=crd_hook.HOOK_RULES,
+        rules=crd_rules.HOOK_RULES,
     ),
     _Kind(
         kind="ObjectLifecycleMethods",
@@ -232,13 +228,14 @@ def _struct(info: Any) -> _Schema:
     if required := [field.encode_name for field in info.fields if field.required]:
         made["required"] = required
     made["properties"] = {field.encode_name: _field(info.cls, field) for field in info.fields}
-    return made | copy.deepcopy(_STRUCTS.get(info.cls, {}))
+    return made | copy.deepcopy(crd_rules.STRUCTS.get(info.cls, {}))
 
 
 def _field(owner: type, field: Any) -> _Schema:
-    known = next((row[field.name] for cls in owner.__mro__ if field.name in (row := _FIELDS.get(cls, {}))), None)
-    assert known is not None, f"no words for of {owner.__name__}.{field.name}"
-    return _overlaid(_of(field.type), copy.deepcopy(known))
+    assert isinstance(field.type, types.Metadata), f"{owner.__name__}.{field.name} has no metadata"
+    made = _overlaid(_of(field.type.type), (field.type.extra_json_schema or {}) | (field.type.extra or {}))
+    more = (row.get(field.name) for cls in owner.__mro__ if (row := crd_rules.FIELDS.get(cls)))
+    return _overlaid(made, next((rules for rules in more if rules), {}))
 
 
 def _overlaid(base: _Schema, over: _Schema) -> _Schema:
@@ -249,7 +246,7 @@ def _overlaid(base: _Schema, over: _Schema) -> _Schema:
         elif isinstance(value, dict) and isinstance(base.get(key), dict):
             _overlaid(base[key], value)
         else:
-            base[key] = value
+            base[key] = copy.deepcopy(value)
     return base
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dayfly.spec import lifecycle_hook, plugin, readme, route_group, sandbox, workload
 from dayfly.spec.lifecycle import API_VERSION, WireStruct
 from dayfly.spec.schema import crd
-from dayfly.spec.schema.crd_schema import Schema
+from dayfly.spec.schema.crd_rules import Schema
 
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
 DIRECTIVE = r"@\{[^}]+\}"

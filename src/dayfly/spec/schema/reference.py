@@ -18,7 +18,7 @@ from dayfly.spec.schema.reference_examples import EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.spec.schema.crd_schema import Schema
+    from dayfly.spec.schema.crd_rules import Schema
 
 _WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
 _ABOUT = {
@@ -153,8 +153,8 @@ def _struct(info: Any) -> type[WireStruct] | None:
     match info:
         case types.StructType(cls=cls) if issubclass(cls, WireStruct):
             return cls
-        case types.VarTupleType(item_type=item):
-            return _struct(item)
+        case types.VarTupleType(item_type=inner) | types.Metadata(type=inner):
+            return _struct(inner)
         case types.UnionType(types=some):
             found = [held for each in some if (held := _struct(each)) is not None]
             return found[0] if len(found) == 1 else None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import MOST_VALUES, dns_name, doc, identifier, or_empty
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps import webhook
@@ -58,8 +59,10 @@ STATUSES = ("True", "False", "Unknown")
 class Placed(WireStruct, frozen=True, kw_only=True):
     """The input that is the value of a field, and what it is read as."""
 
-    input: str
-    as_: str = msgspec.field(name="as", default="string")
+    input: Annotated[str, identifier("input", "Name of the input whose value it is.")]
+    as_: Annotated[str, doc("What the value is read as.", enum=list(FORMS), default="string")] = msgspec.field(
+        name="as", default="string"
+    )
 
 
 class ReadyRule(WireStruct, frozen=True, kw_only=True):
@@ -69,18 +72,23 @@ class ReadyRule(WireStruct, frozen=True, kw_only=True):
     `contract` goes by `status.ready` or the condition Ready, and by `status.failureReason`.
     """
 
-    condition: str = ""
-    status: str = "True"
-    when: Comparison | None = None
-    contract: bool = False
+    condition: Annotated[
+        str,
+        doc("Type of a condition of the object.", kube_names.LONGEST_CONDITION, pattern=f"^({kube_names.CONDITION})?$"),
+    ] = ""
+    status: Annotated[str, doc("The status that the condition has.", enum=list(STATUSES), default="True")] = "True"
+    when: Annotated[Comparison | None, doc("A JSONPath into the object, and the values of which it finds one.")] = None
+    contract: Annotated[bool, doc("Go by status.ready or the condition Ready, and by status.failureReason.")] = False
 
 
 class FromSecret(WireStruct, frozen=True, kw_only=True):
     """A key of a Secret beside the object; its name is constant, or what a JSONPath finds in the object."""
 
-    key: str
-    name: str = ""
-    name_from_json_path: str = msgspec.field(name="nameFromJSONPath", default="")
+    key: Annotated[str, doc("Key of the Secret.", 253, pattern=f"^{kube_names.KEY}$")]
+    name: Annotated[str, or_empty(dns_name("Name of the Secret, in the object's namespace."))] = ""
+    name_from_json_path: Annotated[str, doc("A JSONPath (RFC 9535) that finds its name in the object.", 1024)] = (
+        msgspec.field(name="nameFromJSONPath", default="")
+    )
 
 
 class KubeObject(WireStruct, frozen=True, kw_only=True):
@@ -89,11 +97,21 @@ class KubeObject(WireStruct, frozen=True, kw_only=True):
     `set` places inputs at fields, by JSON Pointer. Without `ready` it is ready once it exists.
     """
 
-    manifest: dict[str, Any] | None = None
-    set: dict[str, Placed] = {}
-    ready: ReadyRule | None = None
-    failed: ReadyRule | None = None
-    remove: str = ""
+    manifest: Annotated[
+        dict[str, Any] | None,
+        doc("The object as kubectl apply takes it, without namespace; Dayfly names it if it has no name."),
+    ] = None
+    set: Annotated[
+        dict[str, Placed],
+        doc("By JSON Pointer: fields of the manifest whose values are inputs.", maxProperties=MOST_VALUES),
+    ] = {}
+    ready: Annotated[
+        ReadyRule | None, doc("What tells that the object is ready; left out, it is ready once it exists.")
+    ] = None
+    failed: Annotated[ReadyRule | None, doc("What tells that the object has failed for good.")] = None
+    remove: Annotated[
+        str, or_empty(identifier("step", "Of a delete step: the create step whose object it removes."))
+    ] = ""
 
 
 def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:

@@ -6,10 +6,11 @@ What a fork tells is an expression: a text in which `{{.Service.Host}}` stands f
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import Baseline, WireStruct
+from dayfly.spec.lifecycle import LONGEST_EXPRESSION, Baseline, WireStruct
+from dayfly.spec.meta import NAME_PATTERN, dns_label, dns_name, doc, identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ ADDRESS = (HOST, PORT)
 """What a fork is told of another one: that starts it anew when it changes, so it is what hardly ever does."""
 TOLD = (HOST, PORT, NAME, READY)
 """What a step is told of a fork: it reads it once, as it is then."""
-LONGEST_EXPRESSION = 4096
+FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")
 
 _ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
 
@@ -27,22 +28,29 @@ _ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
 class ResourceOutput(WireStruct, frozen=True, kw_only=True):
     """An output of a resource: `output_key` is `<step>.<output>`, or `<output>` where one step alone makes it."""
 
-    name: str
-    output_key: str
+    name: Annotated[str, identifier("resource", "Name of the resource in this sandbox.")]
+    output_key: Annotated[
+        str,
+        doc(
+            "The output, as <step>.<output>, or as <output> where one step alone makes it.",
+            61,
+            pattern=f"{NAME_PATTERN[:-1]}(\\.{NAME_PATTERN[1:-1]})?$",
+        ),
+    ]
 
 
 class ValueFrom(WireStruct, frozen=True, kw_only=True):
     """A value that another resource of the same sandbox makes."""
 
-    resource: ResourceOutput
+    resource: Annotated[ResourceOutput, doc("The resource and its output.")]
 
 
 class WorkloadRef(WireStruct, frozen=True, kw_only=True):
     """A baseline workload."""
 
-    kind: str
-    namespace: str
-    name: str
+    kind: Annotated[str, doc("Kind of the baseline workload.", enum=list(FORK_KINDS))]
+    namespace: Annotated[str, dns_label("Its namespace.", minLength=1)]
+    name: Annotated[str, dns_name("Its name.", minLength=1)]
 
     @property
     def baseline(self) -> Baseline:
@@ -55,15 +63,21 @@ class WorkloadRef(WireStruct, frozen=True, kw_only=True):
 class ForkExpression(WireStruct, frozen=True, kw_only=True):
     """A value made of a fork of this sandbox, like `{{.Service.Host}}`."""
 
-    fork_of: WorkloadRef
-    expression: str
+    fork_of: Annotated[WorkloadRef, doc("The baseline of the fork.")]
+    expression: Annotated[
+        str,
+        doc(
+            "Text with {{.Service.Host}} and {{.Service.Port}}; in hooks {{.Name}} and {{.Ready}} too.",
+            LONGEST_EXPRESSION,
+        ),
+    ]
 
 
 class HookSource(WireStruct, frozen=True, kw_only=True):
     """Where a hook's value comes from: exactly one is given."""
 
-    resource: ResourceOutput | None = None
-    fork: ForkExpression | None = None
+    resource: Annotated[ResourceOutput | None, doc("An output of a resource of this sandbox.")] = None
+    fork: Annotated[ForkExpression | None, doc("Made of a fork of this sandbox; only in postStart and preStop.")] = None
 
 
 def check_expression(expression: str, known: tuple[str, ...], keys: Path) -> None:

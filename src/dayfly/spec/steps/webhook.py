@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import MOST_VALUES, doc
 from dayfly.spec.scalars import jsonpath, kube_names
 from dayfly.spec.scalars.duration import milliseconds
 
@@ -57,11 +58,24 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 _BEGUN = (202,)
 
 
+_VARIABLE = "A string, {$input: name} or {$env: NAME}."
+
+
+def _duration(about: str) -> msgspec.Meta:
+    return doc(about, 16, pattern="^([0-9]{1,9}[smh])?$")
+
+
+def _statuses(about: str) -> msgspec.Meta:
+    return doc(about, maxItems=MOST_VALUES, items={"minimum": 200, "maximum": 599})
+
+
 class Comparison(WireStruct, frozen=True, kw_only=True):
     """Whether what a JSONPath finds in an answer is one of these values."""
 
-    path: str
-    in_: tuple[Any, ...] = msgspec.field(name="in")
+    path: Annotated[str, doc("A JSONPath (RFC 9535).", 1024, pattern=r"^\$")]
+    in_: Annotated[tuple[Any, ...], doc("The values of which it finds one.", maxItems=MOST_VALUES, minItems=1)] = (
+        msgspec.field(name="in")
+    )
 
 
 class Expect(WireStruct, frozen=True, kw_only=True):
@@ -70,55 +84,79 @@ class Expect(WireStruct, frozen=True, kw_only=True):
     Of what is in neither, 408, 425, 429 and 5xx leave open what has become of the request; the rest has failed.
     """
 
-    status: tuple[int, ...] = ()
-    failed: tuple[int, ...] = ()
+    status: Annotated[tuple[int, ...], _statuses("Statuses that are successes; any 2xx if left out.")] = ()
+    failed: Annotated[
+        tuple[int, ...], _statuses("Statuses that are certain failures, of those that leave it open otherwise.")
+    ] = ()
 
 
 class Poll(WireStruct, frozen=True, kw_only=True):
     """A long job: an answer of one of `status` tells where to ask for it, and `until` when it is done."""
 
-    status: tuple[int, ...] = _BEGUN
-    location: str = ""
-    until: Comparison
-    failed: Comparison | None = None
+    status: Annotated[tuple[int, ...], _statuses("Statuses by which a job was begun.")] = _BEGUN
+    location: Annotated[str, doc("A JSONPath that finds where to ask for it; empty: the header Location.", 1024)] = ""
+    until: Annotated[Comparison, doc("What holds once the job is done.")]
+    failed: Annotated[Comparison | None, doc("What holds once it has failed.")] = None
 
 
 class Find(WireStruct, frozen=True, kw_only=True):
     """How to see, when no answer came, whether the request was carried out: a GET at the same server."""
 
-    path: tuple[Any, ...] = ()
-    query: dict[str, Any] = {}
-    when: Comparison | None = None
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
+    query: Annotated[dict[str, Any], doc(f"Members of the query. {_VARIABLE}")] = {}
+    when: Annotated[
+        Comparison | None, doc("What holds of the answer if the request was carried out; left out, a 2xx is enough.")
+    ] = None
 
 
 class Tls(WireStruct, frozen=True, kw_only=True):
     """Whom to believe: certificates in PEM form, instead of the system's."""
 
-    ca: str
+    ca: Annotated[str, doc("Certificates in PEM form that are believed instead of the system's.", 32_768)]
 
 
 class WebhookTimeouts(WireStruct, frozen=True, kw_only=True):
     """Durations: to connect (name, connection, handshake) and from the request to the end of its answer."""
 
-    connect: str = ""
-    answer: str = ""
+    connect: Annotated[str, _duration("Longest time for name, connection and handshake, like 10s.")] = ""
+    answer: Annotated[str, _duration("Longest time from the request to the end of its answer, like 60s.")] = ""
 
 
 class Webhook(WireStruct, frozen=True, kw_only=True):
     """One request to a server. `path` are further segments of the URL's, each escaped; `body` is sent as JSON."""
 
-    method: str
-    url: str
-    path: tuple[Any, ...] = ()
-    query: dict[str, Any] = {}
-    headers: dict[str, Any] = {}
-    body: Any = None
-    expect: Expect | None = None
-    poll: Poll | None = None
-    find: Find | None = None
-    tls: Tls | None = None
-    idempotency_key: str = DEFAULT_KEY_HEADER
-    timeouts: WebhookTimeouts | None = None
+    method: Annotated[str, doc("Method of the request.", enum=list(METHODS))]
+    url: Annotated[
+        str,
+        doc(
+            "URL of the server: scheme, host, port and path.",
+            MAX_URL_CHARACTERS,
+            pattern=r"^https?://[^/?#@\\\s]+(/[^?#\\\s]*)?$",
+        ),
+    ]
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
+    query: Annotated[dict[str, Any], doc(f"Members of the query. {_VARIABLE}")] = {}
+    headers: Annotated[
+        dict[str, Any], doc(f"Headers. {_VARIABLE} Or {{$secret: {{name, key}}}}, each with a constant prefix.")
+    ] = {}
+    body: Annotated[Any, doc("Sent as JSON; {$input: name} stands for an input anywhere in it.")] = None
+    expect: Annotated[Expect | None, doc("What the status of the answer means.")] = None
+    poll: Annotated[Poll | None, doc("How a long job is followed.")] = None
+    find: Annotated[Find | None, doc("How to see, when no answer came, whether the request was carried out.")] = None
+    tls: Annotated[Tls | None, doc("Whom to believe.")] = None
+    idempotency_key: Annotated[
+        str,
+        doc(
+            "Header of the key that stays the same until an answer has come.",
+            128,
+            default=DEFAULT_KEY_HEADER,
+            pattern=f"^({HEADER})?$",
+        ),
+    ] = DEFAULT_KEY_HEADER
+    timeouts: Annotated[
+        WebhookTimeouts | None,
+        doc("Limits of each exchange; timeouts.run of the step is that of all of them."),
+    ] = None
 
 
 def check(
