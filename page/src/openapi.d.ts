@@ -1172,7 +1172,10 @@ export interface components {
             /** @default 0 */
             session?: number;
         };
-        /** Attempt */
+        /**
+         * Attempt
+         * @description An attempt that has a log, and the length of the log so far.
+         */
         Attempt: {
             unit: string;
             attempt: number;
@@ -1202,32 +1205,55 @@ export interface components {
             number: number;
             digest: string;
         };
-        /** Baseline */
+        /**
+         * Baseline
+         * @description A workload of a machine from which forks derive.
+         */
         Baseline: {
-            /** @enum {unknown} */
-            kind: "Deployment";
+            /**
+             * @description Deployment, the only one.
+             * @default Deployment
+             */
+            kind?: string;
+            /** @description Its name. */
             name: string;
-            command: string[];
-            /** @default default */
+            /**
+             * @description Its namespace; default if left out.
+             * @default default
+             */
             namespace?: string;
-            /** @default {} */
+            /** @description The program and its arguments. */
+            command: string[];
+            /**
+             * @description Variables of its environment.
+             * @default {}
+             */
             env?: {
                 [key: string]: string;
             };
-            /** @default null */
+            /**
+             * @description The port on which it listens, which a fork finds in PORT.
+             * @default null
+             */
             port?: number | null;
-            /** @default  */
+            /**
+             * @description Where the requests for it are taken in, so that those with a routing key are led to forks.
+             * @default null
+             */
+            routedPort?: number | null;
+            /**
+             * @description The folder in which it begins; left out, the server's own.
+             * @default
+             */
             workdir?: string;
             /** @default null */
-            routedPort?: number | null;
-            /** @default  */
-            createdAt?: string;
-            /** @default  */
-            updatedAt?: string;
+            createdAt?: string | null;
+            /** @default null */
+            updatedAt?: string | null;
         };
         /**
          * Blocker
-         * @description Empty for nothing.
+         * @description An obstacle and its causes; empty if there is none.
          */
         Blocker: {
             /** @default  */
@@ -1557,13 +1583,16 @@ export interface components {
         };
         /**
          * LogTime
-         * @description From this byte of a log on it was printed at this time, until the next.
+         * @description The time at which a log was printed from this byte on, until the next entry.
          */
         LogTime: {
             offset: number;
             time: string;
         };
-        /** Move */
+        /**
+         * Move
+         * @description One move of a ledger.
+         */
         Move: {
             seq: number;
             at: number;
@@ -1572,25 +1601,6 @@ export interface components {
             move: string;
             reason: string;
             message: string;
-        };
-        /** NewBaseline */
-        NewBaseline: {
-            /** @enum {unknown} */
-            kind: "Deployment";
-            name: string;
-            command: string[];
-            /** @default default */
-            namespace?: string;
-            /** @default {} */
-            env?: {
-                [key: string]: string;
-            };
-            /** @default null */
-            port?: number | null;
-            /** @default  */
-            workdir?: string;
-            /** @default null */
-            routedPort?: number | null;
         };
         /**
          * NewKey
@@ -1689,7 +1699,10 @@ export interface components {
             /** @default [] */
             scope?: string[];
         };
-        /** Output */
+        /**
+         * Output
+         * @description A value that a step has made. A withheld one never leaves its cluster: `value` is empty.
+         */
         Output: {
             resource: string;
             step: string;
@@ -1745,7 +1758,7 @@ export interface components {
         };
         /**
          * Plugin
-         * @description `readme` is there where one version is asked for, and it has one. Lists are without.
+         * @description A published version of a resource plugin; `name` is like `db@1.2.0`. In lists it comes without its README.
          */
         Plugin: {
             name: string;
@@ -1765,9 +1778,10 @@ export interface components {
         };
         /**
          * Report
-         * @description Without `phase` and what belongs to it for one of which nobody knows any more.
+         * @description The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
          *
-         *         `denied`: what whoever asks may not do with it, and why; on the page of a plain cluster alone.
+         *         A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
+         *         on the page of a plain cluster.
          */
         Report: {
             uid: string;
@@ -1775,12 +1789,12 @@ export interface components {
             cluster: string;
             routingKey: string;
             version: number;
-            endpoints: Record<string, never>[];
-            /** @default  */
+            endpoints: components["schemas"]["Endpoint"][];
+            /** @default cleaned */
             phase?: string;
             /** @default false */
             ready?: boolean;
-            /** @default  */
+            /** @default Cleaned */
             reason?: string;
             /** @default  */
             message?: string;
@@ -1791,7 +1805,7 @@ export interface components {
             /** @default 0 */
             total?: number;
             /** @default [] */
-            units?: components["schemas"]["UnitReport"][];
+            units?: components["schemas"]["Unit"][];
             /** @default null */
             closed?: components["schemas"]["Request"] | null;
             /** @default null */
@@ -1806,13 +1820,26 @@ export interface components {
             };
         };
         /**
-         * UnitReport
-         * @description One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
-         *
-         *         `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
-         *         with clocks has its `template` beside it (`plan.messages.Clocked`), for whoever shows it later.
+         * Endpoint
+         * @description Where a sandbox or a route group answers; `url` is empty if nothing routes to it.
          */
-        UnitReport: {
+        Endpoint: {
+            /** @default  */
+            name?: string;
+            /** @default  */
+            url?: string;
+            /** @default  */
+            target?: string;
+            /** @default  */
+            routeType?: string;
+            /** @default  */
+            cluster?: string;
+        };
+        /**
+         * Unit
+         * @description One step or fork. `state` is a word of docs/how-it-works.md: waiting, running, succeeded, failed, retrying ...
+         */
+        Unit: {
             id: string;
             /** @default  */
             resource?: string;
@@ -1845,7 +1872,7 @@ export interface components {
         };
         /**
          * Request
-         * @description Who asked for something irrevocable, when, and why.
+         * @description The request that a run ends, and its reason.
          */
         Request: {
             /** @description When, in unix milliseconds. */
@@ -1874,7 +1901,7 @@ export interface components {
         };
         /**
          * RouteGroup
-         * @description `namespace` as in `Sandbox`.
+         * @description A route group. `namespace` is as in `Sandbox`.
          */
         RouteGroup: {
             name: string;
@@ -1882,7 +1909,7 @@ export interface components {
             createdAt: string;
             updatedAt: string;
             spec: Record<string, never>;
-            endpoints: Record<string, never>[];
+            endpoints: components["schemas"]["Endpoint"][];
             status: components["schemas"]["RouteGroupStatus"];
             progress: components["schemas"]["Progress"];
             /** @default  */
@@ -1890,25 +1917,39 @@ export interface components {
         };
         /**
          * RouteGroupStatus
-         * @description `matched` counts its sandboxes. A stream of changes names the first 256 of them alone, as does a cluster.
+         * @description The state of a route group and its sandboxes, which `matched` counts.
+         *
+         *         A stream of changes names only the first 256 of them, as does a cluster.
          */
         RouteGroupStatus: {
             ready: boolean;
             reason: string;
             message: string;
-            matchedSandboxes: string[];
-            matched: number;
-            conditions: Record<string, never>[];
-            /** @default [] */
-            conflicts?: Record<string, never>[];
+            conditions: components["schemas"]["Condition"][];
             /** @default [] */
             unserved?: string[];
+            /** @default null */
+            scheduledDeleteTime?: string | null;
+            matchedSandboxes: string[];
+            matched: number;
+            /** @default [] */
+            conflicts?: Record<string, never>[];
+        };
+        /**
+         * Condition
+         * @description A condition, as in Kubernetes.
+         */
+        Condition: {
+            type: string;
+            status: string;
             /** @default  */
-            scheduledDeleteTime?: string;
+            reason?: string;
+            /** @default  */
+            message?: string;
         };
         /**
          * Progress
-         * @description `done` of `total` units of the `phase` that it is in; `tone` says how its reason stands.
+         * @description `done` of `total` units of the current `phase`; `tone` classifies the reason of its state.
          */
         Progress: {
             phase: string;
@@ -1973,7 +2014,9 @@ export interface components {
         };
         /**
          * Sandbox
-         * @description `namespace` is where its object lies, on the page of a plain cluster alone.
+         * @description A sandbox. `spec` is as it was applied, with defaults.
+         *
+         *         `namespace` is that of its object; only the page of a plain cluster has it.
          */
         Sandbox: {
             name: string;
@@ -1981,25 +2024,28 @@ export interface components {
             createdAt: string;
             updatedAt: string;
             spec: Record<string, never>;
-            endpoints: Record<string, never>[];
-            status: components["schemas"]["SandboxStatus"];
+            endpoints: components["schemas"]["Endpoint"][];
+            status: components["schemas"]["Status"];
             progress: components["schemas"]["Progress"];
             /** @default [] */
             warnings?: string[];
             /** @default  */
             namespace?: string;
         };
-        /** SandboxStatus */
-        SandboxStatus: {
+        /**
+         * Status
+         * @description The state of a sandbox or a route group.
+         */
+        Status: {
             ready: boolean;
             reason: string;
             message: string;
             /** @default [] */
-            unserved?: string[];
-            /** @default  */
-            scheduledDeleteTime?: string;
+            conditions?: components["schemas"]["Condition"][];
             /** @default [] */
-            conditions?: Record<string, never>[];
+            unserved?: string[];
+            /** @default null */
+            scheduledDeleteTime?: string | null;
         };
         /**
          * Session
@@ -3190,7 +3236,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewBaseline"];
+                "application/json": components["schemas"]["Baseline"];
             };
         };
         responses: {

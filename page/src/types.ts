@@ -8,7 +8,7 @@ export type Group = Schemas["RouteGroup"];
 /** What lives: both have a name, a wish, a status and a progress. */
 export type Living = Sandbox | Group;
 export type Report = Schemas["Report"];
-export type Unit = Schemas["UnitReport"];
+export type Unit = Schemas["Unit"];
 export type Plan = Schemas["CompilePreview"];
 export type Step = Schemas["StepLine"];
 export type Blocker = Schemas["Blocker"];

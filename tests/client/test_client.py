@@ -78,8 +78,8 @@ def test_what_never_leaves_its_cluster_is_nowhere_an_empty_value():
     place = {"resource": "mydb", "step": "make"}
     found = Outputs(
         (
-            Output(**place, output="url", value="db://h"),
-            Output(**place, output="password", value="", sensitive=True, withheld=True),
+            Output(**place, output="url", value="db://h", encoding="utf-8", sensitive=False),
+            Output(**place, output="password", value="", encoding="utf-8", sensitive=True, withheld=True),
         )
     )
     assert (dict(found), found.variables()) == ({"mydb/make.url": "db://h"}, {"MYDB_MAKE_URL": "db://h"})
@@ -349,7 +349,9 @@ class Retold:
     async def report(self, after, wait, patience):
         self.seconds += 1
         uid, ready = self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
-        return Report(uid=uid, name="sb1", cluster="local", routing_key="k", version=3, phase="open", ready=ready)
+        return Report(
+            uid=uid, name="sb1", cluster="local", routing_key="k", version=3, endpoints=(), phase="open", ready=ready
+        )
 
     async def pause(self, seconds):
         self.seconds += seconds

@@ -12,7 +12,8 @@ from cli.clusters import FLAGS, changed, still
 from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
 from control.client import wait_for
 from dayfly.cli.cluster_page import sessions
-from dayfly.control import forms, page_forms
+from dayfly.control import page_forms
+from dayfly.spec import api
 from page.clusters import SHOP, apart, serving, stage
 
 from rig.scenes import wish  # isort: skip
@@ -120,15 +121,15 @@ class TestWhatItSays:
             assert served.get("sandboxes/box/why") == why
             for path, form in (
                 ("/page/session", page_forms.PageSession),
-                ("sandboxes/box", forms.Sandbox),
-                ("sandboxes/box/report", forms.Report),
-                ("sandboxes/box/why", forms.Blocker),
+                ("sandboxes/box", api.Sandbox),
+                ("sandboxes/box/report", api.Report),
+                ("sandboxes/box/why", api.Blocker),
                 ("sandboxes/box/plan", page_forms.Plan),
-                ("sandboxes/box/history", list[forms.Move]),
-                ("sandboxes/box/attempts", list[forms.Attempt]),
-                ("sandboxes/box/outputs?masked=true", list[forms.Output]),
+                ("sandboxes/box/history", list[api.Move]),
+                ("sandboxes/box/attempts", list[api.Attempt]),
+                ("sandboxes/box/outputs?masked=true", list[api.Output]),
                 ("attention", list[page_forms.Concern]),
-                ("resource-plugins?version=all", list[forms.Plugin]),
+                ("resource-plugins?version=all", list[api.Plugin]),
                 ("ended-sandboxes", list[page_forms.Ended]),
             ):
                 assert msgspec.convert(served.get(path), form) is not None, path

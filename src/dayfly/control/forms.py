@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dayfly.spec.report import UnitReport
+from dayfly.spec import api
 from dayfly.spec.routing.rules import RoutingRule
-from dayfly.spec.run import Request
 
 Time = str
 """RFC 3339."""
@@ -146,33 +145,6 @@ class NewPlugin(Form):
     readme: str | None = None
 
 
-class Plugin(Form):
-    """`readme` is there where one version is asked for, and it has one. Lists are without."""
-
-    name: str
-    spec: dict[str, Any]
-    created_at: Time
-    updated_at: Time
-    status: dict[str, Any]
-    readme: str = ""
-
-
-class NewBaseline(Form):
-    kind: Literal["Deployment"]
-    name: str
-    command: list[str]
-    namespace: str = "default"
-    env: dict[str, str] = {}
-    port: int | None = None
-    workdir: str = ""
-    routed_port: int | None = None
-
-
-class Baseline(NewBaseline):
-    created_at: Time = ""
-    updated_at: Time = ""
-
-
 class RoutingRules(Form):
     routing_rules: list[RoutingRule]
 
@@ -190,39 +162,6 @@ class NewSandbox(Form):
     secrets: dict[str, dict[str, str]] = {}
 
 
-class SandboxStatus(Form):
-    ready: bool
-    reason: str
-    message: str
-    unserved: list[str] = []
-    scheduled_delete_time: Time = ""
-    conditions: list[dict[str, Any]] = []
-
-
-class Progress(Form):
-    """`done` of `total` units of the `phase` that it is in; `tone` says how its reason stands."""
-
-    phase: str
-    done: int
-    total: int
-    tone: str
-
-
-class Sandbox(Form):
-    """`namespace` is where its object lies, on the page of a plain cluster alone."""
-
-    name: str
-    routing_key: str
-    created_at: Time
-    updated_at: Time
-    spec: dict[str, Any]
-    endpoints: list[dict[str, Any]]
-    status: SandboxStatus
-    progress: Progress
-    warnings: list[str] = []
-    namespace: str = ""
-
-
 class Extend(Form):
     """`seconds` from now, or `until`; neither for as long again as its time to live says."""
 
@@ -233,34 +172,6 @@ class Extend(Form):
 class NewRouteGroup(Form):
     spec: dict[str, Any]
     name: str = ""
-
-
-class RouteGroupStatus(Form):
-    """`matched` counts its sandboxes. A stream of changes names the first 256 of them alone, as does a cluster."""
-
-    ready: bool
-    reason: str
-    message: str
-    matched_sandboxes: list[str]
-    matched: int
-    conditions: list[dict[str, Any]]
-    conflicts: list[dict[str, Any]] = []
-    unserved: list[str] = []
-    scheduled_delete_time: Time = ""
-
-
-class RouteGroup(Form):
-    """`namespace` as in `Sandbox`."""
-
-    name: str
-    routing_key: str
-    created_at: Time
-    updated_at: Time
-    spec: dict[str, Any]
-    endpoints: list[dict[str, Any]]
-    status: RouteGroupStatus
-    progress: Progress
-    namespace: str = ""
 
 
 class WhyAbandon(Form):
@@ -288,69 +199,6 @@ class Until(Form):
     until: Time
 
 
-class Report(Form):
-    """Without `phase` and what belongs to it for one of which nobody knows any more.
-
-    `denied`: what whoever asks may not do with it, and why; on the page of a plain cluster alone.
-    """
-
-    uid: str
-    name: str
-    cluster: str
-    routing_key: str
-    version: int
-    endpoints: list[dict[str, Any]]
-    phase: str = ""
-    ready: bool = False
-    reason: str = ""
-    message: str = ""
-    about: str = ""
-    done: int = 0
-    total: int = 0
-    units: list[UnitReport] = []
-    closed: Request | None = None
-    abandon: Request | None = None
-    born_at: int = 0
-    unserved: list[str] = []
-    denied: dict[str, str] = {}
-
-
-class Blocker(Form):
-    """Empty for nothing."""
-
-    subject: str = ""
-    reason: str = ""
-    message: str = ""
-    since: int = 0
-    next: str = ""
-    because: "list[Blocker]" = []
-
-
-class Output(Form):
-    resource: str
-    step: str
-    output: str
-    value: str
-    encoding: Literal["utf-8", "base64"]
-    sensitive: bool
-    withheld: bool = False
-    """It never leaves its cluster; `value` is empty."""
-
-
-class Attempt(Form):
-    unit: str
-    attempt: int
-    size: int
-    sealed: bool
-
-
-class LogTime(Form):
-    """From this byte of a log on it was printed at this time, until the next."""
-
-    offset: int
-    time: Time
-
-
 class LogPiece(Form):
     unit: str
     attempt: int
@@ -359,7 +207,7 @@ class LogPiece(Form):
     sealed: bool
     data: str
     encoding: Literal["utf-8", "base64"]
-    times: list[LogTime] = []
+    times: list[api.LogTime] = []
     """Where they are asked for; of what no entry tells of nobody knows when it was printed."""
 
 
@@ -372,16 +220,6 @@ class LogLine(Form):
 class ContainerLog(Form):
     container: str
     logs: list[LogLine]
-
-
-class Move(Form):
-    seq: int
-    at: int
-    unit: str
-    attempt: int
-    move: str
-    reason: str
-    message: str
 
 
 class Events(Form):

@@ -12,6 +12,7 @@ from dayfly.control import forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.control.scopes import Reach
 from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
+from dayfly.spec import api
 from dayfly.spec.routing.rules import PARAMETERS
 
 API = "/api/v2"
@@ -98,34 +99,34 @@ ROUTES: dict[str, dict[str, Operation]] = {
             ADMIN, "Who did what, the oldest first.", forms.AuditPage, {"after": "integer", "limit": "integer"}
         )
     },
-    _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.", [forms.Plugin], _VERSION)},
+    _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.", [api.Plugin], _VERSION)},
     _PLUGIN: {
-        "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named.", forms.Plugin, _VERSION),
+        "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named.", api.Plugin, _VERSION),
         "PUT": Operation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
         "DELETE": Operation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
     },
-    _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.", [forms.Plugin])},
+    _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.", [api.Plugin])},
     "/workloads/routing-rules": {
         "GET": Operation(VIEWER, "Which key leads from which baseline to whose fork.", forms.RoutingRules, _RULES)
     },
-    _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.", [forms.Baseline])},
+    _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.", [api.Baseline])},
     _ORG + "/workloads/{namespace}/{name}": {
-        "GET": Operation(VIEWER, "A baseline.", forms.Baseline),
-        "PUT": Operation(MEMBER, "Declare a baseline, or change it.", forms.Baseline, body=forms.NewBaseline),
+        "GET": Operation(VIEWER, "A baseline.", api.Baseline),
+        "PUT": Operation(MEMBER, "Declare a baseline, or change it.", api.Baseline, body=api.Baseline),
         "DELETE": Operation(MEMBER, "Remove a baseline that no fork derives from."),
     },
-    _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [forms.Sandbox], {"label": "string", **_PAGE})},
+    _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
     _ORG + "/attention": {"GET": Operation(VIEWER, "What needs somebody, the worst first.", [page_forms.Concern])},
     _ORG + "/ended-sandboxes": {
         "GET": Operation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
     },
     _SANDBOX + "/plan": {"GET": Operation(VIEWER, "What a sandbox does, unit by unit.", page_forms.Plan)},
     _SANDBOX + "/reveal": {
-        "POST": Operation(MEMBER, "One output, for the record.", forms.Output, body=page_forms.OutputName)
+        "POST": Operation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
     },
     _SANDBOX: {
-        "GET": Operation(VIEWER, "A sandbox.", forms.Sandbox),
-        "PUT": Operation(MEMBER, "Make a sandbox, or change it.", forms.Sandbox, body=forms.NewSandbox),
+        "GET": Operation(VIEWER, "A sandbox.", api.Sandbox),
+        "PUT": Operation(MEMBER, "Make a sandbox, or change it.", api.Sandbox, body=forms.NewSandbox),
         "DELETE": Operation(MEMBER, "End a sandbox.", query={"force": "boolean"}),
     },
     _SANDBOX + "/abandon": {"POST": Operation(MEMBER, "End a sandbox without its cleanup.", body=forms.WhyAbandon)},
@@ -135,19 +136,19 @@ ROUTES: dict[str, dict[str, Operation]] = {
     _SANDBOX + "/lease": {
         "PUT": Operation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
     },
-    _SANDBOX + "/extend": {"POST": Operation(MEMBER, "Let a sandbox live longer.", forms.Sandbox, body=forms.Extend)},
+    _SANDBOX + "/extend": {"POST": Operation(MEMBER, "Let a sandbox live longer.", api.Sandbox, body=forms.Extend)},
     _ORG + "/routegroups": {
         "GET": Operation(
-            VIEWER, "All route groups.", [forms.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
+            VIEWER, "All route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
         )
     },
     _GROUP + "/plan": {"GET": Operation(VIEWER, "What a route group does, unit by unit.", page_forms.Plan)},
     _GROUP + "/reveal": {
-        "POST": Operation(MEMBER, "One output, for the record.", forms.Output, body=page_forms.OutputName)
+        "POST": Operation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
     },
     _GROUP: {
-        "GET": Operation(VIEWER, "A route group, and whom it has now.", forms.RouteGroup),
-        "PUT": Operation(MEMBER, "Make a route group, or change it.", forms.RouteGroup, body=forms.NewRouteGroup),
+        "GET": Operation(VIEWER, "A route group, and whom it has now.", api.RouteGroup),
+        "PUT": Operation(MEMBER, "Make a route group, or change it.", api.RouteGroup, body=forms.NewRouteGroup),
         "DELETE": Operation(MEMBER, "End a route group.", query={"force": "boolean"}),
     },
     _GROUP + "/abandon": {"POST": Operation(MEMBER, "End a route group without its hooks.", body=forms.WhyAbandon)},
@@ -155,7 +156,7 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "POST": Operation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
     },
     _GROUP + "/extend": {
-        "POST": Operation(MEMBER, "Let a route group live longer.", forms.RouteGroup, body=forms.Extend)
+        "POST": Operation(MEMBER, "Let a route group live longer.", api.RouteGroup, body=forms.Extend)
     },
     _SANDBOX + "/changes": {"GET": Operation(VIEWER, "Live changes of a sandbox.", forms.Events)},
     _GROUP + "/changes": {"GET": Operation(VIEWER, "Live changes of a route group.", forms.Events)},
@@ -163,17 +164,17 @@ ROUTES: dict[str, dict[str, Operation]] = {
     _SANDBOX + "/status/explain": {"GET": Operation(VIEWER, "Not here.")},
     _SANDBOX + "/report": {
         "GET": Operation(
-            VIEWER, "How each unit of a sandbox stands.", forms.Report, {"after": "integer", "wait": "integer"}
+            VIEWER, "How each unit of a sandbox stands.", api.Report, {"after": "integer", "wait": "integer"}
         )
     },
-    _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.", forms.Blocker)},
-    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [forms.Output], _MASKED)},
-    _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.", [forms.Attempt])},
+    _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.", api.Blocker)},
+    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [api.Output], _MASKED)},
+    _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.", [api.Attempt])},
     _SANDBOX + "/log": {"GET": Operation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
     _SANDBOX + "/logs": {
         "GET": Operation(VIEWER, "The newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS)
     },
-    _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [forms.Move])},
+    _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [api.Move])},
 }
 # What is told of sandboxes is told of route groups, and of which of a name, living and ended, `uid` says.
 for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):

@@ -88,8 +88,8 @@ def form(found: Any, name: str, report: Report, listed: tuple[str, ...] = ()) ->
         "namespace": meta["namespace"],
         "routingKey": _key(found),
         "createdAt": meta["creationTimestamp"],
-        # When a wish was changed nobody has written down.
-        "updatedAt": meta["creationTimestamp"] if meta.get("generation", 1) == 1 else "",
+        # A cluster does not record when a spec was changed.
+        "updatedAt": meta["creationTimestamp"],
         "spec": {key: spec[key] for key in listed if key in spec} if listed else spec,
         "endpoints": spoken.get("endpoints") or [],
         "status": status,
