@@ -25,7 +25,7 @@ from dayfly.cli.sharing import Sharing
 from dayfly.cli.target_server import Client
 from dayfly.client.address import Address
 from dayfly.client.home import Home
-from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.run_service import RunService
 
 __all__ = ["fake_home"]
 
@@ -58,7 +58,7 @@ def test_with_interrupted_during_apply_deletes_sandbox(
 ):
     """Else the server makes it later, and a server that was started for us is stopped with it in its ledger."""
     applying, deleted = threading.Event(), threading.Event()
-    host, stop, delete = FakeHost(), FakeHost.stop, Sandboxes.delete
+    host, stop, delete = FakeHost(), FakeHost.stop, RunService.delete
 
     async def stopping(self: FakeHost, uid: str, request: Any, *, known: bool) -> Any:
         verdict = await stop(self, uid, request, known=known)
@@ -66,12 +66,12 @@ def test_with_interrupted_during_apply_deletes_sandbox(
             self.finish(uid)
         return verdict
 
-    async def deleting(self: Sandboxes, request: Any) -> Any:
+    async def deleting(self: RunService[Any], request: Any) -> Any:
         deleted.set()
         return await delete(self, request)
 
     monkeypatch.setattr(FakeHost, "stop", stopping)
-    monkeypatch.setattr(Sandboxes, "delete", deleting)
+    monkeypatch.setattr(RunService, "delete", deleting)
     with control.serving(tmp_path / "control.db", {"local": host}) as there:
         write = there.store.write
 

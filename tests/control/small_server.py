@@ -14,7 +14,7 @@ from pathlib import Path
 
 from control.client import KEY
 from control.fake_host import FakeHost
-from dayfly.control import auth, records
+from dayfly.control import auth, tombstones
 from dayfly.control.app import create_app, serve
 from dayfly.control.store import Store
 
@@ -55,14 +55,14 @@ class Dying(FakeHost):
             await asyncio.sleep(0.01)
 
 
-def mortal_archive(rows, record, now, archive=records.archive, **more):
+def mortal_archive(rows, record, now, archive=tombstones.archive, **more):
     die("before", "archive")
     archive(rows, record, now, **more)
     die("after", "archive")
 
 
 async def main(home: Path, listener: socket.socket) -> None:
-    records.archive = mortal_archive
+    tombstones.archive = mortal_archive
     store = Store.open(os.environ.get("STORE") or home / "control.db")
     host = Dying(home / "host.json")
     app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")

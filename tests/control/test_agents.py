@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from control import stored
 from control.databases import sql
-from dayfly.control import auth, group_records, records
+from dayfly.control import auth
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
 from dayfly.control.agents.host import AgentHost
 from dayfly.control.app import create_app
-from dayfly.control.group_records import GroupRecord
+from dayfly.control.run_records import save
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.control.tokens import ClusterCaller
@@ -27,8 +28,8 @@ from dayfly.link.host_state import NOTHING_YET
 from dayfly.link.server_end import Link
 from dayfly.spec.host_errors import RefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
-from dayfly.spec.sandbox import SandboxSpec, Ttl
+from dayfly.spec.route_group import GroupTtl
+from dayfly.spec.sandbox import Ttl
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
@@ -308,17 +309,11 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
     replica.now = 3_601_000
 
     def wished(rows):
-        common = {"org": ORG, "created_at": born, "updated_at": born}
         hour = {"duration": "1h", "offset_from": "createdAt"}
         for uid, ttl in (("u-brief", Ttl(**hour)), ("u-lives", None)):
-            spec = SandboxSpec(cluster="east", ttl=ttl)
-            records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
+            save(rows, stored.sandbox(uid, org=ORG, cluster="east", at=born, ttl=ttl))
         for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
-            spec = RouteGroupSpec(cluster="east", match={"label": {"key": "a", "value": "b"}}, ttl=ttl)
-            kept = GroupRecord(
-                uid=uid, name=uid, routing_key=uid, cluster="east", spec=spec, unmatched_since=0, **common
-            )
-            group_records.save(rows, kept)
+            save(rows, stored.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
 
     await store.of(ORG).write(wished)
     await replica.open()

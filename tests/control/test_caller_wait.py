@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from control import wishes
+from control import stored, wishes
 from control.client import KEY, ORG
 from control.lossy import call
-from dayfly.control import auth, host_sync, records
+from dayfly.control import auth, host_sync
 from dayfly.control.app import create_app
 from dayfly.control.store import Store
 from dayfly.link import server_end as link
@@ -59,7 +59,7 @@ async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     app = create_app(store, {}, keys=auth.single(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
-    record = await store.of("local").read(lambda rows: records.find(rows, "shop"))
+    record = await stored.read(store, "local", "shop")
     host, links = SlowHost(), Links()
     links.put("far", Link(host, "local", numbered=lambda number: number))
     sync = host_sync.HostSync(store, links)

@@ -11,17 +11,17 @@ import socket
 
 import pytest
 
-from control import wishes
+from control import stored, wishes
 from control.client import KEY, ORG
-from dayfly.control import changes, exchange, group_changes, group_forms, records
+from dayfly.control import changes, exchange, group_changes, group_forms, run_records, tombstones
+from dayfly.control.group_strategy import GroupStrategy
 from dayfly.control.host_sync import HostSync
-from dayfly.control.route_groups import RouteGroups
-from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.run_service import RunService
+from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.store import Store, StoreError
 from dayfly.control.vault import Vaults
 from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
-from dayfly.spec.sandbox import SandboxSpec
 
 
 @pytest.fixture(autouse=True)
@@ -136,15 +136,13 @@ def stream(store):
     """One that looks when it is told to, over a store that is written by the test."""
     links = Links()
     sync = HostSync(store, links)
-    boxes = Sandboxes(store, links, sync, Vaults(store, "local", {}))
-    return changes.Stream(store, links, boxes, RouteGroups(store, links, sync), "local")
+    strategy = SandboxStrategy(store, links, sync, Vaults(store, "local", {}))
+    boxes = RunService(store, links, sync, strategy)
+    return changes.Stream(store, links, boxes, GroupStrategy(store, links, sync), "local")
 
 
 def record(uid, name="sb1"):
-    spec = SandboxSpec(cluster="local", labels={"of": uid})
-    return records.Record(
-        org="local", uid=uid, name=name, routing_key=uid, spec=spec, created_at=1, updated_at=1, revision=0
-    )
+    return stored.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
 
 
 def told(stream):
@@ -158,10 +156,10 @@ async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypat
     shelf = store.of("local")
 
     def anew(rows, before, after):
-        records.archive(rows, record(before), 2)
-        records.save(rows, record(after))
+        tombstones.archive(rows, record(before), 2)
+        run_records.save(rows, record(after))
 
-    await shelf.write(lambda rows: records.save(rows, record("1")))
+    await shelf.write(lambda rows: run_records.save(rows, record("1")))
     await stream.look()
     assert told(stream) == [("changed", "1")]
     await shelf.write(lambda rows: anew(rows, "1", "2"))
@@ -169,14 +167,14 @@ async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypat
     assert told(stream) == [("changed", "2")]
     # Of the next one it is not known when it is looked for who is gone; it is when that is told.
     await shelf.write(lambda rows: anew(rows, "2", "3"))
-    monkeypatch.setattr(records, "forms", lambda _rows, before: (set(), set(), set(before)))
+    monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
     await stream.look()
     assert told(stream) == []
     monkeypatch.undo()
-    await shelf.write(lambda rows: records.save(rows, record("another", "sb2")))
+    await shelf.write(lambda rows: run_records.save(rows, record("another", "sb2")))
     await stream.look()
     assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
-    await shelf.write(lambda rows: records.archive(rows, record("3"), 3))
+    await shelf.write(lambda rows: tombstones.archive(rows, record("3"), 3))
     await stream.look()
     assert told(stream) == [("deleted", None)]
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from dayfly.control import confirmed, group_records, records, shelves
+from control import stored
+from dayfly.control import confirmed, tombstones
 from dayfly.control.agents import mailbox
 from dayfly.control.confirmed import Confirmation
-from dayfly.control.group_records import GroupRecord
 from dayfly.control.marks import Marks
+from dayfly.control.run_records import Entry, save
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
 from dayfly.link.envelope import Opening
 from dayfly.link.server_end import Link
 from dayfly.link.transport import Place
 from dayfly.link.wire import Adrift, Inventory
-from dayfly.spec.route_group import RouteGroupSpec
-from dayfly.spec.sandbox import SandboxSpec
 
 ORG = "acme"
 PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
@@ -33,13 +32,9 @@ async def store(place):
 
 def _fill(rows):
     rows.insert(clusters, [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")])
-    common = {"org": ORG, "created_at": 1, "updated_at": 1}
-    for uid, cluster in (("s1", "east"), ("s2", "west")):
-        spec = SandboxSpec(cluster=cluster)
-        records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
-    spec = RouteGroupSpec(cluster="east", match={"label": {"key": "a", "value": "b"}})
-    kept = GroupRecord(uid="g1", name="g1", routing_key="g1", cluster="east", spec=spec, unmatched_since=0, **common)
-    group_records.save(rows, kept)
+    for record in (stored.sandbox("s1", cluster="east"), stored.sandbox("s2", cluster="west")):
+        save(rows, record)
+    save(rows, stored.group("g1", cluster="east"))
     for cluster in ("east", "west"):
         mailbox.open_session(rows, cluster, Opening(cluster_uid=cluster), 1)
 
@@ -70,9 +65,9 @@ async def test_later_confirmation_wins_in_any_order(store):
 
 
 async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
-    record = await store.of(ORG).read(lambda rows: records.find(rows, "s1"))
+    record = await stored.read(store, ORG, "s1")
     await note(store, s1=Confirmation(1, 1, FORM))
-    await store.of(ORG).write(lambda rows: shelves.archive(rows, record, 2))
+    await store.of(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
     assert await known(store) == {}
     told = Confirmation(1, 2, FORM)
     await note(store, s1=told, g1=Confirmation(2, 1, FORM), s2=told)
@@ -123,7 +118,7 @@ def linked():
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
     link = linked()
-    entry = records.Entry(ORG, "s1", "s1", "east", 1)
+    entry = Entry(ORG, "s1", "s1", "east", 1)
     assert Marks(None).is_confirmed(entry, link, told, {}) is holds
     assert not Marks(None).is_confirmed(entry, None, told, {})
 
@@ -131,10 +126,8 @@ def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
 def test_later_confirmation_of_another_server_wins():
     """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
     marks, link = Marks(None), linked()
-    record = records.Record(
-        org=ORG, uid="s1", name="s1", routing_key="k", spec=SandboxSpec(cluster="east"), created_at=1, updated_at=1
-    )
-    entry = records.Entry(ORG, "s1", "s1", "east", 0)
+    record = stored.sandbox("s1", cluster="east")
+    entry = Entry(ORG, "s1", "s1", "east", 0)
     marks.take(record, link, Confirmation(5, 7, confirmed.form(0, PLACE, {})))
     assert marks.is_confirmed(entry, link, confirmed.NOTHING, {})
     other = confirmed.form(0, PLACE, {"shop/web": ("k",)})

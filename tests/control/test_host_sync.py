@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from control import wishes
+from control import stored, wishes
 from control.client import KEY, ORG, parsed, wait_for
 from control.databases import sql
 from control.fake_host import uid_of
 from control.lossy import call
-from dayfly.control import auth, confirmed, host_sync, records, shelves
+from dayfly.control import auth, confirmed, host_sync, tombstones
 from dayfly.control.app import create_app
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
@@ -129,9 +129,9 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
         app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
         wish = wishes.empty() | {"lease": {"seconds": 30}}
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
-        before = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
+        before = await stored.read(store, "local", "sb1")
         await app.state.sync.sweep()
-        after = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
+        after = await stored.read(store, "local", "sb1")
         assert (before.taken_over, after.taken_over) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # a lease of now is another one
@@ -147,7 +147,7 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
     try:
         app = create_app(store, {"local": host.end}, keys=auth.single(KEY), version="1")
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
-        record = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
+        record = await stored.read(store, "local", "sb1")
         link = app.state.sync.link(record)
         for number in range(100):
             link.state.stands(Standing(uid=f"nobodys-{number}", seq=1))
@@ -168,7 +168,7 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             host.down = True
             assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
             host.down = False
-            record = await store.of("local").read(lambda rows: records.find(rows, name))
+            record = await stored.read(store, "local", name)
             assert "cannot be told" in app.state.sync.trouble(record.uid)
             return record
 
@@ -178,7 +178,7 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             return await offer(order)
 
         archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
-        await store.of("local").write(lambda rows: shelves.archive(rows, archived, 1, given_up=False))
+        await store.of("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
         assert [app.state.sync.trouble(each.uid) for each in (archived, owed)] == ["", ""]
@@ -196,7 +196,7 @@ async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp
         host.down = True
         assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
         host.down = False
-        record = await store.of("local").read(lambda rows: records.find(rows, "sb1"))
+        record = await stored.read(store, "local", "sb1")
         uid = record.uid
         assert sync.trouble(uid)
         session, place = await sync.link(record).meet()

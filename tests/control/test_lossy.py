@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from control import wishes
+from control import stored, wishes
 from control.client import KEY
 from control.lossy import FATES, LossyLink, call
-from dayfly.control import auth, records
+from dayfly.control import auth
 from dayfly.control.app import create_app
+from dayfly.control.run_records import RunRecord
 from dayfly.control.store import Store
 from dayfly.control.tables import ended_sandboxes
 from dayfly.embedded.ledger import SqliteLedger
@@ -93,10 +94,10 @@ class Story:
                 self.machine.host.end.remind()
         self.uids |= {record.uid for record in await self.living()}
 
-    async def living(self) -> list[records.Record]:
-        return await self.store.of("local").read(records.living)
+    async def living(self) -> list[RunRecord]:
+        return await stored.read_all(self.store, "local")
 
-    async def settle(self) -> list[records.Record]:
+    async def settle(self) -> list[RunRecord]:
         """The link is whole again, and all that is owed is paid."""
         self.way.recover()
         for _ in range(400):
@@ -117,7 +118,7 @@ class Story:
     def state(self) -> HostState:
         return self.app.state.sync.link(SimpleNamespace(org="local", cluster="local")).state
 
-    def is_settled(self, record: records.Record) -> bool:
+    def is_settled(self, record: RunRecord) -> bool:
         """Whether the host has exactly what the store says: alive, ready and in its newest form."""
         stored, report = self.ledger.load(record.uid), self.machine.report(record.uid)
         if stored is None or record.stop is not None or not report.ready:
@@ -157,7 +158,7 @@ def _archived(connection: sa.Connection) -> set[str]:
     return set(connection.execute(sa.select(ended_sandboxes.c.uid)).scalars())
 
 
-def _check(story: Story, found: list[records.Record], archived: set[str]) -> None:
+def _check(story: Story, found: list[RunRecord], archived: set[str]) -> None:
     host, living = story.machine.host, {record.uid for record in found}
     assert {record.name for record in found} == {name for name, wished in story.wished.items() if wished}
     assert set(host.living()) == living, "a run that nobody wishes for, or none where one is wished for"

@@ -8,7 +8,7 @@ import pytest
 from control import wishes
 from control.client import ORG, wait_for
 from control.test_conventions import READS
-from dayfly.control import openapi, records, routes
+from dayfly.control import openapi, routes, run_records
 
 DOCUMENT = openapi.document("1")
 
@@ -106,7 +106,7 @@ def test_pages_by_label_are_full_and_skip_ended_sandboxes(client, host, monkeypa
         client.put(f"sandboxes/sb{number}", wishes.empty(labels={"three": str(number % 3)}))
     names = lambda path: [each["name"] for each in client.get(path)]  # noqa: E731
     assert names("sandboxes?limit=2&after=sb3") == ["sb4", "sb5"]
-    monkeypatch.setattr(records, "PART", 2)
+    monkeypatch.setattr(run_records, "BATCH_SIZE", 2)
     assert names("sandboxes?label=three=1") == ["sb1", "sb4", "sb7"]
     assert names("sandboxes?label=three=1&limit=2") == ["sb1", "sb4"]
     assert names("sandboxes?label=three=1&limit=3&after=sb1") == ["sb4", "sb7"]

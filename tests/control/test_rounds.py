@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from dayfly.control import host_sync, route_groups, worked
+from control import stored
+from dayfly.control import group_sweep, host_sync, worked
 from dayfly.control.worked import Worked
 from dayfly.link.server_end import Links
 from kube.fake import run
@@ -34,8 +35,8 @@ def sync() -> host_sync.HostSync:
     return host_sync.HostSync(None, Links())
 
 
-def groups() -> route_groups.RouteGroups:
-    return route_groups.RouteGroups(None, Links(), sync())
+def groups() -> group_sweep.GroupSweep:
+    return stored.group_sweep(None, sync())
 
 
 def begun(monkeypatch, of, sweep) -> list[float]:

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from control import wishes
+from control import stored, wishes
 from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import group_records, host_sync, records, route_groups
-from dayfly.control.crowd import Crowd
+from dayfly.control import group_strategy, group_sweep, host_sync
+from dayfly.control.group_membership import GroupMembership
+from dayfly.control.run_records import GROUPS
 from dayfly.control.store import Store
 from dayfly.control.tables import route_groups as groups_table
 from dayfly.control.tables import sandboxes
@@ -20,8 +21,7 @@ from dayfly.link.server_end import Links
 from dayfly.link.wire import Inventory, Standing
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
-from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
-from dayfly.spec.sandbox import SandboxSpec
+from dayfly.spec.route_group import GroupTtl
 
 GROUP = "routegroups/pay"
 ROUTED = "no data plane routes requests by their key: they reach the baselines"
@@ -29,7 +29,7 @@ ROUTED = "no data plane routes requests by their key: they reach the baselines"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    for each in (route_groups, host_sync):
+    for each in (group_sweep, host_sync):
         monkeypatch.setattr(each, "SWEEP_S", 0.02)
 
 
@@ -253,8 +253,8 @@ def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
     assert made["spec"]["ttl"]["offsetFrom"] == "noMatchedSandboxes"
     uid = ready(host, client)
     now, ahead, sweeps = time.time_ns, [0], []
-    sweep = route_groups.RouteGroups.sweep
-    monkeypatch.setattr(route_groups.RouteGroups, "sweep", lambda of: sweeps.append(1) or sweep(of))
+    sweep = group_sweep.GroupSweep.sweep
+    monkeypatch.setattr(group_sweep.GroupSweep, "sweep", lambda of: sweeps.append(1) or sweep(of))
     monkeypatch.setattr(time, "time_ns", lambda: now() + ahead[0] * 10**9)
 
     def a_round() -> None:
@@ -294,7 +294,7 @@ def test_ends_by_the_clock_are_its_hosts_business(client, host):
 
 
 def test_groups_beyond_the_limit_are_refused(client, monkeypatch):
-    monkeypatch.setattr(route_groups, "MOST_GROUPS", 1)
+    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 1)
     client.put(GROUP, group())
     client.put(GROUP, group("x"))
     answer = client.call("PUT", "routegroups/other", group())
@@ -302,7 +302,7 @@ def test_groups_beyond_the_limit_are_refused(client, monkeypatch):
 
 
 def test_group_limit_holds_for_concurrent_requests(client, monkeypatch):
-    monkeypatch.setattr(route_groups, "MOST_GROUPS", 2)
+    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 2)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: client.call("PUT", f"routegroups/rg{number}", group()), range(8)))
     assert sorted(answer.status for answer in answers) == [200] * 2 + [409] * 6
@@ -420,29 +420,15 @@ def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
 async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_path, table):
     """Stored by a newer Dayfly, perhaps."""
     store = Store.open(shutil.copy(blank, tmp_path))
-    wish = RouteGroupSpec(match={"label": {"key": "a", "value": "b"}}, ttl=GroupTtl(duration="1h"))
-
-    def kept(org):
-        common = {"org": org, "uid": f"g-{org}", "name": "all", "routing_key": org, "cluster": "far", "spec": wish}
-        return group_records.GroupRecord(**common, created_at=1, updated_at=1, unmatched_since=1)
-
+    ttl = GroupTtl(duration="1h")
     try:
         for org in ("acme", "zeta"):
-            await store.of(org).write(lambda rows: group_records.save(rows, kept(rows.org)))
-        record = records.Record(
-            org="acme",
-            uid="u",
-            name="sb1",
-            routing_key="k",
-            spec=SandboxSpec(cluster="far"),
-            created_at=1,
-            updated_at=1,
-        )
-        await store.of("acme").write(lambda rows: records.save(rows, record))
+            await stored.write(store, stored.group(f"g-{org}", org=org, name="all", unmatched_since=1, ttl=ttl))
+        await stored.write(store, stored.sandbox())
         await store.of("acme").write(lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}')))
         sync = host_sync.HostSync(store, Links())
-        await route_groups.RouteGroups(store, Links(), sync).sweep()
-        assert (await store.of("zeta").read(lambda rows: group_records.find(rows, "all"))).stop is not None
+        await stored.group_sweep(store, sync).sweep()
+        assert (await stored.read(store, "zeta", "all", GROUPS)).stop is not None
     finally:
         store.close()
 
@@ -477,25 +463,15 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
     """The first inventory of a host names ended runs without their reports."""
     store, links = Store.open(shutil.copy(blank, tmp_path)), Links()
     links.add("acme", {"east": FakeHost().end})
-    common = {"org": "acme", "created_at": 1, "updated_at": 1}
-    wish = RouteGroupSpec(cluster="east", match={"label": {"key": "team", "value": "a"}})
-    kept = group_records.GroupRecord(
-        uid="g", name="all", routing_key="g", cluster="east", spec=wish, unmatched_since=0, **common
-    )
-
-    def fill(rows):
-        group_records.save(rows, kept)
-        for uid in ("u", "v"):
-            spec = SandboxSpec(cluster="east", labels={"team": "a"})
-            records.save(rows, records.Record(uid=uid, name=uid, routing_key=uid, spec=spec, **common))
-
     try:
-        await store.of("acme").write(fill)
-        crowd = Crowd(store, links, "acme")
-        (found,) = await crowd.refresh()
-        assert set(crowd.of(found)) == {"u", "v"}
+        await stored.write(store, stored.group(cluster="east", match={"label": {"key": "team", "value": "a"}}))
+        for uid in ("u", "v"):
+            await stored.write(store, stored.sandbox(uid, cluster="east", labels={"team": "a"}))
+        membership = GroupMembership(store, links, "acme")
+        (found,) = await membership.refresh()
+        assert set(membership.of(found)) == {"u", "v"}
         runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
         links.of("acme", "east").state.take_over(Inventory(session=1, number=1, process="p", **runs))
-        assert set(crowd.of(found)) == {"u"}
+        assert set(membership.of(found)) == {"u"}
     finally:
         store.close()

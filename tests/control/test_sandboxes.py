@@ -11,7 +11,7 @@ import pytest
 from control import wishes
 from control.client import parsed, wait_for
 from control.fake_host import uid_of
-from dayfly.control import records
+from dayfly.control import run_records
 from dayfly.control.store import ConflictError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import digest
@@ -385,7 +385,7 @@ def test_suggested_plugin_is_accepted_in_its_place(db, named):
 def test_a_lease_is_taken_also_where_another_server_changes_the_sandbox_meanwhile(client, host, monkeypatch):
     """`dayfly with` takes 409 for the end of what it keeps."""
     client.put("sandboxes/sb1", {**wishes.empty(), "lease": {"seconds": 30}})
-    times, save = [], records.save
+    times, save = [], run_records.save
 
     def quicker(rows, record, **more):
         times.append(record)
@@ -393,6 +393,6 @@ def test_a_lease_is_taken_also_where_another_server_changes_the_sandbox_meanwhil
             raise ConflictError("somebody else was quicker")
         return save(rows, record, **more)
 
-    monkeypatch.setattr(records, "save", quicker)
+    monkeypatch.setattr(run_records, "save", quicker)
     assert client.put("sandboxes/sb1/lease", {"seconds": 86_400})["seconds"] == 86_400
     assert [each.lease_seconds for each in times] == [86_400] * 2

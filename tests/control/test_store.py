@@ -16,13 +16,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import sqlite
 
-from control import wishes
+from control import stored, wishes
 from control.client import serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import migrations, records, tokens
+from dayfly.control import migrations, run_records, tokens, tombstones
 from dayfly.control.store import ConflictError, NewerSchemaError, Store, StoreError
 from dayfly.control.tables import clusters, ended_route_groups, ended_sandboxes, metadata, sandboxes
-from dayfly.spec.sandbox import SandboxSpec
 
 
 @pytest.fixture
@@ -160,10 +159,7 @@ async def test_the_revisions_lead_back_and_forth(store, place):
     """Down to the first schema and to nothing of ours that is newer, with what was there; and up again."""
 
     def fill(rows):
-        record = records.Record(
-            org="o", uid="u", name="n", routing_key="k", spec=sandbox_spec(), created_at=1, updated_at=1
-        )
-        records.save(rows, record)
+        run_records.save(rows, stored.sandbox(org="o", name="n"))
         rows.insert(clusters, [{"name": name, "created_at": 1, "agent": name == "far"} for name in ("own", "far")])
         tokens.create(rows, "far")
 
@@ -256,34 +252,32 @@ async def test_several_servers_may_bring_a_database_up_to_date_at_once(place):
 
 async def test_second_write_of_same_revision_conflicts(store):
     """Otherwise the later would undo what the earlier did, who has been told that it is done."""
-    new = records.Record(org="o", uid="u", name="n", routing_key="k", spec=sandbox_spec(), created_at=1, updated_at=1)
+    new = stored.sandbox(org="o", name="n")
     shelf = store.of("o")
-    read = await shelf.write(lambda rows: records.save(rows, new))
-    assert await shelf.read(lambda rows: records.find(rows, "n")) == read
+    read = await shelf.write(lambda rows: run_records.save(rows, new))
+    assert await stored.read(store, "o", "n") == read
     changed = [msgspec.structs.replace(read, updated_at=at) for at in (2, 3)]
-    await shelf.write(lambda rows: records.save(rows, changed[0]))
+    await shelf.write(lambda rows: run_records.save(rows, changed[0]))
     with pytest.raises(ConflictError):
-        await shelf.write(lambda rows: records.save(rows, changed[1]))
-    assert (await shelf.read(lambda rows: records.find(rows, "n"))).updated_at == 2
-    await shelf.write(lambda rows: records.mark_taken_over(rows, ["u"]))
-    late = await shelf.write(lambda rows: records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
-    assert (late.taken_over, (await shelf.read(lambda rows: records.find(rows, "n"))).taken_over) == (False, True)
+        await shelf.write(lambda rows: run_records.save(rows, changed[1]))
+    assert (await stored.read(store, "o", "n")).updated_at == 2
+    await shelf.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))
+    late = await shelf.write(lambda rows: run_records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
+    assert (late.taken_over, (await stored.read(store, "o", "n")).taken_over) == (False, True)
 
 
 async def test_traces_are_kept_for_a_week(store):
     day = 24 * 3_600_000
 
     def archive(rows, name, now):
-        record = records.Record(
-            org="o", uid=name, name=name, routing_key=name, spec=sandbox_spec(), created_at=1, updated_at=1
-        )
-        records.save(rows, record)
-        records.archive(rows, record, now)
+        record = stored.sandbox(name, org="o")
+        run_records.save(rows, record)
+        tombstones.archive(rows, record, now)
 
     shelf = store.of("o")
     await shelf.write(lambda rows: archive(rows, "first", 100 * day))
     await shelf.write(lambda rows: archive(rows, "second", 107 * day))
-    assert (await shelf.read(lambda rows: records.trace(rows, "first"))).ended_at == 100 * day
+    assert (await shelf.read(lambda rows: tombstones.find(rows, run_records.SANDBOXES, "first"))).ended_at == 100 * day
     await shelf.write(lambda rows: archive(rows, "third", 107 * day + 1))
     left = await shelf.read(lambda rows: rows.execute(rows.select(ended_sandboxes.c.name)).scalars().all())
     assert sorted(left) == ["second", "third"]
@@ -299,10 +293,6 @@ def test_queries_of_ended_rows_use_the_index(tmp_path, table):
             text = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
             way = " ".join(row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {text}"))
             assert f"INDEX {table.name}_by_end" in way, way
-
-
-def sandbox_spec():
-    return SandboxSpec(cluster="local")
 
 
 async def _shrink(store, pages):
@@ -400,7 +390,7 @@ def test_sandbox_of_unserved_cluster_waits(place):
 
 def taken_over(client):
     """In the store, where the next server will look."""
-    return asyncio.run(client.store.of("local").read(records.living))[0].taken_over
+    return asyncio.run(stored.read_all(client.store, "local"))[0].taken_over
 
 
 async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
@@ -410,7 +400,7 @@ async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
 
     async def stays() -> bool:
         before = await ours.mark()
-        await others.of("local").read(records.living)
+        await stored.read_all(others, "local")
         return await ours.mark() == before
 
     try:

@@ -7,18 +7,18 @@ import json
 import logging
 import shutil
 
-import msgspec
 import pytest
 
-from control import wishes
+from control import stored, wishes
 from control.client import KEY, ORG
 from control.databases import sql
 from control.fake_host import FakeHost
 from control.lossy import call
-from dayfly.control import auth, event_rows, records, telling
+from dayfly.control import auth, event_rows, telling
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
-from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.run_service import RunService
+from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.store import Store
 from dayfly.control.telling import Receiver, Telling
 from dayfly.lib import delivery
@@ -55,7 +55,8 @@ class World:
         self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
         self.receive = self.post
         to = Receiver(self.deliver, "http://receiver")
-        boxes = Sandboxes(store, self.links, sync, self.app.state.vaults)
+        strategy = SandboxStrategy(store, self.links, sync, self.app.state.vaults)
+        boxes = RunService(store, self.links, sync, strategy)
         self.telling = Telling(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
 
     async def deliver(self, body):
@@ -85,11 +86,7 @@ class World:
 
     async def put_other(self, name, cluster="far"):
         """In the other organisation, as its own API would."""
-        spec = msgspec.convert({"cluster": cluster}, records.SandboxSpec)
-        record = records.Record(
-            org="other", uid=f"u-{name}", name=name, routing_key=name, spec=spec, created_at=1, updated_at=1
-        )
-        record = await self.store.of("other").write(lambda rows: records.save(rows, record))
+        record = await stored.write(self.store, stored.sandbox(f"u-{name}", org="other", name=name, cluster=cluster))
         await self.app.state.sync.tell(record)
 
     async def arrived(self):
@@ -224,7 +221,7 @@ async def test_event_source_names_organisation_and_cluster(world):
 
 async def test_expiring_event_is_sent_when_its_time_comes(world):
     await world.put("sb1", ttl={"duration": "1h"})
-    row = (await world.store.of("local").read(records.living))[0]
+    row = (await stored.read_all(world.store, "local"))[0]
     world.clock[0] = row.created_at
     assert [each[1] for each in await world.told()] == ["ready"]
     world.clock[0] = row.expires_at - 360_001
@@ -335,13 +332,13 @@ async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
         await world.put(name)
         world.say(name, Reason.RESOURCES_PENDING)
     assert await world.told() == []
-    slow, real = asyncio.Event(), Sandboxes.told
+    slow, real = asyncio.Event(), SandboxStrategy.states
 
-    async def told(self, found):
+    async def told(self, found, scope):
         await slow.wait()
-        return await real(self, found)
+        return await real(self, found, scope)
 
-    monkeypatch.setattr(Sandboxes, "told", told)
+    monkeypatch.setattr(SandboxStrategy, "states", told)
     for name, ready in (("sb1", False), ("sb2", True)):
         world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
         await world.arrived()

@@ -9,17 +9,17 @@ import shutil
 import pytest
 import sqlalchemy as sa
 
-from control import wishes
-from dayfly.control import group_changes, group_records, records, shelves
+from control import stored, wishes
+from dayfly.control import group_changes, run_records
 from dayfly.control.group_changes import GroupChanges
+from dayfly.control.group_strategy import GroupStrategy
 from dayfly.control.host_sync import HostSync
-from dayfly.control.route_groups import RouteGroups
 from dayfly.control.store import Store
 from dayfly.control.tables import plugins, route_groups, sandboxes
 from dayfly.control.unreadable import UnreadableError
 from dayfly.link.server_end import Links
-from dayfly.spec.route_group import GroupTtl, RouteGroupSpec
-from dayfly.spec.sandbox import Fork, SandboxSpec
+from dayfly.spec.route_group import GroupTtl
+from dayfly.spec.sandbox import Fork
 from dayfly.spec.steps.value_from import WorkloadRef
 
 NEWER = {
@@ -130,22 +130,16 @@ class TestGroups:
     async def store(self, blank, tmp_path):
         """A group with the fork of its only sandbox."""
         opened = Store.open(shutil.copy(blank, tmp_path))
-        common = {"org": "acme", "created_at": 1, "updated_at": 1}
         fork = Fork(fork_of=WorkloadRef(kind="Deployment", namespace="shop", name="web"))
-        spec = SandboxSpec(cluster="far", labels=LABELS, forks=(fork,))
-        box = records.Record(**common, uid="u", name="box", routing_key="of-box", spec=spec)
-        spec = RouteGroupSpec(match={"label": {"key": "team", "value": "pay"}}, ttl=GroupTtl(duration="1h"))
-        more = {"uid": "g", "name": "all", "routing_key": "k", "cluster": "far", "unmatched_since": 0}
-        group = group_records.GroupRecord(**common, **more, spec=spec)
-        shelf = opened.of("acme")
-        await shelf.write(lambda rows: records.save(rows, box, declares=False))
-        await shelf.write(lambda rows: group_records.save(rows, group))
+        match = {"label": {"key": "team", "value": "pay"}}
+        await stored.write(opened, stored.sandbox("u", name="box", labels=LABELS, forks=(fork,)))
+        await stored.write(opened, stored.group("k", name="all", match=match, ttl=GroupTtl(duration="1h")))
         yield opened
         opened.close()
 
     def server(self, store):
         sync = HostSync(store, Links())
-        return RouteGroups(store, Links(), sync), sync
+        return stored.group_sweep(store, sync), sync
 
     @pytest.mark.parametrize("table", [sandboxes, route_groups], ids=["sandbox", "group"])
     async def test_none_ends_and_no_key_leads_elsewhere(self, store, table):
@@ -170,14 +164,13 @@ class TestGroups:
         await change(store, route_groups, "all", {"match": {"none": []}})
         groups, sync = self.server(store)
         await groups.sweep()
-        assert not groups.standings.crowd("acme").is_whole
         with pytest.raises(UnreadableError):
             await sync.grouped("acme")
 
     async def test_unreadable_group_is_not_streamed_as_deleted(self, store, monkeypatch):
         monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
-        groups, _ = self.server(store)
-        changes = GroupChanges(groups.standings, Links(), "acme")
+        strategy = GroupStrategy(store, Links(), HostSync(store, Links()))
+        changes = GroupChanges(strategy, Links(), "acme")
 
         async def heard(stamp):
             return [(name, bool(data)) async for name, data, _ in changes.look(stamp)]
@@ -190,12 +183,12 @@ class TestGroups:
         await store.of("acme").write(lambda rows: rows.execute(rows.delete(route_groups)))
         assert await heard(4) == [("all", False)]
 
-    @pytest.mark.parametrize(("table", "uid"), [(sandboxes, "u"), (route_groups, "g")], ids=["sandbox", "group"])
+    @pytest.mark.parametrize(("table", "uid"), [(sandboxes, "u"), (route_groups, "k")], ids=["sandbox", "group"])
     async def test_no_host_hears_that_it_is_not_to_begin(self, store, table, uid):
         """It is asked again: what is not named in the answer never begins."""
 
         async def asked():
-            return await store.of("acme").read(lambda rows: shelves.in_their_time(rows, [uid], 2))
+            return await store.of("acme").read(lambda rows: run_records.read_unexpired(rows, [uid], 2))
 
         assert await asked() == [uid]
         await change(store, table, "box" if table is sandboxes else "all", NEWER["field"])

@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.control.group_forms import ASKED
-from dayfly.control.route_groups import MOST_GROUPS
+from dayfly.control.group_strategy import MOST_GROUPS
 from dayfly.operator.route_groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT, EXPIRES

@@ -15,7 +15,7 @@ def story(tmp_path, monkeypatch):
     from rig import plane as planes
     from rig.world import live
 
-    from dayfly.control import host_sync, route_groups
+    from dayfly.control import group_sweep, host_sync
     from dayfly.control.agents import agents
 
     def play(tell, *, dialling: bool = True, born=planes.world):
@@ -23,10 +23,10 @@ def story(tmp_path, monkeypatch):
             monkeypatch.setattr(time, "time_ns", lambda: world.now() * 1_000_000)
             # Work takes no time here; a share of a real processor's would be chance. So rounds that find nothing to do,
             # which are most of what a story takes, come less often.
-            for module in (host_sync, route_groups):
+            for module in (host_sync, group_sweep):
                 monkeypatch.setattr(module, "PAUSE_PER_WORK", 0)
                 monkeypatch.setattr(module, "SWEEP_S", 10.0)
-            monkeypatch.setattr(route_groups, "SOON_PER_WORK", 0)
+            monkeypatch.setattr(group_sweep, "SOON_PER_WORK", 0)
             # One replica pokes itself.
             monkeypatch.setattr(agents, "LOOK_S", 30.0)
             plane = planes.Plane(world, tmp_path / "control.db")

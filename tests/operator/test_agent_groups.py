@@ -11,7 +11,7 @@ from rig.plane import Fate, Plane
 from rig.served import box, left, lost_there, ready, true, until
 from rig.world import World
 
-from dayfly.control.route_groups import RouteGroups
+from dayfly.control.group_sweep import GroupSweep
 from selection import SELECTION
 
 AT = "routegroups/pay"
@@ -260,7 +260,7 @@ def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
         fork = await member(world, plane, "one")
         await led_to(world, found, fork)
         with monkeypatch.context() as patched:
-            patched.setattr(RouteGroups, "run", never)
+            patched.setattr(GroupSweep, "run", never)
             await plane.restart()
             for _ in range(60):
                 await world.rest(2)

@@ -14,7 +14,7 @@ from rig.plane import ORG, Plane, wish
 from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
-from dayfly.control import records
+from control import stored
 from dayfly.control.host_sync import HostSync
 from dayfly.kube import errors
 from dayfly.link.permits import MOST_AT_ONCE, Births
@@ -204,7 +204,7 @@ def test_settled_offer_needs_no_api_request(story):
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(60)
-        [record] = await plane.store.of(ORG).read(records.living)
+        [record] = await stored.read_all(plane.store, ORG)
         told = fetched(plane)
         await world.rest(60)
         asked = noted(world)

@@ -10,7 +10,7 @@ import yaml
 
 from control import wishes
 from control.client import wait_for
-from dayfly.control import group_changes, host_sync, route_groups
+from dayfly.control import group_changes, group_sweep, host_sync
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import Endpoint, HistoryEntry
 from page import browser as driven
@@ -34,7 +34,7 @@ spec:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    for each in (route_groups, host_sync):
+    for each in (group_sweep, host_sync):
         monkeypatch.setattr(each, "SWEEP_S", 0.1)
     monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
 

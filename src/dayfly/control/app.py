@@ -5,34 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from dayfly.control import group_records, records, shelves, tls
+from dayfly.control import tls
 from dayfly.control.agents.agents import Agents
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.clusters import names as for_agents
-from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.errors import ApiError
 from dayfly.control.exchange import AuthMiddleware, Secure, refuse
 from dayfly.control.foreign import foreign
+from dayfly.control.group_strategy import GroupStrategy
+from dayfly.control.group_sweep import GroupSweep
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
 from dayfly.control.overview import Overview
 from dayfly.control.page_sessions import PageSessions
 from dayfly.control.plugins import Plugins
 from dayfly.control.rate import Rate
-from dayfly.control.reports import Family, Reports
-from dayfly.control.route_groups import RouteGroups
+from dayfly.control.reports import Reports
 from dayfly.control.routes import API
 from dayfly.control.routing_rules import RoutingRules
-from dayfly.control.sandboxes import Sandboxes
+from dayfly.control.run_records import read_entries
+from dayfly.control.run_service import RunService
+from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
 from dayfly.control.vault import Vaults
@@ -44,7 +47,7 @@ from dayfly.link.server_end import Links
 from dayfly.page import files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -93,8 +96,11 @@ def create_app(
     links = _linked(org, hosts, agents, store.notifier)
     sync = HostSync(store, links)
     closing = asyncio.Event()
-    groups = RouteGroups(store, links, sync)
-    sandboxes = Sandboxes(store, links, sync, kept := Vaults(store, org, vaults if loopback else {}))
+    kept = Vaults(store, org, vaults if loopback else {})
+    sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, kept))
+    strategy = GroupStrategy(store, links, sync)
+    groups = RunService(store, links, sync, strategy)
+    sweep = GroupSweep(store, links, sync, groups, strategy)
     telling = Telling(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     known = First(keys, StoredKeys(store)) if keys else StoredKeys(store)
@@ -103,7 +109,10 @@ def create_app(
         *sessions.routes(),
         *clusters.routes(),
         *_kept_routes(store, sync),
-        *_living_routes(store, links, sync, sandboxes, groups, closing),
+        *RoutingRules(store, links, sync).routes(),
+        *Overview(store, links, sandboxes, groups, strategy).routes(),
+        *Changes(store, links, sandboxes, groups, strategy, closing).routes(),
+        *_run_routes(store, links, (sandboxes, groups), closing),
         *agents.routes(),
         *_page_routes(),
     ]
@@ -113,7 +122,7 @@ def create_app(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
         exception_handlers={Exception: _refused},
-        lifespan=lambda _app: _at_work(agents, sync, groups, telling),
+        lifespan=lambda _app: _at_work(agents, sync, sweep, telling),
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
@@ -151,18 +160,14 @@ def _kept_routes(store: Store, sync: HostSync) -> Iterator[Route]:
         yield from each.routes()
 
 
-def _living_routes(
-    store: Store, links: Links, sync: HostSync, sandboxes: Sandboxes, groups: RouteGroups, closing: asyncio.Event
+def _run_routes(
+    store: Store, links: Links, services: Iterable[RunService[Any]], closing: asyncio.Event
 ) -> Iterator[Route]:
-    """Of sandboxes and route groups, and how they stand."""
-    yield from RoutingRules(store, links, sync).routes()
-    yield from sandboxes.routes()
-    yield from Overview(store, links, sandboxes, groups).routes()
-    yield from Changes(store, links, sandboxes, groups, closing).routes()
-    yield from groups.routes()
+    """Of sandboxes and route groups, and their reports."""
     waits = Waits(CALLERS_PART)
-    for family in _families(sandboxes, groups):
-        yield from Reports(store, links, family, closing, waits).routes()
+    for service in services:
+        yield from service.routes()
+        yield from Reports(store, links, service, closing, waits).routes()
 
 
 def _page_routes() -> Iterator[Route]:
@@ -176,23 +181,11 @@ def _page_routes() -> Iterator[Route]:
     yield Route("/{path:path}", Nowhere())
 
 
-def _families(sandboxes: Sandboxes, groups: RouteGroups) -> tuple[Family, ...]:
-    """What has a run of its own, and reports."""
-    boxes = Family(plural="sandboxes", living=sandboxes, trace=records.trace, not_found=SANDBOX_NOT_FOUND)
-    return boxes, Family(
-        plural="routegroups",
-        living=groups,
-        trace=group_records.trace,
-        not_found=GROUP_NOT_FOUND,
-        prefix=shelves.GROUP,
-    )
-
-
 @contextlib.asynccontextmanager
-async def _at_work(agents: Agents, sync: HostSync, groups: RouteGroups, telling: Telling | None) -> AsyncIterator[None]:
+async def _at_work(agents: Agents, sync: HostSync, sweep: GroupSweep, telling: Telling | None) -> AsyncIterator[None]:
     """What goes on beside requests, as long as they are served."""
     await agents.begin()
-    works = {"sync": sync.run(), "groups": groups.run(), "agents": agents.run()}
+    works = {"sync": sync.run(), "groups": sweep.run(), "agents": agents.run()}
     works |= {"events": telling.run()} if telling else {}
     keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
@@ -209,7 +202,7 @@ async def inhabited_clusters(store: Store, org: str) -> set[str]:
     Raises:
         StoreError: the store cannot be read.
     """
-    return await store.of(org).read(lambda rows: {each.cluster for each in shelves.roll(rows)} - for_agents(rows))
+    return await store.of(org).read(lambda rows: {each.cluster for each in read_entries(rows)} - for_agents(rows))
 
 
 async def prepare(app: Starlette) -> None:

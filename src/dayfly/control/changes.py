@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import auth, records
-from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
+from dayfly.control import auth, run_records
+from dayfly.control.errors import ApiError
 from dayfly.control.exchange import serve
 from dayfly.control.feed import GROUP, Feed
 from dayfly.control.group_changes import GroupChanges
 from dayfly.control.listeners import Listened, Listeners
+from dayfly.control.run_records import SANDBOXES
 from dayfly.control.store import MARK_S, StoreError
 from dayfly.spec.host_errors import HostUnavailableError
 
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.feed import Event
-    from dayfly.control.records import Record
-    from dayfly.control.route_groups import RouteGroups
-    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.group_strategy import GroupStrategy
+    from dayfly.control.run_records import RunRecord
+    from dayfly.control.run_service import RunService
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.link.server_end import Link, Links
+    from dayfly.spec.route_group import RouteGroupSpec
+    from dayfly.spec.sandbox import SandboxSpec
 
 # While somebody listens it is looked for changes once something has happened in this process, and so often at most;
 LOOK_S = 0.5
@@ -51,12 +54,14 @@ log = logging.getLogger(__name__)
 class Stream(Feed):
     """The changes of one organisation, watched as long as somebody listens."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups, org: str) -> None:
+    def __init__(
+        self, store: Store, links: Links, sandboxes: RunService[SandboxSpec], groups: GroupStrategy, org: str
+    ) -> None:
         super().__init__()
-        self._groups = GroupChanges(groups.standings, links, org)
+        self._groups = GroupChanges(groups, links, org)
         self.listeners = 0
         self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
-        self._seen: set[records.Form] = set()
+        self._seen: set[run_records.Revision] = set()
         # Up to which of its changes each host was heard.
         self._heard: dict[Link, int] = {}
         self._stamped: tuple[object, ...] | None = None
@@ -101,7 +106,7 @@ class Stream(Feed):
                 said.append(self.encoded(event._replace(data=data)))
         return b"".join(said)
 
-    async def look_at(self, record: Record) -> None:
+    async def look_at(self, record: RunRecord[SandboxSpec]) -> None:
         """Have one sandbox in its newest form, of all that is looked for anyway while somebody listens."""
         uids = {record.uid} if self.listeners else set()
         for _ in range(TRIES if uids else 0):
@@ -112,13 +117,13 @@ class Stream(Feed):
     async def _look_for_sandboxes(self) -> None:
         heard = {link: link.state.changes for link in self._links.each(self._shelf.org)}
         uids = {uid for link in heard for uid in link.state.changed_since(self._heard.get(link, 0))}
-        forms, new, lost = await self._shelf.read(lambda rows: records.forms(rows, self._seen))
+        forms, new, lost = await self._shelf.read(lambda rows: run_records.read_changes(rows, self._seen))
         gone = {name for _, name, _ in lost} - {name for _, name, _ in new}
         # Of hosts that have come or gone nobody can say what stands otherwise.
         uids |= {uid for uid, _, _ in (new if heard.keys() == self._heard.keys() else forms)}
         self._late = await self._tell(uids | self._late)
         async with self._telling:
-            there = await self._shelf.read(lambda rows: records.taken(rows, gone))
+            there = await self._shelf.read(lambda rows: run_records.read_used_names(rows, gone))
             for name in gone - there:
                 self.tell(name, "deleted", msgspec.json.encode({"name": name}))
         self._seen, self._heard = forms, heard
@@ -131,12 +136,12 @@ class Stream(Feed):
         """
         if not uids:
             return set()
-        read = await self._shelf.read(lambda rows: records.these(rows, uids))
+        read = await self._shelf.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
         versions = {record.uid: self._version(record) for record in read}
-        shown = await self._sandboxes.shown(read)
+        shown = {each["name"]: each for each in await self._sandboxes.shown(read)}
         late = set()
         async with self._telling:
-            still = await self._shelf.read(lambda rows: records.still(rows, versions))
+            still = await self._shelf.read(lambda rows: run_records.read_revisions(rows, versions))
             for record in read:
                 as_it_was = self._version(record) == versions[record.uid]
                 if as_it_was and (record.uid, record.name, record.revision) in still:
@@ -145,7 +150,7 @@ class Stream(Feed):
                     late.add(record.uid)
         return late
 
-    def _version(self, record: Record) -> int:
+    def _version(self, record: RunRecord[SandboxSpec]) -> int:
         link = self._links.of(record.org, record.cluster)
         return link.state.version(record.uid) if link is not None else 0
 
@@ -165,10 +170,16 @@ class Changes:
     """The addresses `/changes`."""
 
     def __init__(
-        self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups, closing: asyncio.Event
+        self,
+        store: Store,
+        links: Links,
+        sandboxes: RunService[SandboxSpec],
+        groups: RunService[RouteGroupSpec],
+        strategy: GroupStrategy,
+        closing: asyncio.Event,
     ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
-        self._closing = closing
+        self._strategy, self._closing = strategy, closing
         self._notifier = store.notifier
         self._streams: dict[str, Stream] = {}
         self._listeners = Listeners(MOST_STREAMS)
@@ -185,18 +196,13 @@ class Changes:
         return await self._open(request, "")
 
     async def one(self, request: Request) -> Any:
-        record = await self._sandboxes.find(auth.caller(request), request.path_params["name"])
-        if record is None:
-            raise ApiError(404, SANDBOX_NOT_FOUND)
+        record = await self._sandboxes.get_record(request)
         return await self._open(request, record.name, record)
 
     async def group(self, request: Request) -> Any:
-        name = request.path_params["name"]
-        if await self._groups.find(auth.caller(request), name) is None:
-            raise ApiError(404, GROUP_NOT_FOUND)
-        return await self._open(request, f"{GROUP}{name}")
+        return await self._open(request, (await self._groups.get_record(request)).key)
 
-    async def _open(self, request: Request, name: str, record: Record | None = None) -> Any:
+    async def _open(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
         who = auth.caller(request)
         place = self._listeners.take(who.org, who.key_id)
         if place is None:
@@ -204,7 +210,7 @@ class Changes:
             raise ApiError(503, text, {"Retry-After": "10"})
         with contextlib.ExitStack() as held:  # from before the look on: many at once are many
             held.callback(place.leave)
-            ours = Stream(self._store, self._links, self._sandboxes, self._groups, who.org)
+            ours = Stream(self._store, self._links, self._sandboxes, self._strategy, who.org)
             stream = self._streams.setdefault(who.org, ours)
             await (stream.look_at(record) if record is not None else stream.look())
             last = request.headers.get("last-event-id", "")

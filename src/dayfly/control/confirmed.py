@@ -47,7 +47,7 @@ NOTHING = Confirmation()
 
 
 def form(revision: int, place: Place, keys: Mapping[str, Sequence[str]]) -> str:
-    """Of what is ordered of a record with that revision; `keys` as in `wishes.compiled`."""
+    """Of what is ordered of a record with that revision; `keys` as in `run_specs.compiled`."""
     led = f".{_short(repr(sorted((of, tuple(each)) for of, each in keys.items())))}" if keys and place.routes else ""
     return f"{revision}.{_of_place(__version__, place)}{led}"
 

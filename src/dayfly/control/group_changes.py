@@ -13,11 +13,12 @@ from dayfly.control import group_forms
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
-    from dayfly.control.crowd import Crowd
-    from dayfly.control.group_records import GroupRecord
-    from dayfly.control.group_standings import GroupStandings
+    from dayfly.control.group_membership import GroupMembership
+    from dayfly.control.group_strategy import GroupStrategy
+    from dayfly.control.run_records import RunRecord
     from dayfly.control.scopes import Scope
     from dayfly.link.server_end import Links
+    from dayfly.spec.route_group import RouteGroupSpec
 
 # A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
 PAUSE_PER_WORK, LONGEST_PAUSE_S = 9, 5.0
@@ -28,8 +29,8 @@ AT_ONCE = 50
 class GroupChanges:
     """Of one organisation."""
 
-    def __init__(self, standings: GroupStandings, links: Links, org: str) -> None:
-        self._standings, self._links, self._org = standings, links, org
+    def __init__(self, strategy: GroupStrategy, links: Links, org: str) -> None:
+        self._strategy, self._links, self._org = strategy, links, org
         self._seen: dict[str, tuple[Any, ...]] = {}
         self.stamped: object = None
         """As of the last look at all groups."""
@@ -47,14 +48,14 @@ class GroupChanges:
         if stamp == self.stamped or now < self._again_at:
             return
         began = time.thread_time()
-        crowd, living = await self._standings.look(self._org)
+        membership, living = await self._strategy.refresh(self._org)
         places = frozenset((id(link), link.place()) for link in self._links.each(self._org))
-        versions = {record.name: (record.uid, self._version(crowd, record), places) for record in living}
+        versions = {record.name: (record.uid, self._version(membership, record), places) for record in living}
         changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
         for start in range(0, len(changed), AT_ONCE):
-            for each in await self._standings.shown(changed[start : start + AT_ONCE]):
+            for each in await self._strategy.shown(changed[start : start + AT_ONCE]):
                 yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
-        if crowd.is_whole:
+        if membership.is_whole:
             for name in self._seen.keys() - versions.keys():
                 yield name, b"", ""
         else:
@@ -64,14 +65,14 @@ class GroupChanges:
 
     async def seen(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
         """Those of these that live now, as a key of that scope knows them."""
-        _, living = await self._standings.look(self._org)
+        _, living = await self._strategy.refresh(self._org)
         ours = [record for record in living if record.name in names and scope.takes(record)]
-        shown = await self._standings.shown(ours, scope)
+        shown = await self._strategy.shown(ours, scope)
         return {each["name"]: msgspec.json.encode(group_forms.listed(each)) for each in shown}
 
-    def _version(self, crowd: Crowd, record: GroupRecord) -> tuple[Any, ...]:
+    def _version(self, membership: GroupMembership, record: RunRecord[RouteGroupSpec]) -> tuple[Any, ...]:
         """What is said of a group stays as it is as long as this does."""
-        members = crowd.of(record)
+        members = membership.of(record)
         asked = [(self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.ASKED]]
         return record.revision, self._run(record.cluster, record.uid), asked, hash(frozenset(members))
 

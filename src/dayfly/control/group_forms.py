@@ -25,15 +25,18 @@ LISTED = 256
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.control.group_records import GroupRecord
-    from dayfly.control.lives import Told
+    from dayfly.control.run_records import RunRecord
+    from dayfly.control.run_states import RunState
     from dayfly.plan.route_groups import GroupState
     from dayfly.spec.report import Report
+    from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.run_data import Endpoint
     from dayfly.spec.unsupported_fields import GroupReach
 
 
-def wire(record: GroupRecord, told: Told, stands: GroupState, end: int, leads: GroupReach | None) -> dict[str, Any]:
+def wire(
+    record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState, end: int, leads: GroupReach | None
+) -> dict[str, Any]:
     """A route group as the API tells of it.
 
     `end` is when its life is over as things stand, 0 for never; `leads` is where its key leads, None if nobody knows.
@@ -59,7 +62,7 @@ def wire(record: GroupRecord, told: Told, stands: GroupState, end: int, leads: G
         "routingKey": record.routing_key,
         "createdAt": rfc3339(record.created_at),
         "updatedAt": rfc3339(record.updated_at),
-        "spec": documents.export(record.group)["spec"],
+        "spec": documents.export(record.document)["spec"],
         "endpoints": told.endpoints,
         "status": status,
         "progress": {
@@ -87,9 +90,9 @@ def listed(wire: dict[str, Any]) -> dict[str, Any]:
     return {**wire, "status": status}
 
 
-def spoken(record: GroupRecord, told: Told, stands: GroupState, leads: GroupReach | None) -> Any:
+def spoken(record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState, leads: GroupReach | None) -> Any:
     """The report of its run in the words of the group, and what nobody carries out for it."""
-    in_vain = group_unserved(documents.export(record.group)["spec"], leads) if leads else ()
+    in_vain = group_unserved(documents.export(record.document)["spec"], leads) if leads else ()
     changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unserved": ()}
     return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unserved, *in_vain))
 
@@ -106,7 +109,7 @@ def _conditions(stands: GroupState) -> list[dict[str, str]]:
     ]
 
 
-def endpoints(record: GroupRecord, found: Iterable[Endpoint]) -> list[dict[str, Any]]:
+def endpoints(record: RunRecord[RouteGroupSpec], found: Iterable[Endpoint]) -> list[dict[str, Any]]:
     """As clients know them; `url` is empty as long as nothing answers there."""
     where = {each.unit: each for each in found}
     told = []

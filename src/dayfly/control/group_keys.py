@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.control import records
+from dayfly.control.run_records import SANDBOXES, find
 from dayfly.control.unreadable import UnreadableError
 from dayfly.plan.route_groups import routed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dayfly.control.crowd import Crowd
-    from dayfly.control.group_records import GroupRecord
+    from dayfly.control.group_membership import GroupMembership
     from dayfly.control.host_sync import HostSync
+    from dayfly.control.run_records import RunRecord
     from dayfly.control.store import Store
+    from dayfly.spec.route_group import RouteGroupSpec
 
 
 class _Led(NamedTuple):
@@ -29,11 +30,11 @@ class _Led(NamedTuple):
 class GroupKeys:
     """As of the last `follow`, for each organisation."""
 
-    def __init__(self, store: Store, sync: HostSync, crowd: Callable[[str], Crowd]) -> None:
-        """`crowd` finds that of an organisation."""
+    def __init__(self, store: Store, sync: HostSync, membership: Callable[[str], GroupMembership]) -> None:
+        """`membership` finds that of an organisation."""
         self._store = store
         self._sync = sync
-        self._crowd = crowd
+        self._membership = membership
         self._led: dict[str, dict[str, _Led]] = {}
         self._known: set[str] = set()
         sync.routed, sync.grouped = self.of, self.known
@@ -55,23 +56,25 @@ class GroupKeys:
             UnreadableError: some of what it holds cannot be, so that nobody here knows all whom keys lead to.
         """
         if org not in self._known:
-            crowd = self._crowd(org)
-            groups = await crowd.refresh()
-            if not crowd.is_whole:
+            membership = self._membership(org)
+            groups = await membership.refresh()
+            if not membership.is_whole:
                 raise UnreadableError("one of the sandboxes or route groups")
             if org not in self._known:  # nobody was faster
-                self._take_over(org, crowd, groups)
+                self._take_over(org, membership, groups)
 
-    async def follow(self, org: str, groups: Sequence[GroupRecord]) -> None:
+    async def follow(self, org: str, groups: Sequence[RunRecord[RouteGroupSpec]]) -> None:
         """Have the keys of these groups lead to the forks of those sandboxes that they have now."""
         before = self._led.get(org, {})
-        now = self._take_over(org, self._crowd(org), groups)
+        now = self._take_over(org, self._membership(org), groups)
         for uid, led in {**before, **now}.items():
             if before.get(uid) != now.get(uid):
                 await self._tell(org, uid, led.name)
 
-    def _take_over(self, org: str, crowd: Crowd, groups: Sequence[GroupRecord]) -> dict[str, _Led]:
-        members = [(group.routing_key, crowd.of(group)) for group in groups]
+    def _take_over(
+        self, org: str, membership: GroupMembership, groups: Sequence[RunRecord[RouteGroupSpec]]
+    ) -> dict[str, _Led]:
+        members = [(group.routing_key, membership.of(group)) for group in groups]
         names = {uid: member.name for _, found in members for uid, member in found.items()}
         now = {uid: _Led(names[uid], keys) for uid, keys in routed(members).items()}
         self._known.add(org)
@@ -82,7 +85,7 @@ class GroupKeys:
 
     async def _tell(self, org: str, uid: str, name: str) -> None:
         async with self._sync.lock(org, name):
-            record = await self._store.of(org).read(lambda rows: records.find(rows, name))
+            record = await self._store.of(org).read(lambda rows: find(rows, SANDBOXES, name))
             if record is None or record.uid != uid or record.stop is not None:
                 return
             link = self._sync.link(record)

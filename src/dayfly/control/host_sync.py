@@ -17,10 +17,10 @@ import contextlib
 import logging
 import random
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from dayfly.control import confirmed, shelves
+from dayfly.control import confirmed, run_records, run_specs, tombstones
 from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.marks import Marks
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from dayfly.compile import Compiled
-    from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
-    from dayfly.control.shelves import Kept, Meant
+    from dayfly.control.run_records import Entry, RunRecord
+    from dayfly.control.run_specs import CompiledRun
     from dayfly.control.store import Store
     from dayfly.link.server_end import Link, Links
     from dayfly.link.transport import Place
@@ -104,7 +104,7 @@ class HostSync:
         self._refused: set[str] = set()
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
-        """Whoever holds it is alone in this process with the sandbox of that name, or what has that key (`shelves`)."""
+        """Return the lock of the run with that name, or that `RunRecord.key`; it is for this process alone."""
         return self._locks.setdefault((org, name), asyncio.Lock())
 
     def trouble(self, uid: str) -> str:
@@ -115,11 +115,11 @@ class HostSync:
         """Whether that is because it cannot be carried out there: to tell the host again changes nothing."""
         return uid in self._refused
 
-    def link(self, record: Kept) -> Link | None:
+    def link(self, record: RunRecord[Any]) -> Link | None:
         """The link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
 
-    async def tell_soon(self, record: Kept, meant: Meant | None = None) -> None:
+    async def tell_soon(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
         """As `tell`, but wait only `CALLER_WAIT_S` for a host that dials in; the order goes on without the caller."""
         telling = self._telling[record.uid] = asyncio.create_task(self.tell(record, meant))
         telling.add_done_callback(lambda ended: self._told(record.uid, ended))
@@ -130,11 +130,11 @@ class HostSync:
         if self._telling.get(uid) is ended:
             del self._telling[uid]
 
-    def awaits_first_answer(self, record: Kept) -> bool:
+    def awaits_first_answer(self, record: RunRecord[Any]) -> bool:
         """Whether the first offer is under way to its host, which can say nothing about it yet."""
         return record.uid in self._telling and not self._marks.has_taken(record)
 
-    async def tell(self, record: Kept, meant: Meant | None = None) -> None:
+    async def tell(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
 
         Args:
@@ -161,10 +161,10 @@ class HostSync:
         except Exception:
             # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
             if self.trouble(record.uid) != DEFECT:
-                log.exception("%s (%s) failed", subject(shelves.key_of(record)), record.uid)
+                log.exception("%s (%s) failed", subject(record.key), record.uid)
             self._note(record, DEFECT)
 
-    async def renew(self, record: Kept, seconds: int) -> int | None:
+    async def renew(self, record: RunRecord[Any], seconds: int) -> int | None:
         """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""
         link = self.link(record)
         until = _now() + seconds * 1000
@@ -176,7 +176,7 @@ class HostSync:
         self._leases[record.uid] = until
         return until
 
-    async def is_over(self, record: Kept) -> bool:
+    async def is_over(self, record: RunRecord[Any]) -> bool:
         """Whether the sandbox's run has ended. If so it has left the store."""
         link = self.link(record)
         if link is None or not link.state.has_ended(record.uid):
@@ -235,7 +235,9 @@ class HostSync:
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         mine = self._marks.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.state.ended, each.state.known) for each in links}
-        roll, told = await self._store.everywhere().read(lambda rows: (shelves.roll(rows), confirmed.known(rows)))
+        roll, told = await self._store.everywhere().read(
+            lambda rows: (run_records.read_entries(rows), confirmed.known(rows))
+        )
         await self._pay(await self._owed(roll, told))
         await self._marks.write()
         for uid in mine - {entry.uid for entry in roll}:
@@ -330,16 +332,16 @@ class HostSync:
             await self.grouped(org)
         return session, place
 
-    async def _find(self, entry: Entry) -> tuple[Kept | None, Confirmation]:
+    async def _find(self, entry: Entry) -> tuple[RunRecord[Any] | None, Confirmation]:
         """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
 
-        def read(rows: Rows) -> tuple[Kept | None, Confirmation]:
-            return shelves.find(rows, entry.name), confirmed.known(rows, [entry.uid]).get(entry.uid, NOTHING)
+        def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
+            return run_records.find_by_key(rows, entry.name), confirmed.known(rows, [entry.uid]).get(entry.uid, NOTHING)
 
         record, told = await self._store.of(entry.org).read(read)
         return (record if record is not None and record.uid == entry.uid else None), told
 
-    async def _give(self, record: Kept, link: Link, meant: Meant | None) -> None:
+    async def _give(self, record: RunRecord[Any], link: Link, meant: CompiledRun | None) -> None:
         """Order what the store says of a sandbox, all of it.
 
         First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
@@ -358,7 +360,7 @@ class HostSync:
             self._note(record, LOST)
 
     async def _order(
-        self, record: Kept, place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
+        self, record: RunRecord[Any], place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
     ) -> Order:
         known = self._marks.has_taken(record)
         if record.abandon is not None:
@@ -370,7 +372,7 @@ class HostSync:
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            compiled = await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, keys))
+            compiled = await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, keys))
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
@@ -387,16 +389,16 @@ class HostSync:
             lease_until=self._leases.get(record.uid, 0),
         )
 
-    def _is_confirmed(self, record: Entry | Kept, link: Link | None, told: Confirmation) -> bool:
+    def _is_confirmed(self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation) -> bool:
         return self._marks.is_confirmed(record, link, told, self.routed(record.org, record.uid))
 
-    async def _archive(self, record: Kept) -> None:
+    async def _archive(self, record: RunRecord[Any]) -> None:
         link = self.link(record)
         last = link.state.last(record.uid) if link is not None else None
         report = last.report if last is not None else None
         # Whoever runs its host may give it up as well.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
-        await self._store.of(record.org).write(lambda rows: shelves.archive(rows, record, _now(), given_up=given_up))
+        await self._store.of(record.org).write(lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up))
         self._archived.add(record.uid)
         self._forget(record.uid)
 
@@ -409,10 +411,10 @@ class HostSync:
         self._troubles.pop(uid, None)
         self._refused.discard(uid)
 
-    def _note(self, record: Kept, trouble: str, *, refused: bool = False) -> None:
+    def _note(self, record: RunRecord[Any], trouble: str, *, refused: bool = False) -> None:
         (self._refused.add if refused else self._refused.discard)(record.uid)
         if self._troubles.get(record.uid) != trouble:
-            log.warning("%s (%s): %s", subject(shelves.key_of(record)), record.uid, trouble)
+            log.warning("%s (%s): %s", subject(record.key), record.uid, trouble)
             self._troubles[record.uid] = trouble
 
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dayfly.control import confirmed, shelves
+from dayfly.control import confirmed, run_records
 from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dayfly.control.records import Entry
     from dayfly.control.rows import Rows
-    from dayfly.control.shelves import Kept
+    from dayfly.control.run_records import Entry, RunRecord
     from dayfly.control.store import Store
     from dayfly.link.server_end import Link
 
@@ -46,12 +45,12 @@ class Marks:
         """Of whom anything is remembered."""
         return self._taken | self._confirmed.keys()
 
-    def has_taken(self, record: Kept) -> bool:
+    def has_taken(self, record: RunRecord[Any]) -> bool:
         """Whether a host is known to have its run."""
         return record.taken_over or record.uid in self._taken
 
     def is_confirmed(
-        self, record: Entry | Kept, link: Link | None, told: Confirmation, keys: Mapping[str, Sequence[str]]
+        self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation, keys: Mapping[str, Sequence[str]]
     ) -> bool:
         """Whether its host has carried out what the store says; `told` is what the store knows of that itself."""
         if link is None:
@@ -59,7 +58,7 @@ class Marks:
         last = max(told, self._confirmed.get(record.uid, NOTHING))
         return last.session == link.session and last.form == confirmed.form(record.revision, link.place(), keys)
 
-    def take(self, record: Kept, link: Link, told: Confirmation) -> None:
+    def take(self, record: RunRecord[Any], link: Link, told: Confirmation) -> None:
         """Its host has taken that."""
         self._confirmed[record.uid] = max(told, self._confirmed.get(record.uid, NOTHING))
         self._taken.add(record.uid)
@@ -102,7 +101,7 @@ class Marks:
 
         def work(rows: Rows) -> None:
             if uids:
-                shelves.mark_taken_over(rows, sorted(uids))
+                run_records.mark_taken_over(rows, sorted(uids))
             confirmed.note(rows, told)
 
         try:

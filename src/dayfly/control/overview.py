@@ -16,37 +16,37 @@ import msgspec
 import sqlalchemy as sa
 
 from dayfly import compile as compiler
-from dayfly.control import attention, audit, auth, records, shelves, traces
+from dayfly.control import attention, audit, auth, run_specs, tombstones
 from dayfly.control.attention import Box, Concern, Quiet
-from dayfly.control.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND, ApiError
+from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_json, rfc3339, serve, whole_number
 from dayfly.control.mute import Mute
 from dayfly.control.reports import text_of
+from dayfly.control.run_records import GROUPS, SANDBOXES, read_page
 from dayfly.control.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.link.transport import HERE
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from starlette.requests import Request
     from starlette.routing import Route
 
     from dayfly.compile import Compiled
-    from dayfly.control.lives import Told
+    from dayfly.control.group_strategy import GroupStrategy
     from dayfly.control.mute import Ask
-    from dayfly.control.reports import Living
-    from dayfly.control.route_groups import RouteGroups
     from dayfly.control.rows import Rows
-    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.run_records import RunRecord
+    from dayfly.control.run_service import RunService
+    from dayfly.control.run_states import RunState
     from dayfly.control.scopes import Scope
-    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
     from dayfly.link.server_end import Links
     from dayfly.spec.report import Report
-
-    Find = Callable[[Request], Awaitable[Kept]]
+    from dayfly.spec.route_group import RouteGroupSpec
+    from dayfly.spec.sandbox import SandboxSpec
 
 PAGE = 200
 # An agent asks at least every half a minute.
@@ -58,8 +58,16 @@ LOOKED_AT = 200
 class Overview:
     """The addresses."""
 
-    def __init__(self, store: Store, links: Links, sandboxes: Sandboxes, groups: RouteGroups) -> None:
+    def __init__(
+        self,
+        store: Store,
+        links: Links,
+        sandboxes: RunService[SandboxSpec],
+        groups: RunService[RouteGroupSpec],
+        strategy: GroupStrategy,
+    ) -> None:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
+        self._strategy = strategy
         # By organisation and uid what is to be said of one that has ended: that does not change any more.
         self._over: dict[str, dict[str, Concern | None]] = {}
         self._mute = Mute()
@@ -67,18 +75,15 @@ class Overview:
     def routes(self) -> list[Route]:
         """All of them."""
         at = "/orgs/{org}"
-        families: dict[str, tuple[Living, str]] = {
-            "sandboxes": (self._sandboxes, SANDBOX_NOT_FOUND),
-            "routegroups": (self._groups, GROUP_NOT_FOUND),
-        }
+        services: tuple[RunService[Any], ...] = (self._sandboxes, self._groups)
         found = [
             serve(at + "/attention", GET=self.attention),
             serve(at + "/ended-sandboxes", GET=self.ended),
         ]
-        for plural, (living, missing) in families.items():
-            one, find = f"{at}/{plural}/{{name}}", functools.partial(_found, living, missing)
-            found.append(serve(one + "/plan", GET=functools.partial(self.plan, find)))
-            found.append(serve(one + "/reveal", POST=functools.partial(self.reveal, find, plural)))
+        for service in services:
+            one = f"{at}/{service.kind.plural}/{{name}}"
+            found.append(serve(one + "/plan", GET=functools.partial(self.plan, service)))
+            found.append(serve(one + "/reveal", POST=functools.partial(self.reveal, service)))
         return found
 
     async def attention(self, request: Request) -> Any:
@@ -86,30 +91,34 @@ class Overview:
         who, now = auth.caller(request), time.time_ns() // 1_000_000
         org, scope = who.org, who.scope
         living, over, quiet = await self._store.of(org).read(
-            lambda rows: (records.living(rows), _given_up(rows), _quiet(rows, now))
+            lambda rows: (read_page(rows, SANDBOXES), _given_up(rows), _quiet(rows, now))
         )
         living = [each for each in living if scope.takes(each)]
         await self._learn(org, over)
         over = [
-            (name, row) for name, row in over if scope.takes_name(row.name) and scope.takes_cluster(traces.where(row))
+            (name, row)
+            for name, row in over
+            if scope.takes_name(row.name) and scope.takes_cluster(tombstones.where(row))
         ]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
-        told = await self._sandboxes.told(living)
-        _, groups = await self._groups.standings.look(org)
+        told = await self._sandboxes.states(living)
+        _, groups = await self._strategy.refresh(org)
         groups = [each for each in groups if scope.takes(each)]
-        told |= await self._groups.standings.told(groups, scope)
+        told |= await self._strategy.states(groups, scope)
         mute = await self._mute.among(org, self._asked(org, (*living, *groups), told))
         boxes = [
             Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at, mute.get(each.uid, ()))
             for each in living
         ]
         for group in groups:
-            name, report = f"{shelves.GROUP}{group.name}", told[group.uid].report
-            boxes.append(Box(name, report, *self._groups.standings.life(group), mute.get(group.uid, ())))
+            name, report = group.key, told[group.uid].report
+            boxes.append(Box(name, report, *self._strategy.current_life(group), mute.get(group.uid, ())))
         given_up = [each for name, row in over if (each := self._left(org, name, row)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
 
-    def _asked(self, org: str, runs: Iterable[Kept], told: dict[str, Told]) -> Iterator[tuple[Report, Ask]]:
+    def _asked(
+        self, org: str, runs: Iterable[RunRecord[Any]], told: dict[str, RunState]
+    ) -> Iterator[tuple[Report, Ask]]:
         """Of each that has a host its report, and how its logs are asked for."""
         for each in runs:
             if (link := self._links.of(org, each.cluster)) is not None:
@@ -166,16 +175,18 @@ class Overview:
             for row in found
         ]
 
-    async def plan(self, find: Find, request: Request) -> Any:
+    async def plan(self, service: RunService[Any], request: Request) -> Any:
         """The units of one that lives, as `dayfly plan` has them."""
-        record = await find(request)
+        record = await service.get_record(request)
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
-        return shown_plan(await self._store.of(record.org).read(lambda rows: shelves.compiled(rows, record, place, {})))
+        return shown_plan(
+            await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, {}))
+        )
 
-    async def reveal(self, find: Find, plural: str, request: Request) -> Any:
+    async def reveal(self, service: RunService[Any], request: Request) -> Any:
         """One output, sensitive or not. That somebody has looked is written down before it is shown."""
-        record, body = await find(request), await read_json(request)
+        record, body = await service.get_record(request), await read_json(request)
         unit, output = output_in(body)
         link = self._links.of(record.org, record.cluster)
         values = await link.values(record.uid) if link is not None else ()
@@ -186,19 +197,12 @@ class Overview:
             # What came instead is empty: nobody is to take it for the value, and nobody has seen that.
             where = f"its cluster {quote(record.cluster)}"
             raise ApiError(409, f"output {quote(output)} of {quote(unit)} is sensitive and never leaves {where}")
-        what = f"{plural}/{record.name}/outputs/{unit}.{output}"
+        what = f"{service.kind.plural}/{record.name}/outputs/{unit}.{output}"
         await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
         resource, _, step = unit.rpartition("/")
         text, encoding = text_of(value.value)
         found = {"resource": resource, "step": step, "output": output, "value": text, "encoding": encoding}
         return {**found, "sensitive": value.sensitive}
-
-
-async def _found(living: Living, missing: str, request: Request) -> Kept:
-    record: Kept | None = await living.find(auth.caller(request), request.path_params["name"])
-    if record is None:
-        raise ApiError(404, missing)
-    return record
 
 
 def shown_plan(compiled: Compiled) -> dict[str, Any]:
@@ -229,7 +233,7 @@ def _ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope) -
 def _given_up(rows: Rows) -> list[tuple[str, Any]]:
     """All that was given up and has ended, and what may have been, sandboxes and route groups, by what it is called."""
     found = []
-    for prefix, table in (("", ended_sandboxes), (shelves.GROUP, ended_route_groups)):
+    for prefix, table in (("", ended_sandboxes), (GROUPS.prefix, ended_route_groups)):
         last_first = rows.select(table).order_by(table.c.ended_at.desc())
         found += [(f"{prefix}{row.name}", row) for row in rows.execute(last_first.where(table.c.given_up.is_(True)))]
         unknown = last_first.where(table.c.given_up.is_(None)).limit(LOOKED_AT)

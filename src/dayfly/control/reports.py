@@ -10,16 +10,15 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote as quote_url
 from urllib.parse import urlencode
 
 import msgspec
 
-from dayfly.control import auth
+from dayfly.control import auth, tombstones
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
-from dayfly.control.scopes import WHOLE
 from dayfly.link.host_state import NOTHING_YET
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.leftovers import left_by
@@ -30,18 +29,16 @@ from dayfly.spec.host_errors import HostSilentError
 from dayfly.spec.lifecycle import workload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.control.auth import Asking
-    from dayfly.control.lives import Told
-    from dayfly.control.rows import Rows
+    from dayfly.control.run_records import RunRecord
+    from dayfly.control.run_service import RunService
     from dayfly.control.scopes import Scope
-    from dayfly.control.shelves import Kept
     from dayfly.control.store import Store
-    from dayfly.control.traces import Trace
+    from dayfly.control.tombstones import Tombstone
     from dayfly.control.waits import Waits
     from dayfly.link.server_end import Link, Links
     from dayfly.link.wire import LogBytes
@@ -63,8 +60,8 @@ class Subject:
     cluster: str
     scope: Scope
     link: Link | None
-    record: Kept | None
-    trace: Trace | None
+    record: RunRecord[Any] | None
+    trace: Tombstone | None
 
 
 class _When(NamedTuple):
@@ -74,43 +71,22 @@ class _When(NamedTuple):
     since: int
 
 
-class Living(Protocol):
-    """Who knows those that live."""
-
-    async def find(self, who: Asking, name: str, /) -> Any:
-        """The one of that name, for whoever asks; or None."""
-
-    async def told(self, records_: Any, scope: Scope = WHOLE, /) -> dict[str, Told]:
-        """What is told of them, by uid, to a key of that scope."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
-    """Sandboxes, or route groups: where they are, and who knows them, living and ended.
-
-    `prefix` is what the command line writes before their names.
-    """
-
-    plural: str
-    living: Living
-    trace: Callable[[Rows, str, str], Trace | None]
-    not_found: str
-    prefix: str = ""
-
-
 class Reports:
     """The addresses that only tell."""
 
-    def __init__(self, store: Store, links: Links, family: Family, closing: asyncio.Event, waits: Waits) -> None:
+    def __init__(
+        self, store: Store, links: Links, service: RunService[Any], closing: asyncio.Event, waits: Waits
+    ) -> None:
         self._store = store
         self._links = links
-        self._family = family
+        self._kind = service.kind
+        self._service = service
         self._closing = closing
         self._waits = waits
 
     def routes(self) -> list[Route]:
         """All of them."""
-        one = f"/orgs/{{org}}/{self._family.plural}/{{name}}/"
+        one = f"/orgs/{{org}}/{self._kind.plural}/{{name}}/"
         handlers = {
             "report": self.report,
             "why": self.why,
@@ -146,7 +122,7 @@ class Reports:
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
         report, _, _ = await self._told(subject)
-        name, trace = f"{self._family.prefix}{subject.name}", subject.trace
+        name, trace = f"{self._kind.prefix}{subject.name}", subject.trace
         if report is not None:
             ours = subject.link is not None and not subject.link.shared
             left = await self._left(subject) if report.abandon is not None and not report.units else None
@@ -164,7 +140,7 @@ class Reports:
         """All; with `masked` in the query without what is in the sensitive ones, which may be withheld in any case."""
         subject = await self._subject(request)
         if subject.record is None:
-            raise ApiError(404, self._family.not_found)
+            raise ApiError(404, self._kind.not_found)
         found, masked = [], flag(request, "masked")
         for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
@@ -236,15 +212,17 @@ class Reports:
     async def _subject(self, request: Request) -> Subject:
         who, name = auth.caller(request), request.path_params["name"]
         uid = chosen(request, "uid")
-        record = await self._family.living.find(who, name)
+        record = await self._service.find(who, name)
         if record is not None and uid not in ("", record.uid):
             record = None
-        trace: Trace | None = None
+        trace: Tombstone | None = None
         if record is None:
-            trace = auth.seen(who, await self._store.of(who.org).read(lambda rows: self._family.trace(rows, name, uid)))
-        known: Kept | Trace | None = record or trace
+            trace = auth.seen(
+                who, await self._store.of(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
+            )
+        known: RunRecord[Any] | Tombstone | None = record or trace
         if known is None:
-            raise ApiError(404, self._family.not_found)
+            raise ApiError(404, self._kind.not_found)
         return Subject(
             uid=known.uid,
             name=known.name,
@@ -259,7 +237,7 @@ class Reports:
     async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
         """Its report, endpoints and version."""
         if subject.record is not None:
-            told = (await self._family.living.told([subject.record], subject.scope))[subject.uid]
+            told = (await self._service.states([subject.record], subject.scope))[subject.uid]
             return told.report, told.endpoints, told.version or NOTHING_YET
         if subject.link is None:
             return None, [], 0

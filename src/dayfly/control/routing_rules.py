@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import auth, baselines, forms, records
+from dayfly.control import auth, baselines, forms
 from dayfly.control.exchange import serve, serve_as
+from dayfly.control.run_records import SANDBOXES, read_all
 from dayfly.spec.lifecycle import fork_id
 from dayfly.spec.routing.rules import Forked, Query, RoutedDestination, RoutedPort, rules
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.control.host_sync import HostSync
+    from dayfly.control.run_records import RunRecord
     from dayfly.control.store import Store
     from dayfly.link.server_end import Links
     from dayfly.link.wire import Standing
+    from dayfly.spec.sandbox import SandboxSpec
 
     Groups = Mapping[str, Sequence[str]]
     Ports = Mapping[tuple[str, str], int]
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 OLD = "/api/v1"
 
 
-def forked(record: records.Record, standing: Standing | None, routed: Groups, ports: Ports) -> Forked:
+def forked(record: RunRecord[SandboxSpec], standing: Standing | None, routed: Groups, ports: Ports) -> Forked:
     """A sandbox as rules see it; one of which nothing is known forks nothing yet.
 
     Args:
@@ -69,13 +72,13 @@ class RoutingRules:
 
         def read(rows: Any) -> Any:
             # A rule that is left out sends requests to the baseline: whoever asks keeps what it has instead.
-            found = records.every(rows)
+            found = read_all(rows, SANDBOXES)
             ports = {place: each.port for place, each in baselines.readable(rows).items() if each.port}
             ours = [each for each in found if auth.seen(who, each)]
             return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
 
         found, ports = await self._store.of(org).read(read)
-        by_cluster: dict[str, list[records.Record]] = {}
+        by_cluster: dict[str, list[RunRecord[SandboxSpec]]] = {}
         for record in found:
             if record.spec.forks:
                 by_cluster.setdefault(record.cluster, []).append(record)

@@ -17,9 +17,10 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from dayfly.control import event_rows, records
+from dayfly.control import event_rows, run_records
 from dayfly.control.event_rows import Noted
 from dayfly.control.exchange import rfc3339
+from dayfly.control.run_records import SANDBOXES
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.worked import Worked
 from dayfly.lib.delivery import Delivery, Post, Waiting
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dayfly.control.host_sync import HostSync
-    from dayfly.control.lives import Told
-    from dayfly.control.records import Entry, Record
     from dayfly.control.rows import Rows
-    from dayfly.control.sandboxes import Sandboxes
+    from dayfly.control.run_records import Entry, RunRecord
+    from dayfly.control.run_service import RunService
+    from dayfly.control.run_states import RunState
     from dayfly.control.store import Store
     from dayfly.link.server_end import Links
+    from dayfly.spec.sandbox import SandboxSpec
 
 LOOK_S = 1.0
 # Rounds over very many sandboxes come less often.
@@ -66,7 +68,7 @@ class Telling:
         store: Store,
         links: Links,
         sync: HostSync,
-        sandboxes: Sandboxes,
+        sandboxes: RunService[SandboxSpec],
         to: Receiver,
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -108,7 +110,7 @@ class Telling:
         due = min(self._again.values(), default=now + 1) <= now
         if stamp is not None and stamp == self._stamp and not (due or self._looks):
             return
-        found = await self._store.everywhere().read(records.roll)
+        found = await self._store.everywhere().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
         if gone := self._seen.keys() - {entry.uid for entry in found}:
             for uid in gone:
                 del self._seen[uid]
@@ -208,9 +210,9 @@ class Telling:
         """Note what is so and was not told."""
         shelf = self._store.of(org)
         found, known = await shelf.read(
-            lambda rows: (records.these(rows, list(seen)), event_rows.told(rows, list(seen)))
+            lambda rows: (run_records.read_by_uid(rows, SANDBOXES, list(seen)), event_rows.told(rows, list(seen)))
         )
-        told = await self._sandboxes.told(found)
+        told = await self._sandboxes.states(found)
         now, new, again = self._now(), list[Noted](), dict[str, int]()
         for record in found:
             standing, warns = told[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
@@ -233,7 +235,7 @@ class Telling:
         if new:
             self._sending.wake(org)
 
-    def _about(self, record: Record, standing: Told) -> About:
+    def _about(self, record: RunRecord[SandboxSpec], standing: RunState) -> About:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
         return About(
             uid=record.uid,

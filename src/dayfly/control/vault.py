@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dayfly.compile.references import nearest
-from dayfly.control import records, shelves
+from dayfly.control import run_records
 from dayfly.control.errors import ApiError
 from dayfly.control.store import StoreError
 from dayfly.plan import messages
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
 
     from dayfly.compile import Compiled
-    from dayfly.control.records import Record
+    from dayfly.control.run_records import RunRecord
     from dayfly.control.store import Store
+    from dayfly.spec.sandbox import SandboxSpec
 
 Given: TypeAlias = "dict[tuple[str, str], bytes]"
 """Values by resource and name."""
@@ -97,12 +98,12 @@ class Vaults:
             StoreError: the store cannot be read.
         """
         if self._vaults:
-            wished = {entry.uid for entry in await self._store.of(self._org).read(shelves.roll)}
+            wished = {entry.uid for entry in await self._store.of(self._org).read(run_records.read_entries)}
             for vault in set(self._vaults.values()):
                 await vault.drop_all_but(wished)
 
     @contextlib.asynccontextmanager
-    async def kept(self, record: Record, compiled: Compiled, given: Given) -> AsyncIterator[None]:
+    async def kept(self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given) -> AsyncIterator[None]:
         """Within this the host has the secrets of a sandbox that is to be written; if it is not, they are gone again.
 
         Raises:
@@ -123,7 +124,7 @@ class Vaults:
             await asyncio.wait({settling}, timeout=PATIENCE_S)
             raise
 
-    def refuse_others(self, record: Record, given: Given) -> None:
+    def refuse_others(self, record: RunRecord[SandboxSpec], given: Given) -> None:
         """Refuse a wish for a sandbox that lives, with other secrets than it has.
 
         Raises:
@@ -134,21 +135,23 @@ class Vaults:
             text = f"secrets of sandbox {quote(record.name)} cannot change while it lives; delete it and apply it again"
             raise ApiError(409, text)
 
-    def _of(self, record: Record) -> Vault | None:
+    def _of(self, record: RunRecord[SandboxSpec]) -> Vault | None:
         return self._vaults.get(record.cluster) if record.org == self._org else None
 
-    async def _settle(self, record: Record, vault: Vault) -> None:
+    async def _settle(self, record: RunRecord[SandboxSpec], vault: Vault) -> None:
         """Forget its secrets, unless it was written after all; what cannot be done now is tried again."""
         while True:
             with contextlib.suppress(StoreError, HostUnavailableError):
-                written = await self._store.of(record.org).write(lambda rows: records.find(rows, record.name))
+                written = await self._store.of(record.org).write(
+                    lambda rows: run_records.find(rows, record.kind, record.name)
+                )
                 if written is None or written.uid != record.uid:
                     await vault.drop(record.uid)
                 return
             await asyncio.sleep(AGAIN_S)
 
 
-def _check(record: Record, compiled: Compiled, given: Given, kept: bool) -> None:
+def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, kept: bool) -> None:
     """Hold what is given to what the documents take."""
     places = {each.name: ("spec", "resources", index) for index, each in enumerate(record.spec.resources)}
     faults = Faults()

@@ -10,7 +10,7 @@ from dayfly.cli.cluster_logs import Logs
 from dayfly.cli.cluster_objects import now
 from dayfly.cli.cluster_page import entries
 from dayfly.compile import Compiled
-from dayfly.control import lifetimes, lives
+from dayfly.control import lifetimes, run_requests
 from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, read_json, wait_seconds, whole_number
 from dayfly.control.overview import output_in, shown_plan
@@ -167,12 +167,12 @@ class Boxes:
         return {**shown, "status": {**shown["status"], "scheduledDeleteTime": end}}
 
     async def retry(self, request: Request) -> Any:
-        unit = lives.unit_in(await read_json(request))
+        unit = run_requests.unit_in(await read_json(request))
         objects, bare = await self._meets(request)
         return {"retried": [{"unit": unit, "attempt": n} for unit, n in (await objects.retry(bare, unit)).items()]}
 
     async def abandon(self, request: Request) -> Any:
-        give_up = lives.abandonment(await read_json(request), "")
+        give_up = run_requests.abandonment(await read_json(request), "")
         objects, bare = await self._meets(request)
         await objects.abandon(bare, give_up.request.message, force=give_up.forced)
         return {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from starlette.requests import Request
 
-from dayfly.control import audit, auth, shelves, tokens
+from dayfly.control import audit, auth, run_records, tokens
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
@@ -316,7 +316,7 @@ class Agents:
         def work(rows: Rows) -> list[str]:
             found = mailbox.may_begin(rows, who.cluster, asked.session, asked.uids)
             # Offered long ago to a host that was away, and its clock may be behind: what is over is not to begin.
-            return shelves.in_their_time(rows, found, self._now())
+            return run_records.read_unexpired(rows, found, self._now())
 
         return Asked(uids=tuple(await self._ask(who, work)))
 
@@ -328,7 +328,7 @@ class Agents:
             found = mailbox.frozen(rows, cluster)
             if found is None:
                 return {"frozen": False}
-            ours = {each.uid: each.name for each in shelves.roll(rows) if each.cluster == cluster}
+            ours = {each.uid: each.name for each in run_records.read_entries(rows) if each.cluster == cluster}
             told = {"frozen": True, "why": found.why, "since": rfc3339(found.at), "compared": found.runs is not None}
             if found.runs is None:
                 return told

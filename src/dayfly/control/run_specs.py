@@ -1,8 +1,8 @@
-"""What a sandbox wish needs of the store before it can be compiled, and what of it may change later."""
+"""Specs of sandboxes and route groups: resolved, compiled for a host, and compared with the stored spec."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -10,17 +10,26 @@ from dayfly import compile as compiler
 from dayfly.compile.references import nearest
 from dayfly.control import baselines, plugins
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.sandbox import MAY_CHANGE, SandboxSpec
+from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
+from dayfly.spec.sandbox import MAY_CHANGE, Sandbox, SandboxSpec
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.compile import Compiled
-    from dayfly.control.records import Record
     from dayfly.control.rows import Rows
+    from dayfly.control.run_records import RunRecord
     from dayfly.link.transport import Place
     from dayfly.spec.plugin import Plugin
+
+
+class CompiledRun(NamedTuple):
+    """The documents of a record, the place they are compiled for, and the keys of groups that lead to its forks."""
+
+    compiled: Compiled
+    place: Place
+    keys: Mapping[str, Sequence[str]]
 
 
 def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
@@ -58,22 +67,32 @@ def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
     faults.settle()
 
 
-def compiled(rows: Rows, record: Record, place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:
-    """The documents that a stored sandbox means to the host at `place`.
+def compiled(rows: Rows, record: RunRecord[Any], place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:
+    """Return the documents of a record for the host at `place`.
 
-    `routed` are by baseline the keys of route groups that lead to its forks, where that host routes.
+    Args:
+        rows: Those of its organisation.
+        record: A sandbox or a route group.
+        place: Of the host.
+        routed: By baseline, the keys of route groups that lead to a sandbox's forks. Unused if the host has no routes.
 
     Raises:
-        SpecError: as `compile` does.
+        SpecError: as the compiler does.
     """
-    found: dict[tuple[str, str], Plugin] = {}
+    if isinstance(record.spec, RouteGroupSpec):
+        group = RouteGroup(name=record.name, spec=record.spec)
+        previews = compiler.group_previews(group, record.routing_key, record.cluster) if place.routes else ()
+        key, namespace = record.routing_key, place.namespace
+        document = compiler.compile_group(group, uid=record.uid, routing_key=key, namespace=namespace)
+        return compiler.Compiled((document,), previews)
+    plugins_: dict[tuple[str, str], Plugin] = {}
     for index, resource in enumerate(record.spec.resources):
         if resource.plugin:
             plugin = _published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
-            found[plugin.name, plugin.version] = plugin
+            plugins_[plugin.name, plugin.version] = plugin
     return compiler.compile(
-        record.sandbox,
-        found,
+        Sandbox(name=record.name, spec=record.spec),
+        plugins_,
         uid=record.uid,
         routing_key=record.routing_key,
         namespace=place.namespace,

@@ -6,7 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.control import group_records, records, unreadable
+from dayfly.control import unreadable
+from dayfly.control.run_records import GROUPS, SANDBOXES, read_readable
 from dayfly.control.tables import sandboxes
 from dayfly.control.unreadable import UnreadableError
 from dayfly.plan.route_groups import Group, Member, Members
@@ -15,10 +16,11 @@ from dayfly.spec.run import Phase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.control.group_records import GroupRecord
     from dayfly.control.rows import Rows
+    from dayfly.control.run_records import RunRecord
     from dayfly.control.store import Store
     from dayfly.link.server_end import Links
+    from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.sandbox import Ttl
 
 
@@ -37,7 +39,7 @@ class _Seen(NamedTuple):
         return begin + self.ttl.seconds * 1000 <= now
 
 
-class Crowd:
+class GroupMembership:
     """The sandboxes, as groups know them."""
 
     def __init__(self, store: Store, links: Links, org: str) -> None:
@@ -51,7 +53,7 @@ class Crowd:
         self.is_whole = True
         """Whether all could be read at the last `refresh`: else a sandbox that a group lacks may be one of its own."""
 
-    def of(self, record: GroupRecord) -> dict[str, Member]:
+    def of(self, record: RunRecord[RouteGroupSpec]) -> dict[str, Member]:
         """The sandboxes of a group by their uids, the one whose forks go first at the head; as of the last `refresh`.
 
         What is being deleted is gone for a group. So it is asked here once more: nobody has to tell.
@@ -59,11 +61,11 @@ class Crowd:
         found = self._members.of(record.uid) if record.stop is None else {}
         return {uid: member for uid, member in found.items() if not self._is_leaving(uid, member)}
 
-    def having(self, sandbox: str, records: Iterable[GroupRecord]) -> list[GroupRecord]:
+    def having(self, sandbox: str, records: Iterable[RunRecord[RouteGroupSpec]]) -> list[RunRecord[RouteGroupSpec]]:
         """Those of the groups that have the sandbox of that name now."""
         return [each for each in records if any(member.name == sandbox for member in self.of(each).values())]
 
-    async def refresh(self) -> list[GroupRecord]:
+    async def refresh(self) -> list[RunRecord[RouteGroupSpec]]:
         """Take over what the store holds now; all living groups that can be read."""
         async with self._reading:
             (groups, whole), rows, specs = await self._store.of(self._org).read(self._read)
@@ -87,7 +89,7 @@ class Crowd:
         self._seen = {uid: seen for uid, seen in self._seen.items() if uid in living}
         return all(seen.member is not None for seen in self._seen.values())
 
-    async def _take_groups(self, groups: Sequence[GroupRecord]) -> bool:
+    async def _take_groups(self, groups: Sequence[RunRecord[RouteGroupSpec]]) -> bool:
         """Take them over; whether it is known of all of them whom they want."""
         for uid in self._wants.keys() - {record.uid for record in groups}:
             self._members.drop_group(uid)
@@ -104,8 +106,8 @@ class Crowd:
                 await asyncio.sleep(0)  # of many groups others need not wait for all
         return all(self._wants[record.uid][1] is not None for record in groups)
 
-    def _read(self, rows_: Rows) -> tuple[tuple[list[GroupRecord], bool], list[Any], dict[str, str]]:
-        groups = group_records.read(rows_)
+    def _read(self, rows_: Rows) -> tuple[tuple[list[RunRecord[RouteGroupSpec]], bool], list[Any], dict[str, str]]:
+        groups = read_readable(rows_, GROUPS)
         if not groups[0]:
             return groups, [], {}
         table = sandboxes.c
@@ -136,7 +138,7 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _wanted(record: GroupRecord) -> Group | None:
+def _wanted(record: RunRecord[RouteGroupSpec]) -> Group | None:
     """Whom it wants; None if that cannot be read."""
     try:
         return Group(record.spec.cluster, record.spec.matcher)
@@ -147,7 +149,7 @@ def _wanted(record: GroupRecord) -> Group | None:
 
 def _seen(row: Any, text: str) -> _Seen:
     try:
-        spec = records.wish(text)
+        spec = SANDBOXES.parse(text)
     except unreadable.FAULTS as fault:
         UnreadableError(f"sandbox {row.name}", fault).say()
         return _Seen(row.updated_at, None, None)
