@@ -24,7 +24,7 @@
 #include "times.h"
 #include "watch.h"
 
-enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4, EXIT_UNWANTED = 5 };
+enum { EXIT_NO_DIRECTORY = 2, EXIT_TAKEN = 3, EXIT_NO_RECEIPT = 4 };
 
 struct host {
     int dir;  /* ATTEMPT_DIR, opened before any mount is made */
@@ -314,18 +314,6 @@ static int seal_late(struct host *host) {
     return seal_at_gate(host, gate_void(host->dir, &host->receipt.detail));
 }
 
-/* Waits before the gate until our caller says that we may go; at once where it will not say. False: it has ended, or has
- * thought better of it. */
-static bool may_go(struct host *host) {
-    char word;
-    ssize_t got;
-    if (host->caller.go < 0) return true;
-    do got = recv(host->caller.go, &word, sizeof word, 0);
-    while (got < 0 && errno == EINTR);
-    close(host->caller.go);
-    return got > 0;
-}
-
 static int attempt(struct host *host) {
     struct fault *fault = &host->receipt.detail;
     char program[sizeof host->attempt_dir + 8] = "";
@@ -338,10 +326,9 @@ static int attempt(struct host *host) {
     host->step = (struct step){.order = &host->order, .program = program[0] != '\0' ? program : NULL,
                                .control = host->control_peer, .log = host->log_writer, .traces = &host->traces};
     if (!host->isolated && fork_init(host, fault) < 0) return seal_unstarted(host, "refused");
-    bool wanted = may_go(host), late = is_late(host);
-    if (!wanted || late || watch_cancelled()) {
+    bool late = is_late(host);
+    if (late || watch_cancelled()) {
         dismiss_init(host);
-        if (!wanted) return EXIT_UNWANTED;
         return late ? seal_late(host) : seal_cancelled(host);
     }
     host->receipt.started_ms = now_ms();
@@ -374,7 +361,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.go, &host.caller.giver.socket, &host.proc};
+    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.giver.socket, &host.proc};
     if (detach(kept, sizeof kept / sizeof *kept) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;

@@ -55,7 +55,6 @@ struct waiting {
 struct launch {
     bool is_child;
     const char *path;
-    int go; /* whence it is told that it may pass its gate; -1 if it need not be told */
     struct inside inside;
     struct ahead ahead;
     struct giver giver;
@@ -113,9 +112,17 @@ static void dismiss(struct waiting *waiting) {
 static bool is_taken(struct waiting *waiting, struct rooms *rooms, const struct launch *launch) {
     if (waiting->socket < 0) return false;
     bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting, rooms) &&
-                 packet_send(waiting->socket, launch->path, strlen(launch->path), launch->go);
+                 packet_send(waiting->socket, launch->path, strlen(launch->path), -1);
     dismiss(waiting);
     return taken;
+}
+
+/* The next packet on standard input; a descriptor that comes along is nobody's. */
+static ssize_t recv_packet(char *packet, size_t size) {
+    int descriptor;
+    ssize_t got = packet_receive(STDIN_FILENO, packet, size, &descriptor);
+    if (descriptor >= 0) close(descriptor);
+    return got;
 }
 
 /* In the child: prepares, and waits to be told. Whoever forked us is gone, or does not want us, once nobody can tell. */
@@ -124,7 +131,7 @@ static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_
     if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
     close(socket);
     if (launch->ahead.count == 0) ahead_make(&launch->ahead, &launch->inside, rooms->folders, rooms->folder_count);
-    if (packet_receive(STDIN_FILENO, packet, size, &launch->go) <= 0) _exit(0);
+    if (recv_packet(packet, size) <= 0) _exit(0);
     launch->path = packet;
     launch->giver.since = now_ms();
 }
@@ -169,21 +176,19 @@ static void keep_rooms_while_asked(struct rooms *rooms) {
 static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size,
                        struct launch *launch) {
     keep_rooms_while_asked(rooms);
-    ssize_t got = packet_receive(STDIN_FILENO, packet, size, &launch->go);
+    ssize_t got = recv_packet(packet, size);
     if (got <= 0) return false;
     launch->path = packet;
     if (strcmp(packet, "let go") == 0) {
         dismiss(waiting);
         rooms_let_go(rooms);
-        if (launch->go >= 0) close(launch->go);
         return answer(0);
     }
     bool early = takes_word("ahead ", &launch->path);
-    bool held = !early && takes_word("hold ", &launch->path);
     launch->inside.isolation = read_isolation(&launch->path);
     pid_t launcher;
-    if ((held && launch->go < 0) || (launch->inside.own_user && launch->inside.isolation != ISOLATION_USER)) {
-        launcher = -1; /* it would not be held, or not stand where it is wanted */
+    if (launch->inside.own_user && launch->inside.isolation != ISOLATION_USER) {
+        launcher = -1; /* it would not stand where it is wanted */
         errno = EINVAL;
     } else if (early) {
         launcher = fork_ahead(waiting, rooms, packet, size, (size_t)(packet + got - launch->path), launch);
@@ -195,7 +200,6 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
     launch->is_child = launcher == 0;
     if (launch->is_child) return false;
     int32_t number = launcher > 0 ? (int32_t)launcher : (int32_t)-errno;
-    if (launch->go >= 0) close(launch->go);
     return answer(number);
 }
 
@@ -219,7 +223,7 @@ static void prepare_launchers(void) {
 
 int serve_main(bool user) {
     char packet[PATH_MAX];
-    struct launch launch = {.go = -1, .inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
+    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
     struct waiting waiting = {.socket = -1};
     static struct rooms rooms;
     int type = 0;
@@ -235,6 +239,6 @@ int serve_main(bool user) {
     rooms_begin(&rooms);
     prepare_launchers();
     while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}
-    struct caller caller = {.teller = teller, .go = launch.go, .giver = launch.giver};
+    struct caller caller = {.teller = teller, .giver = launch.giver};
     return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

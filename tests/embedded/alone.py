@@ -37,9 +37,6 @@ class Starter:
     def clear(self, folder):
         self.cleared.append(folder.path)
 
-    def can_hold(self, _unit):
-        return False
-
     async def start(self, folder, _unit):
         self.started.append(folder.path)
         if self.fault:

@@ -44,9 +44,6 @@ class Attempts:
     def facts(self, uid):
         return self.now if uid == "u" else {}
 
-    async def let_go(self, *_):
-        """None is held."""
-
     async def launch(self, *given):
         self.done.append(("launch", *given))
 

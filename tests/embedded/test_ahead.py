@@ -175,36 +175,3 @@ async def test_a_runner_that_ends_when_it_is_asked_is_unanswered_all_the_same(tm
     with pytest.raises(UnansweredError):
         await resident.fork("/folder", isolation)
     resident.close()
-
-
-async def test_who_is_told_to_go_when_all_has_ended_is_the_last(resident_of, isolation, folders):
-    """A server that ends finishes its turns: no resident runner is begun by that, to stay for ever."""
-    before, resident = children(), resident_of()
-    held = resident.hold(folders[1].path, isolation)
-    child = await held.child
-    resident.close()
-    held.go()
-    reaped(child)
-    assert children() == before
-
-
-async def test_one_that_is_held_is_followed_by_the_next_when_it_goes(resident_of, isolation, folders):
-    """Not before: the held launcher needs the other processor."""
-    before, resident, used = children(), resident_of(), 0
-    for folder in folders:
-        waiting = children()
-        held = resident.hold(folder.path, isolation)
-        child = await held.child
-        assert resident.is_idle()
-        if str(child) in waiting:
-            used += 1
-            assert len(children() - before) == 2, "the resident runner, and the held one"
-        held.go()
-        reaped(child)
-        assert refused(folder)
-        await asyncio.sleep(0.02)
-        if used == 3:
-            break
-    assert used == 3
-    resident.close()
-    assert children() == before

@@ -10,7 +10,6 @@ import signal
 import msgspec
 import pytest
 
-from dayfly.embedded import attempt_sweeper
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.reaper import reaped
 from dayfly.execute import receipt
@@ -250,24 +249,3 @@ class TestReleasing:
         told.attempts.adopt(KEY, UNIT, told.record)
         told.attempts.release(KEY)
         await until(lambda: len(told.starter.cleared) == 1)
-
-
-async def test_attempt_starts_once_its_former_folder_is_gone(told):
-    """A server that was killed held a runner for it, which is about to end."""
-    told.folder.tell(release=False, leave_beginning=True)
-    told.attempts.tidy(KEY)
-    going = asyncio.create_task(told.attempts.let_go(KEY, UNIT, told.record))
-    await asyncio.sleep(0.05)
-    assert not going.done()
-    told.folder.tell(release=True)
-    assert await going is False, "it is launched then"
-    assert told.fact() is None
-
-
-async def test_attempt_is_not_started_while_its_old_folder_stays(told, monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.01)
-    told.folder.tell(release=False, observe=Stalled(since=1))
-    told.attempts.tidy(KEY)
-    assert await told.attempts.let_go(KEY, UNIT, told.record)
-    assert told.starter.started == []
-    assert isinstance(told.fact(), Stalled)

@@ -28,7 +28,6 @@ async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatc
             raise UnansweredError("the resident runner ended before it answered")
         return await start(starter, folder, unit)
 
-    monkeypatch.setattr(Processes, "can_hold", lambda *_: False)
     monkeypatch.setattr(Processes, "start", unanswered_once)
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')])))
     await until(lambda: ("Void", "r/a", 1, "Stalled") in machine.history(), machine.history)

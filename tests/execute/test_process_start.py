@@ -39,18 +39,6 @@ def engine(tmp_path, name, runner="/runner"):
     return Containers(str(path), runner, Processes("/runner", "full", {}))
 
 
-async def test_no_launcher_is_held_during_a_fork(tmp_path, folder):
-    """No processor is free to prepare anything."""
-    processes = Processes(resident(tmp_path), "user", {})
-    assert processes.can_hold(STEP)
-    question = asyncio.ensure_future(processes.start(folder, STEP))
-    await asyncio.sleep(0)
-    assert not processes.can_hold(STEP)
-    processes.close()
-    with pytest.raises(UnansweredError):
-        await question
-
-
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])
 async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
     monkeypatch.setattr(os, "geteuid", lambda: 1001)

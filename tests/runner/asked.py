@@ -1,4 +1,4 @@
-"""A resident runner that is asked for launchers: at once, ahead of their orders, or held at their gates."""
+"""A resident runner that is asked for launchers: at once, or ahead of their orders."""
 
 import errno
 import os
@@ -49,17 +49,6 @@ class Asked:
         if pid in self.waiting:
             self.waiting.remove(pid)
         return pid
-
-    def hold(self, one: Attempt) -> tuple[int, socket.socket]:
-        """The process id of a launcher that stands at its gate, or has ended, and where it is told to go."""
-        go, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            socket.send_fds(self.ours, [f"hold {self.isolation} {one.dir}".encode()], [theirs.fileno()])
-        pid = int.from_bytes(self.ours.recv(4), sys.byteorder, signed=True)
-        assert pid > 0, os.strerror(-pid)
-        wait_until(lambda: stands(pid) or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z", 30)
-        self.waiting.append(pid)
-        return pid, go
 
 
 def stands(pid: int) -> bool:

@@ -53,7 +53,6 @@ class AttemptExecutor(abc.ABC):
         facts = self._attempts.facts(live.run.uid)
         for name, record in live.run.units.items():
             if record.state in ALIVE and (name, record.attempt) not in facts and live.kind(name) == self.kind:
-                await self._attempts.drop_held([UnitAttempt(live.run.uid, name, record.attempt)])
                 self.adopt(live, name)
 
     def adopt(self, live: Live, name: str) -> None:
@@ -88,16 +87,8 @@ class AttemptExecutor(abc.ABC):
     async def prepare(self, _live: Live, _effect: Prepare) -> None:
         raise AssertionError("this host has no gate before the claim")
 
-    def hold(self, _live: Live, _key: UnitAttempt) -> None:  # noqa: B027 - most kinds are started once they are claimed
-        """Make ready what an attempt takes whose claim is being written; the run is as it will be then.
-
-        Nothing may come of it that anybody sees before the claim is durable.
-        """
-
     async def launch(self, live: Live, effect: Launch) -> None:
         key, unit = UnitAttempt(live.run.uid, effect.unit, effect.attempt), live.unit(effect.unit)
-        if await self._attempts.let_go(key, unit, live.run.unit(key.unit)):
-            return
         try:
             order = self.order(live, key, unit)
         except CannotRenderError as error:

@@ -37,12 +37,6 @@ class Sweeping:
         self._keys.discard(key)
         self._fewer.set()
 
-    async def gone(self, key: Hashable) -> bool:
-        """Wait, but not for long, until this folder has gone; whether it has."""
-        if key in self._keys:  # hardly ever: each step that begins asks
-            await self._until(lambda: key not in self._keys)
-        return key not in self._keys
-
     async def done(self, *, besides: AbstractSet[Hashable]) -> None:
         """Wait, but not for long, until all folders have gone but those of `besides`."""
         await self._until(lambda: not self._keys - besides)
@@ -100,10 +94,6 @@ class AttemptSweeper(Generic[K]):
             self._loop.run_in_executor(None, _clear, folder)
         self.unseen.discard(key)
         self._sweeping.discard(key)
-
-    async def gone(self, key: K) -> bool:
-        """Wait, but not for long, until it is not being swept any more; whether that is so."""
-        return await self._sweeping.gone(key)
 
     def _clear_beside(self, key: K, folder: Folder) -> None:
         """Remove what may be left beside the folder. It stays until that is done, for the next server to find.

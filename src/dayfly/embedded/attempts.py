@@ -7,12 +7,11 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, AttemptSweeper
 from dayfly.embedded.clock import now_ms
-from dayfly.embedded.holding import Holding
 from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving, ProcessExits, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
@@ -70,7 +69,6 @@ class Attempts:
         self._children: dict[int, UnitAttempt] = {}
         self._ends = ProcessExits()
         self._leaving = Leaving(self._ends)
-        self._holding: Holding[UnitAttempt] = Holding(starter, self._leaving)
         self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(self.at, starter, self._leaving, Beginnings(place))
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()
@@ -97,39 +95,6 @@ class Attempts:
         """Replace what is known of an attempt."""
         self._facts.setdefault(key.run, {})[key.unit, key.attempt] = fact
         self.news(key.run)
-
-    def hold(self, key: UnitAttempt, unit: Unit, order: bytes) -> None:
-        """While the attempt's claim is being written: have a runner make ready what `let_go` then starts."""
-        with contextlib.suppress(FileExistsError):  # `launch` finds it there too
-            if not self._holding.hold(key, self.at(key), unit, order):
-                self._sweeper.sweep(key)
-
-    async def let_go(self, key: UnitAttempt, unit: Unit, record: UnitRecord) -> bool:
-        """Start a claimed attempt by the runner that is held for it; false if `launch` is to start it."""
-        child = None
-        if self._holding.has(key):
-            try:
-                child = await self._holding.let_go(key)
-            except UnansweredError:
-                # It was never told to go; whatever there is of it is fenced.
-                self.adopt(key, unit, record)
-                return True
-            if child is None:
-                self._sweeper.sweep(key)
-        if child is not None:
-            self._started(key, unit, record, child)
-        elif not await self._sweeper.gone(key):
-            # Whoever was held for it, by us or by a server that was killed, does not end.
-            self.adopt(key, unit, record)
-        else:
-            return False
-        return True
-
-    async def drop_held(self, keys: Iterable[UnitAttempt]) -> None:
-        """Start none of these."""
-        for key in filter(self._holding.has, keys):
-            await self._holding.drop(key)
-            self._sweeper.sweep(key)
 
     async def launch(self, key: UnitAttempt, unit: Unit, record: UnitRecord, order: bytes) -> None:
         """Start the runner on a claimed attempt. That it could not be started is a fact like any other."""
@@ -256,10 +221,6 @@ class Attempts:
     def running_forks(self) -> list[UnitAttempt]:
         """Forks whose process lives."""
         return [key for key, watched in self._watched.items() if watched.is_kept]
-
-    async def drop_all_held(self) -> None:
-        """Whoever is still held was to be let go by a turn that has failed."""
-        await self.drop_held(self._holding.keys())
 
     async def no_forks(self) -> None:
         """Wait until no fork's process lives any more."""

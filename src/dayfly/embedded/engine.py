@@ -23,7 +23,6 @@ from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.queue import QueueClosedError, WorkQueue
 from dayfly.lib.tasks import cancel
-from dayfly.plan import transitions
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import RunDamagedError
@@ -142,7 +141,6 @@ class Engine:
         # Should a start still hang, it comes to nothing now, or the next server adopts it.
         self.attempts.start_no_more()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        await self.attempts.drop_all_held()
         # Not before: what was started last is looked at by one that was not there yet.
         await self.executors.close()
         await cancel(*self._lookers)
@@ -318,18 +316,16 @@ class Engine:
         }
         self.attempts.busy |= claims
         try:
-            # The transaction first: it waits for the disk, and the launcher is asked for meanwhile.
             written = self.writer.run(lambda: self.ledger.commit(run, scene.plan, moves, values, scene.now))
-            self._hold(scene, moves, claims)
             # Whoever waits for a place that this run has left need not wait for the disk as well.
             self._feed()
             after = await written
         except BaseException:
-            await self._unclaim(claims)
+            self._unclaim(claims)
             raise
         live = self.runs.kept(run.uid)
         if after is None or live is None:
-            await self._unclaim(claims)
+            self._unclaim(claims)
             self.runs.drop(run.uid)
             return False
         live.stored = msgspec.structs.replace(live.stored, run=after)
@@ -338,21 +334,8 @@ class Engine:
         }
         return True
 
-    def _hold(self, scene: Scene, moves: tuple[Move, ...], claims: set[UnitAttempt]) -> None:
-        """Have made ready what a step takes while its claim is written. Beside others no processor is free for that."""
-        live = self.runs.kept(scene.world.run.uid)
-        if len(claims) != 1 or claims != self.attempts.busy or live is None:
-            return
-        (key,) = claims
-        executor = self.executors.find(live.kind(key.unit))
-        if isinstance(executor, AttemptExecutor):
-            with contextlib.suppress(transitions.IllegalMoveError):  # whoever writes it says so
-                after = transitions.apply(scene.world.run, moves, scene.plan.creates)
-                executor.hold(Live(msgspec.structs.replace(live.stored, run=after), scene.plan), key)
-
-    async def _unclaim(self, claims: set[UnitAttempt]) -> None:
+    def _unclaim(self, claims: set[UnitAttempt]) -> None:
         """Give places and paths back that were taken for what was not written."""
-        await self.attempts.drop_held(claims)
         self.attempts.busy -= claims
         if claims:
             self.unblock()

@@ -1,7 +1,6 @@
 """What this machine can run: steps, webhooks and forks, all as attempts in folders of their own."""
 
 import asyncio
-import contextlib
 import sys
 
 import msgspec
@@ -90,16 +89,6 @@ class ProcessStepExecutor(AttemptExecutor):
             if resource := resource_of(live.plan, live.run, key, fact):
                 facts[key] = with_state(live.plan, live.run, key, known.facts, states.head(live.run.uid, resource, key))
         return msgspec.structs.replace(known, facts=facts)
-
-    def hold(self, live: Live, key: UnitAttempt) -> None:
-        unit = live.unit(key.unit)
-        # What is tried again has logs that may have to go, and a state is opened to whoever has claimed.
-        if key.attempt > 1 or access.wants(unit) or not self._starter.can_hold(unit):
-            return
-        with contextlib.suppress(CannotRenderError, OSError):  # `launch` meets the same, and tells
-            inputs = self._inputs(live, key, unit)
-            if not inputs.unfit:
-                self._attempts.hold(key, unit, self.order(live, key, unit, inputs))
 
     async def clear(self, live: Live) -> None:
         if self._states is not None:

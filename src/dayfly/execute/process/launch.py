@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.ci_marks import without_ci_marks
-from dayfly.execute.process.resident import DEFAULTS, Held, Resident
+from dayfly.execute.process.resident import DEFAULTS, Resident
 from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
@@ -39,16 +39,6 @@ class Starter(Protocol):
         Raises:
             OSError: it cannot be started, and will not be.
             UnansweredError: it may have been started.
-        """
-
-    def can_hold(self, unit: Unit, /) -> bool:
-        """Whether `hold` could be of use for it now."""
-
-    def hold(self, folder: Folder, unit: Unit, /) -> Held:
-        """Have a runner make all ready for the step in the folder, and wait at its gate.
-
-        Raises:
-            OSError: it cannot be started, and will not be.
         """
 
     def tell(self, sealed: Callable[[int], None], /) -> None:
@@ -83,12 +73,6 @@ class Processes:
     async def start(self, folder: Folder, _unit: Unit) -> int:
         return await self._resident.fork(folder.path, self.isolation)
 
-    def can_hold(self, _unit: Unit) -> bool:
-        return self.isolation != "none" and self._resident.is_idle()
-
-    def hold(self, folder: Folder, _unit: Unit) -> Held:
-        return self._resident.hold(folder.path, self.isolation)
-
     def tell(self, sealed: Callable[[int], None]) -> None:
         self._resident.sealed = sealed
 
@@ -122,12 +106,6 @@ class Containers:
         if unit.exec is None:
             return await self._processes.start(folder, unit)
         return self._run(folder, unit.exec.image)
-
-    def can_hold(self, unit: Unit) -> bool:
-        return unit.exec is None and self._processes.can_hold(unit)
-
-    def hold(self, folder: Folder, unit: Unit) -> Held:
-        return self._processes.hold(folder, unit)
 
     def tell(self, sealed: Callable[[int], None]) -> None:
         self._processes.tell(sealed)

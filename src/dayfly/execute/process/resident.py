@@ -13,7 +13,6 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Self
 
 from dayfly.execute.process.paths import usual_folders
 
@@ -32,37 +31,6 @@ _PAUSE = 16
 
 class UnansweredError(Exception):
     """The resident runner ended before it answered: the launcher may have been forked, or not."""
-
-
-class Held:
-    """A launcher that makes all ready for its step and waits at its gate.
-
-    Until it is told to go nothing of the step has begun. Dropped (at the end of a `with`, too), or once this process is
-    gone, it ends and leaves no receipt and no marker.
-    """
-
-    def __init__(self, answer: "asyncio.Future[int]", ours: socket.socket, gone: Callable[[], None]) -> None:
-        self.child = answer
-        """Our new child's process id; or it could not be forked (OSError), or nobody answered (UnansweredError)."""
-        self._ours = ours
-        self._gone = gone
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.drop()
-
-    def go(self) -> None:
-        """Let it pass. One that has ended meanwhile does not hear it; its end tells."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._ours.send(b"go")
-        self.drop()
-        self._gone()
-
-    def drop(self) -> None:
-        """Nobody has any more to say to it: if it was not told to go it ends."""
-        self._ours.close()
 
 
 class Resident:
@@ -118,27 +86,6 @@ class Resident:
         if isolation != "none":
             self._fork_ahead(isolation)
         return await answer
-
-    def is_idle(self) -> bool:
-        """Whether nobody waits for an answer."""
-        return all(each is None for each in self._answers)
-
-    def hold(self, folder: str, isolation: str) -> Held:
-        """Have a launcher forked likewise that waits at its gate.
-
-        Raises:
-            OSError: it cannot be forked, and will not be.
-        """
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
-                self._tell(os.fsencode(f"hold {isolation} {folder}"), theirs)
-        except BaseException:
-            ours.close()
-            raise
-        self._answers.append(answer)
-        return Held(answer, ours, lambda: self._fork_ahead(isolation))
 
     def _fork_ahead(self, isolation: str) -> None:
         """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
@@ -227,23 +174,20 @@ class Resident:
             if answer is not None and not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
-    def _tell(self, packet: bytes, *along: socket.socket) -> None:
+    def _tell(self, packet: bytes) -> None:
         try:
-            self._send(packet, *along)
+            self._send(packet)
         except UnansweredError:
             # It has ended since the last time. What cannot be sent was not read.
             try:
-                self._send(packet, *along)
+                self._send(packet)
             except UnansweredError as fault:
                 # Nor was this, so nobody need wonder whether it was forked.
                 raise OSError(errno.EPIPE, "ends as soon as it has begun", self._runner) from fault
 
-    def _send(self, packet: bytes, *along: socket.socket) -> None:
+    def _send(self, packet: bytes) -> None:
         try:
-            if along:
-                socket.send_fds(self._opened(), [packet], [each.fileno() for each in along])
-            else:
-                self._opened().send(packet)
+            self._opened().send(packet)
         except (BrokenPipeError, ConnectionResetError) as fault:
             self.close()
             raise UnansweredError("the resident runner ended before it could be asked") from fault
