@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dayfly.spec.lifecycle import Lifecycle, Unit
-    from dayfly.spec.workload import Workload
 
 # What a long poll gives when nothing is to be said.
 NOTHING = b'{"messages":[]}'
@@ -69,7 +68,6 @@ class TellingEnd(KeepingEnd):
 class IdleHost:
     """`link.host_interface.KeepingHost`, for one cluster."""
 
-    wants_baselines = False
     routes = False
     cursor = Noted
 
@@ -146,9 +144,6 @@ class IdleHost:
 
     async def lease(self, uid: str, until: int) -> Verdict:
         return Verdict.TAKEN if uid in self._ready else Verdict.UNKNOWN
-
-    async def baseline(self, workload: Workload) -> None:
-        """It derives nothing."""
 
     async def acknowledge(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, argument
 def freeze(url, token, number=9):
     """Say as an agent what this database knows nothing of; the status of the answer."""
     opening = {"clusterUid": "u", "previous": number, "number": number, "digest": "x", "runs": ["of-another-time"]}
-    headers = {"signadot-cluster-token": token, "Dayfly-Agent-Protocol": "1", "Content-Type": "application/json"}
+    headers = {"signadot-cluster-token": token, "Dayfly-Agent-Protocol": "2", "Content-Type": "application/json"}
     connection = http.client.HTTPConnection(url.partition("://")[2])
     connection.request("POST", "/api/v2/agent/session", json.dumps(opening), headers)
     status = connection.getresponse().status

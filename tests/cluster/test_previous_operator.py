@@ -1,6 +1,6 @@
 """The previous release's operator under this server, as docs/agents.md promises: the server alone is brought up to date.
 
-Until there is a release it is the operator of the first commit that spoke protocol 1, with what was installed then.
+Until there is a release it is the operator of the first commit of today's protocol, with what was installed then.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from cluster.journal import Journal
 from cluster.member import ORG, Member, member
 from cluster.patience import eventually
 from cluster.the_day import PLUGIN, plugin, wish
-from control import databases
+from control import databases, wire_forms
 from control.replicas import Asking, Replicas
 
-PREVIOUS = "de26f25be8e542fc8bcbb5c497038fde9dbce0e0"
 OLD = "old"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """That commit's files."""
-    command = ["git", "archive", PREVIOUS, "src", "runner", "deploy", "requirements"]
+    """The files of the commit that wrote down the forms of today's protocol."""
+    added = ["git", "log", "--diff-filter=A", "--no-renames", "--format=%H", "--", str(wire_forms.FORMS)]
     try:
+        *_, previous = subprocess.run(added, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+        command = ["git", "archive", previous, "src", "runner", "deploy", "requirements"]
         packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as problem:
-        pytest.skip(f"NOT TESTED: the history of this checkout does not reach back to {PREVIOUS}: {problem}")
+    except (OSError, ValueError, subprocess.CalledProcessError) as problem:
+        pytest.skip(f"NOT TESTED: the history of this checkout does not reach back to that commit: {problem}")
     folder = tmp_path / "previous"
     with tarfile.open(fileobj=io.BytesIO(packed)) as found:
         found.extractall(folder, filter="data")

@@ -125,6 +125,7 @@ def serving(path: Path, hosts: Mapping[str, FakeHost], **more: Any) -> Iterator[
         app = create_app(
             store,
             {name: ways[id(host)] for name, host in hosts.items()},
+            baseline_hosts={id(host): host for host in hosts.values()}.values(),
             keys=auth.single(KEY),
             version="1.2.3",
             **more,

@@ -33,6 +33,7 @@ from dayfly.spec.sandbox import Ttl
 
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
+SPOKEN = str(wire.PROTOCOL)
 HELLO = wire.Hello(process="p")
 
 
@@ -59,7 +60,7 @@ class Replica:
         return meeting
 
     async def ask(
-        self, token: str, method: str, path: str, body: Any = None, protocol: str = "1", **query: Any
+        self, token: str, method: str, path: str, body: Any = None, protocol: str = SPOKEN, **query: Any
     ) -> tuple[int, Any, dict[str, str]]:
         headers = {"host": "localhost", "signadot-cluster-token": token, "dayfly-agent-protocol": protocol}
         raw = [(key.encode(), text.encode()) for key, text in headers.items()]
@@ -102,7 +103,9 @@ async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list
     return (await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5)))[1]
 
 
-@pytest.mark.parametrize(("token", "protocol", "status"), [("", "1", 401), ("wrong", "1", 401), ("east", "2", 400)])
+@pytest.mark.parametrize(
+    ("token", "protocol", "status"), [("", SPOKEN, 401), ("wrong", SPOKEN, 401), ("east", "1", 400)]
+)
 @pytest.mark.parametrize(("method", "path"), [("POST", "session"), ("GET", "messages"), ("POST", "births")])
 async def test_request_without_token_or_protocol_is_refused(replica, token, protocol, status, method, path):
     assert (await replica.ask(token, method, path, {}, protocol))[0] == status

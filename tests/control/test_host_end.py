@@ -65,7 +65,7 @@ async def test_before_it_is_greeted_it_is_adrift() -> None:
 async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
     assert heard.said == [
         wire.Adrift(session=0),
-        wire.Inventory(session=1, count=0, number=1, process="p", runs=(), ended=(), baselines=True),
+        wire.Inventory(session=1, count=0, number=1, process="p", runs=(), ended=()),
     ]
     await heard.told(offer(2))
     heard.said.clear()

@@ -20,7 +20,6 @@ from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, U
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Request
 from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
-from dayfly.spec.workload import Workload
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
@@ -81,7 +80,6 @@ TO_HOST = (
     wire.Abandon(uid="u", request=ASKED),
     wire.Retry(uid="u", attempts={"db/make": 2}, by="ann"),
     wire.Lease(uid="u", until=7),
-    wire.Baseline(workload=Workload(name="app", command=("a",), env={"A": "b"})),
     wire.Acknowledge(uids=("u", "v")),
     wire.AskAdmit(documents=(DOCUMENT,), forks=(FORK,)),
     wire.AskStanding(uids=("u",)),
@@ -93,7 +91,7 @@ TO_HOST = (
 LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
 TO_CONTROL = (
     wire.Adrift(session=1),
-    wire.Inventory(session=1, count=2, number=3, process="p", runs=(RUN,), ended=(RUN,), baselines=True),
+    wire.Inventory(session=1, count=2, number=3, process="p", runs=(RUN,), ended=(RUN,)),
     wire.Stands(session=1, count=2, run=RUN),
     wire.Ended(session=1, count=2, run=RUN, number=3),
     wire.Pulse(session=1, count=2),
@@ -281,19 +279,14 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
 # --- what overtakes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["lease", "baseline"])
-async def test_earlier_order_does_not_replace_a_later_one(host, kind):
+async def test_earlier_order_does_not_replace_a_later_one(host):
     host.end.attach(lambda _: None)
     host.end.send(wire.Hello(process="p"))
     host.end.send(offer(session=1, number=1))
     for number, value in ((5, 50), (5, 50), (3, 30)):
-        if kind == "lease":
-            host.end.send(wire.Lease(session=1, number=number, uid="u", until=value))
-        else:
-            workload = Workload(name="app", command=("a",), port=value)
-            host.end.send(wire.Baseline(session=1, number=number, workload=workload))
+        host.end.send(wire.Lease(session=1, number=number, uid="u", until=value))
         await host.carried_out()
-    assert host.leases == {"u": 50} if kind == "lease" else host.baselines["default", "app"].port == 50
+    assert host.leases == {"u": 50}
 
 
 async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):

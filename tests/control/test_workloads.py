@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from control import wishes
 from control.client import parsed, serving, wait_for
 from control.fake_host import FakeHost
+from dayfly.control import baselines
 from dayfly.control.app import create_app, prepare
-from dayfly.control.store import Store
+from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import workloads
 
 
@@ -75,23 +76,26 @@ def test_a_wrong_baseline_is_refused_at_its_place(client, host, path, body, says
     assert host.calls == []
 
 
-def test_a_baseline_is_owed_to_a_host_that_is_away(client, host):
-    host.down = True
-    client.put("workloads/default/shop", wishes.baseline())
-    host.down = False
-    wait_for(lambda: host.baselines)
-
-
-@pytest.mark.parametrize("is_away", [False, True])
-def test_that_a_baseline_is_gone_is_handed_over_as_well(client, host, is_away):
+def test_host_forgets_removed_baseline(client, host):
     """What it took requests in at is another one's then."""
     for name in ("shop", "stays"):
         client.put(f"workloads/default/{name}", wishes.baseline(name=name))
-    host.down = is_away
     client.delete("workloads/default/shop")
-    host.down = False
-    assert is_away or list(host.baselines) == [("default", "stays")]
-    wait_for(lambda: list(host.baselines) == [("default", "stays")])
+    assert list(host.baselines) == [("default", "stays")]
+
+
+def test_baselines_are_handed_over_once_store_is_readable(client, host, monkeypatch):
+    monkeypatch.setattr(baselines, "RETRY_S", 0)
+    read, failures = baselines.known, iter([StoreError("the disk is full")] * 2)
+
+    def fails(rows):
+        for failure in failures:
+            raise failure
+        return read(rows)
+
+    monkeypatch.setattr(baselines, "known", fails)
+    client.put("workloads/default/shop", wishes.baseline())
+    wait_for(lambda: host.baselines)
 
 
 async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
@@ -100,7 +104,7 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
         client.put("workloads/default/shop", wishes.baseline())
     store = Store.open(path)
     try:
-        app = create_app(store, {"local": host.end}, keys=bool, version="1")
+        app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
         await prepare(app)
         await prepare(app)
         assert host.calls == [("baseline", "default/shop")]
@@ -121,7 +125,7 @@ async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
     try:
         spoil = rows_of_shop().values(document=document)
         await store.of("local").write(lambda rows: rows.execute(spoil))
-        app = create_app(store, {"local": host.end}, keys=bool, version="1")
+        app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
         await prepare(app)
         assert host.calls == [("baseline", "default/other")]
         assert "baseline default/shop cannot be read by this release" in caplog.text
@@ -165,7 +169,7 @@ async def test_a_cluster_is_there_since_a_server_serves_it(tmp_path):
     """Not since somebody asked for it first."""
     path, host = tmp_path / "control.db", FakeHost()
     store = Store.open(path)
-    await prepare(create_app(store, {"local": host.end}, keys=bool, version="1"))
+    await prepare(create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host]))
     store.close()
     served = int(time.time() * 1000)
     await asyncio.sleep(0.005)  # the API tells milliseconds

@@ -125,24 +125,6 @@ async def test_orders_of_one_run_are_carried_out_in_order():
     assert told == ["+u1", "+v3", "-v3", "-u1"], "those of another run do not wait"
 
 
-async def test_a_wish_for_a_baseline_is_of_no_run_and_waits_for_none():
-    told: list[str] = []
-
-    class Host:
-        async def lease(self, _uid: str, _until: int) -> Verdict:
-            await asyncio.Event().wait()
-
-        async def baseline(self, workload: str) -> None:
-            told.append(workload)
-
-    end = ServedEnd(Host(), None, lambda _uid: None)
-    waits = asyncio.ensure_future(end.ordered(wire.Lease(session=1, number=1, uid="u", until=1)))
-    await asyncio.sleep(0)
-    assert await end.ordered(wire.Baseline(session=1, number=2, workload="web")) is Verdict.TAKEN
-    assert told == ["web"]
-    waits.cancel()
-
-
 def test_newer_of_two_concurrent_offers_wins(story):
     async def tell(world: World, plane: Plane) -> None:
         await world.rest(5)

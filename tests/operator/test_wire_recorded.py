@@ -1,6 +1,6 @@
-"""What was said when protocol 1 began is understood today, and what a later Dayfly adds to it does no harm.
+"""What was said when protocol 2 began is understood today, and what a later Dayfly adds to it does no harm.
 
-`rig/conversation-1.jsonl` is that conversation. Here its cluster's side is played to the server, and its server's side
+`rig/conversation-2.jsonl` is that conversation. Here its cluster's side is played to the server, and its server's side
 to the operator, each as a later Dayfly says it: with unknown fields, and with kinds of messages that nobody knows.
 """
 
@@ -129,7 +129,7 @@ def test_the_server_understands_what_the_operator_said(story, said):
         await plane.must("PUT", "sandboxes/shop", wish())
         async with operator.at_work():
             await until(world, lambda: offered(operator), "it is offered")
-            await operator.tell("Stands", 1)
+            await operator.tell_ready()
 
             async def ready() -> bool:
                 return (await plane.must("GET", "sandboxes/shop"))["status"]["ready"]
@@ -138,7 +138,7 @@ def test_the_server_understands_what_the_operator_said(story, said):
             await plane.must("GET", "sandboxes/shop/outputs")
             await plane.must("GET", "sandboxes/shop/log?unit=db/make&timestamps=true")
             await plane.must("DELETE", "sandboxes/shop")
-            await operator.tell("Ended", 1)
+            await operator.tell_end()
             await until(world, lambda: lost_there(plane, "shop"), "its end is noted")
 
             async def acknowledged() -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from dayfly.client.files import Wished
+    from dayfly.control.baselines import BaselineHost
     from dayfly.control.store import Store
     from dayfly.control.telling import Receiver
     from dayfly.control.vault import Vault
@@ -208,7 +209,7 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
         try:
             names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
             hosts = dict.fromkeys(sorted(names), host.end)
-            app = _application(wish, store, hosts, dict.fromkeys(names, host.secrets))
+            app = _application(wish, store, hosts, dict.fromkeys(names, host.secrets), host)
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
@@ -254,7 +255,9 @@ async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event)
         watching.cancel()
 
 
-def _application(wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: Mapping[str, Vault]) -> Starlette:
+def _application(
+    wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: Mapping[str, Vault], baselines: BaselineHost
+) -> Starlette:
     """The API, which listens on loopback alone."""
     from dayfly import __version__
     from dayfly.control import app as control
@@ -268,6 +271,7 @@ def _application(wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: M
         version=__version__,
         receiver=wish.receiver,
         vaults=vaults,
+        baseline_hosts=(baselines,),
     )
 
 

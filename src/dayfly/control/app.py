@@ -16,6 +16,7 @@ from dayfly.control import tls
 from dayfly.control.agents.agents import Agents
 from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
+from dayfly.control.baselines import LocalBaselines
 from dayfly.control.changes import Changes
 from dayfly.control.clusters import Clusters
 from dayfly.control.clusters import names as for_agents
@@ -47,12 +48,13 @@ from dayfly.link.server_end import Links
 from dayfly.page import files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
     from dayfly.control.auth import Keys
+    from dayfly.control.baselines import BaselineHost
     from dayfly.control.store import Store
     from dayfly.control.tls import Certificate
     from dayfly.control.vault import Vault
@@ -76,6 +78,7 @@ def create_app(
     agents: Agents | None = None,
     receiver: Receiver | None = None,
     vaults: Mapping[str, Vault] = {},
+    baseline_hosts: Collection[BaselineHost] = (),
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
 
@@ -90,12 +93,13 @@ def create_app(
         rate: How many requests a second each key may make, beyond which they wait; 0 for any number.
         agents: The way to hosts that dial in, if another one than usual.
         receiver: Who is sent CloudEvents.
+        baseline_hosts: Those of the server's own hosts whose forks derive from baselines that are declared here.
         vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
     """
     agents = agents or Agents(store)
     links = _linked(org, hosts, agents, store.notifier)
     sync = HostSync(store, links)
-    closing = asyncio.Event()
+    closing, local = asyncio.Event(), LocalBaselines(store, org, baseline_hosts)
     kept = Vaults(store, org, vaults if loopback else {})
     sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, kept))
     strategy = GroupStrategy(store, links, sync)
@@ -108,7 +112,7 @@ def create_app(
     routes = [
         *sessions.routes(),
         *clusters.routes(),
-        *_kept_routes(store, sync),
+        *_kept_routes(store, local),
         *RoutingRules(store, links, sync).routes(),
         *Overview(store, links, sandboxes, groups, strategy).routes(),
         *Changes(store, links, sandboxes, groups, strategy, closing).routes(),
@@ -122,11 +126,11 @@ def create_app(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
         exception_handlers={Exception: _refused},
-        lifespan=lambda _app: _at_work(agents, sync, sweep, telling),
+        lifespan=lambda _app: _at_work(agents, sync, local, sweep, telling),
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
-    app.state.vaults = kept
+    app.state.vaults, app.state.baselines = kept, local
     return app
 
 
@@ -154,9 +158,9 @@ def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, notifier: Chang
     return links
 
 
-def _kept_routes(store: Store, sync: HostSync) -> Iterator[Route]:
+def _kept_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
     """Of what an organisation has beside what lives."""
-    for each in (ApiKeys(store), Audit(store), Plugins(store), Workloads(store, sync)):
+    for each in (ApiKeys(store), Audit(store), Plugins(store), Workloads(store, local)):
         yield from each.routes()
 
 
@@ -182,10 +186,12 @@ def _page_routes() -> Iterator[Route]:
 
 
 @contextlib.asynccontextmanager
-async def _at_work(agents: Agents, sync: HostSync, sweep: GroupSweep, telling: Telling | None) -> AsyncIterator[None]:
+async def _at_work(
+    agents: Agents, sync: HostSync, local: LocalBaselines, sweep: GroupSweep, telling: Telling | None
+) -> AsyncIterator[None]:
     """What goes on beside requests, as long as they are served."""
     await agents.begin()
-    works = {"sync": sync.run(), "groups": sweep.run(), "agents": agents.run()}
+    works = {"sync": sync.run(), "baselines": local.run(), "groups": sweep.run(), "agents": agents.run()}
     works |= {"events": telling.run()} if telling else {}
     keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
@@ -217,8 +223,8 @@ async def prepare(app: Starlette) -> None:
     """
     clusters: Clusters = app.state.clusters
     await clusters.known(app.state.org)
-    sync: HostSync = app.state.sync
-    await sync.hand_over_baselines()
+    local: LocalBaselines = app.state.baselines
+    await local.catch_up()
     vaults: Vaults = app.state.vaults
     await vaults.drop_unwished()
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from dayfly.control import confirmed, run_records, run_specs, tombstones
-from dayfly.control.baseline_sync import BaselineSync
 from dayfly.control.confirmed import NOTHING, Confirmation
 from dayfly.control.marks import Marks
 from dayfly.control.store import ConflictError, StoreError
@@ -89,7 +88,6 @@ class HostSync:
         self._worked_beside = 0.0
         # Whether the round has paid anything.
         self._paid = False
-        self._baselines = BaselineSync(store, links)
         self._leases: dict[str, int] = {}
         # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
         self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
@@ -184,22 +182,6 @@ class HostSync:
         await self._archive(record)
         return True
 
-    async def hand_over_baseline(self, org: str, namespace: str, name: str) -> None:
-        """Let the hosts know a baseline's stored form, or that there is none; what fails is owed and tried again."""
-        self._baselines.owe(org, namespace, name)
-        try:
-            await self.hand_over_baselines()
-        except StoreError as fault:
-            log.warning("the store cannot be used now: %s", fault)
-
-    async def hand_over_baselines(self) -> None:
-        """Give the hosts those baselines that they are owed.
-
-        Raises:
-            StoreError: the store cannot be read; they stay owed.
-        """
-        await self._baselines.pay()
-
     async def run(self) -> None:
         """Pay what is owed and archive what has ended, until cancelled."""
         marking = asyncio.create_task(self._marks.run())
@@ -231,7 +213,6 @@ class HostSync:
         links = self._links.each()
         for each in links:
             each.mend()
-        await self.hand_over_baselines()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
         mine = self._marks.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.state.ended, each.state.known) for each in links}

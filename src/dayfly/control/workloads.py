@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.control.host_sync import HostSync
+    from dayfly.control.baselines import LocalBaselines
     from dayfly.control.rows import Rows
     from dayfly.control.store import Shelf, Store
 
@@ -35,9 +35,9 @@ READ_ONLY = ("createdAt", "updatedAt")
 class Workloads:
     """The addresses below `/workloads`."""
 
-    def __init__(self, store: Store, sync: HostSync) -> None:
+    def __init__(self, store: Store, local: LocalBaselines) -> None:
         self._store = store
-        self._sync = sync
+        self._local = local
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -92,7 +92,7 @@ class Workloads:
             return _wire(rows.execute(query).one(), workload)
 
         stored = await self._shelf(request).write(work)
-        await self._sync.hand_over_baseline(auth.caller(request).org, namespace, name)
+        await self._local.update(auth.caller(request).org, namespace, name)
         return stored
 
     async def delete(self, request: Request) -> Any:
@@ -115,7 +115,7 @@ class Workloads:
 
         await self._shelf(request).write(work)
         place = request.path_params["namespace"], request.path_params["name"]
-        await self._sync.hand_over_baseline(auth.caller(request).org, *place)
+        await self._local.update(auth.caller(request).org, *place)
         return {}
 
 

@@ -189,8 +189,6 @@ class EmbeddedHost:
 
     # --- what a link asks of it (`link.host_interface.Host`) ----------------------------------------------------------
 
-    wants_baselines = True
-
     def begin_session(self) -> int:
         """A number higher than of all sessions before."""
         self._session = max(now_ms(), self._session + 1)

@@ -92,7 +92,6 @@ class HostEnd(abc.ABC):
                 process=hello.process,
                 runs=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.living()),
                 ended=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.unacknowledged()),
-                baselines=self._host.wants_baselines,
                 routes=self._host.routes,
             )
         )
@@ -112,12 +111,12 @@ class HostEnd(abc.ABC):
         verdict, said = await self._tried(order)
         if key and verdict is not Verdict.TAKEN and self._newest.get(key) == order.number:
             del self._newest[key]
-        uid = "" if isinstance(order, wire.Baseline) else order.uid
+        uid = order.uid
         if verdict is Verdict.OVER:
             self._forget_failures(uid)
             self._say_end(uid, order.number if order.session == self._session else 0)
         else:
-            self.reply(order, verdict, said, seq=self._host.version(uid) if uid else 0)
+            self.reply(order, verdict, said, seq=self._host.version(uid))
 
     def _is_belated(self, order: wire.Order) -> bool:
         """Whether the run to be born may have ended and been forgotten while the order was under way."""
@@ -157,9 +156,6 @@ class HostEnd(abc.ABC):
                 return await host.retry(uid, attempts, by)
             case wire.Lease(uid=uid, until=until):
                 return await host.lease(uid, until)
-            case wire.Baseline(workload=workload, gone=gone):
-                await (host.forget_baseline(workload) if gone else host.baseline(workload))
-                return Verdict.TAKEN
 
     async def _acknowledged(self, message: wire.Acknowledge) -> None:
         try:
@@ -326,8 +322,6 @@ def _replaced(order: wire.Order) -> tuple[str, str] | None:
             return "offer", uid
         case wire.Lease(uid=uid):
             return "lease", uid
-        case wire.Baseline(workload=workload):
-            return "baseline", f"{workload.namespace}/{workload.name}"
     return None
 
 

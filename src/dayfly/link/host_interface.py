@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dayfly.spec.log_times import Entry
     from dayfly.spec.run import Request
     from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
-    from dayfly.spec.workload import Workload
 
 
 class Host(Protocol):
@@ -22,9 +21,6 @@ class Host(Protocol):
     All that write may raise `HostUnavailableError`: nothing was changed. Their verdicts are `TAKEN`, `UNKNOWN` (there
     is no such run), `OVER` (it has ended) and `CLOSED`.
     """
-
-    wants_baselines: bool
-    """Whether forks derive from what the control plane hands over."""
 
     @property
     def routes(self) -> bool:
@@ -54,12 +50,6 @@ class Host(Protocol):
         Raises:
             RefusedError: the first thing it cannot run.
         """
-
-    async def baseline(self, workload: Workload) -> None:
-        """Take over a baseline that forks derive from, or its new form; forks of it follow."""
-
-    async def forget_baseline(self, workload: Workload) -> None:
-        """Nobody declares a baseline of that name any more, and no fork derives from it."""
 
     async def offer(self, offer: wire.Offer) -> Verdict:
         """Seal the run if it is new and may be born; otherwise take over its forks and times, if they are no older."""

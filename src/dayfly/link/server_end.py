@@ -66,7 +66,6 @@ class Link:
         self._numbered = numbered or (lambda number: number)
         self._place = place
         self.state = HostState()
-        self.wants_baselines = False
         self._routes = False
         self._host = host
         self._process = uuid.uuid4().hex
@@ -121,7 +120,7 @@ class Link:
         if inventory.session < self.state.session:
             return
         self._greeted = False
-        self.wants_baselines, self._routes = inventory.baselines, inventory.routes
+        self._routes = inventory.routes
         begins = self.state.take_over(inventory)
         self._met.set()
         if begins:
@@ -186,7 +185,7 @@ class Link:
         if isinstance(answer, wire.Ended):
             return answer
         reply = _reply(answer)
-        if reply.verdict is Verdict.TAKEN and reply.seq and not isinstance(order, wire.Baseline):
+        if reply.verdict is Verdict.TAKEN and reply.seq:
             self.state.stands(wire.Standing(uid=order.uid, seq=reply.seq))
         return msgspec.structs.replace(reply, number=self._numbered(reply.number))
 

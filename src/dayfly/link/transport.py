@@ -10,7 +10,7 @@ To the host
     Offer       A run by UID and *generation*: documents, forks, times. With `birth` it may be new to the host.
     Stop        Its end. Abandon: its end without cleanup.
     Retry       The back-off after these very attempts is over.
-    Lease       It lives until then, at least. Baseline: what forks derive from.
+    Lease       It lives until then, at least.
     Acknowledge These ends are noted.
     Ask...      Questions: can you run this, how do these runs stand, values, history, logs, bytes of a log.
 To the control plane
@@ -27,7 +27,7 @@ What holds
                 hello; a fresh host is adrift until somebody does. All that was owed is owed again then.
     Orders      Each is a join: in whatever order they come, and however often, the same is left. Stop and abandon stay,
                 whoever asked first; a retry names attempts and takes the highest; an offer of an older generation
-                changes nothing. A lease and a baseline replace what was there, so of these the highest number of the
+                changes nothing. A lease replaces what was there, so of leases the highest number of the
                 session counts.
     Births      A stop of a run that the host does not know, and is not said to have known, is kept as that run's end:
                 an offer that it has overtaken is late, and stays so. Once the host forgets an end (acknowledged, and a

@@ -13,9 +13,8 @@ from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import Report
 from dayfly.spec.run import Request
 from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
-from dayfly.spec.workload import Workload
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Message(
@@ -90,13 +89,6 @@ class Lease(ToHost, frozen=True, kw_only=True):
 
     uid: str
     until: int
-
-
-class Baseline(ToHost, frozen=True, kw_only=True):
-    """A baseline that forks derive from, in its newest form; or that it is `gone`, and then only its name counts."""
-
-    workload: Workload
-    gone: bool = False
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):
@@ -179,8 +171,8 @@ class Adrift(ToControl, frozen=True, kw_only=True):
 class Inventory(ToControl, frozen=True, kw_only=True):
     """Everything, for whoever said hello: every run that is alive, and every end that is not acknowledged.
 
-    It covers all that was said up to its `count`. `baselines` tells whether the host wants to be handed any,
-    `routes` whether it leads requests to forks by their routing key.
+    It covers all that was said up to its `count`. `routes` tells whether the host leads requests to forks by their
+    routing key.
     """
 
     number: int
@@ -188,7 +180,6 @@ class Inventory(ToControl, frozen=True, kw_only=True):
     protocol: int = PROTOCOL
     runs: tuple[Standing, ...] = ()
     ended: tuple[Standing, ...] = ()
-    baselines: bool = False
     routes: bool = False
 
 
@@ -284,7 +275,7 @@ class LogBytes(ToControl, frozen=True, kw_only=True):
 
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
-Order = Offer | Stop | Abandon | Retry | Lease | Baseline
+Order = Offer | Stop | Abandon | Retry | Lease
 Question = AskAdmit | AskStanding | AskValues | AskHistory | AskLogs | AskLog
 AnyToHost = Hello | Order | Acknowledge | Question
 Answer = Reply | Standings | Values | History | Logs | LogBytes

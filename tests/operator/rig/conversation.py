@@ -1,4 +1,4 @@
-"""A sandbox's life as it crossed the wire when protocol 1 began, in `conversation-1.jsonl`: what each side said, in order.
+"""A sandbox's life as it crossed the wire when protocol 2 began, in `conversation-2.jsonl`: what each side said, in order.
 
     cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
 

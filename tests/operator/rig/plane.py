@@ -22,6 +22,7 @@ from dayfly.control.app import create_app
 from dayfly.control.store import Store
 from dayfly.control.tokens import ClusterCaller
 from dayfly.lib.group_commit import Outcome
+from dayfly.link import wire
 from dayfly.link.http import Answer, WayError
 from dayfly.link.server_end import Link, Links
 from dayfly.operator.agent.agent import Agent
@@ -192,7 +193,7 @@ class Plane:
     ) -> tuple[int, dict[str, str], bytes]:
         if self.off or self._life is None:
             raise WayError("connection refused")
-        headers = {"signadot-cluster-token": token, "dayfly-agent-protocol": "1"}
+        headers = {"signadot-cluster-token": token, "dayfly-agent-protocol": str(wire.PROTOCOL)}
         asked = asyncio.ensure_future(call(self.app, method, f"/api/v2/agent/{path}", query, headers, body))
         life = self.lives
         while not asked.done():

@@ -84,7 +84,8 @@ class Played:
 
     def _ready(self) -> dict[str, Any]:
         known = [run for each in self._answers["AskStanding"] for run in each.get("runs", ())]
-        return next((run for run in known if run["report"]["ready"]), known[-1])
+        known += [each["run"] for each in self._news if each["type"] == "Stands"]
+        return next(run for run in known if run.get("report", {}).get("ready"))
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -102,7 +103,11 @@ class Played:
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
 
-    async def tell(self, kind: str, count: int) -> None:
-        """The next of its news of that kind."""
-        for _ in range(count):
-            await self.say(next(each for each in self._news if each["type"] == kind))
+    async def tell_ready(self) -> None:
+        """Send what it said when the sandbox was ready."""
+        stands = [each for each in self._news if each["type"] == "Stands"]
+        await self.say(next(each for each in stands if each["run"]["report"]["ready"]))
+
+    async def tell_end(self) -> None:
+        """Send what it said when the sandbox had ended."""
+        await self.say(next(each for each in self._news if each["type"] == "Ended"))

@@ -31,8 +31,6 @@ class ServedEnd(HostEnd):
 
     async def ordered(self, order: wire.Order) -> Verdict:
         """Each takes several requests to the cluster: of two offers that come together the later one is to be left."""
-        if isinstance(order, wire.Baseline):
-            return await super().ordered(order)
         async with self._turns.setdefault(order.uid, asyncio.Lock()):
             return await super().ordered(order)
 

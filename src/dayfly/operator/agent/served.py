@@ -43,15 +43,12 @@ from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.report import Report
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Request
-from dayfly.spec.workload import Workload
 
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
 
 class Served:
     """`link.host_interface.Host` over the objects of one organisation, in the namespace that is bound to it."""
-
-    wants_baselines = False
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
@@ -139,12 +136,6 @@ class Served:
         admission.check_documents(documents, self.org)
         self._admit(documents, forks)
         admission.check_kept(forks, group=documents[-1].target.kind == GROUP, foreign=self._foreign)
-
-    async def baseline(self, workload: Workload) -> None:
-        """Forks derive from what the cluster has."""
-
-    async def forget_baseline(self, workload: Workload) -> None:
-        """Likewise."""
 
     @unless_troubled
     async def offer(self, offer: wire.Offer) -> Verdict:
