@@ -32,6 +32,11 @@ class WatchedEnd(KeepingEnd):
     def __init__(self, host: KeepingHost) -> None:
         super().__init__(host)
         self.under_way: set[asyncio.Future[None]] = set()
+        self.hear: Callable[[wire.AnyToControl], None] = lambda _: None
+
+    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
+        self.hear = hear
+        super().attach(hear)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,6 +121,11 @@ class FakeHost:
         """Bring a message to the host, from the thread of a test."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self.end.send, message)
+
+    def restart(self) -> None:
+        """Begin another session, from the thread of a test."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(lambda: self.end.attach(self.end.hear))
 
     async def carried_out(self) -> None:
         """Return once all orders that have come are carried out."""

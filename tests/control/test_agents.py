@@ -34,7 +34,7 @@ from dayfly.spec.sandbox import Ttl
 ORG = "acme"
 TOKENS = {name: ClusterCaller(ORG, name, name) for name in ("east", "west")}
 SPOKEN = str(wire.PROTOCOL)
-HELLO = wire.Hello(process="p")
+HELLO = wire.Hello()
 
 
 async def whose(token: str, _address: str) -> ClusterCaller | None:
@@ -100,7 +100,7 @@ async def replica(store):
 
 
 async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
-    return (await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5)))[1]
+    return await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
     found = await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
-    assert [body for _, _, body in found] == ["a", "b", "c"]
+    assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
     many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
     assert (await replica.ask("east", "POST", "messages", many))[0] == 413
@@ -352,8 +352,8 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
         meeting = await other.meet()
         _, found, _ = await asyncio.wait_for(waiting, 10)
         asked = json.loads(found["messages"][0]["body"])
-        assert (asked["process"], asked["number"]) == ("session-1", 1)
-        inventory = wire.Inventory(session=1, number=1, process="session-1", runs=(wire.Standing(uid="u", seq=3),))
+        assert (asked["type"], asked["number"]) == ("Hello", 1)
+        inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
         said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
         await replica.ask("east", "POST", "messages", said)
         session, _ = await asyncio.wait_for(meeting, 10)
@@ -368,7 +368,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     """Nobody has looked in between: what the first one has said, and in which session, is not of the second."""
     for previous in range(2):
         await replica.open(previous=previous)
-    inventory = wire.encode(wire.Inventory(session=2, process="p", number=0, runs=(wire.Standing(uid="u", seq=3),)))
+    inventory = wire.encode(wire.Inventory(session=2, runs=(wire.Standing(uid="u", seq=3),)))
     await replica.ask("east", "POST", "messages", {"session": 2, "first": 1, "messages": [inventory.decode()] * 3})
     await replica.agents.begin()
     first = replica.link()
@@ -384,7 +384,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
     second = replica.link()
     assert second is not first
     meeting = await replica.meet()
-    said = wire.Inventory(session=1, process="session-1", number=0, runs=(wire.Standing(uid="v", seq=4),))
+    said = wire.Inventory(session=1, runs=(wire.Standing(uid="v", seq=4),))
     await replica.ask("east", "POST", "messages", {"session": 1, "first": 1, "messages": [wire.encode(said).decode()]})
     await replica.agents.begin()
     session, _ = await meeting
@@ -401,7 +401,7 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
         assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
-        return [body for _, _, body in await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
+        return [body for _, body in await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
     assert await say(7, "ä" * mailbox.HEARD_BYTES) == ["f", "ä" * mailbox.HEARD_BYTES]
@@ -413,7 +413,7 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
     """Neither later messages of the same operator nor those of other clusters."""
     deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
-    inventory = wire.Inventory(session=1, number=0, process="session-1", runs=(wire.Standing(uid="u", seq=3),))
+    inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
     for cluster in ("east", "west"):
         await replica.open(cluster)
     await replica.agents.begin()

@@ -33,17 +33,17 @@ class SlowHost:
 
     def send(self, message: wire.AnyToHost) -> None:
         match message:
-            case wire.Hello(number=number, process=process):
-                self.hear(wire.Inventory(session=1, number=number, process=process))
+            case wire.Hello():
+                self.hear(wire.Inventory(session=1))
             case wire.Offer():
                 self.offers.append(message)
-            case wire.AskStanding(number=number):
+            case wire.AskStanding():
                 self.asked.append(message)
-                self.hear(wire.Standings(session=1, number=number, runs=()))
+                self.hear(wire.Standings(**message.address, runs=()))
 
     def take(self) -> None:
         [offer] = self.offers
-        self.hear(wire.Reply(session=1, number=offer.number, verdict=Verdict.TAKEN, seq=1))
+        self.hear(wire.Reply(**offer.address, verdict=Verdict.TAKEN, seq=1))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
     record = await stored.read(store, "local", "shop")
     host, links = SlowHost(), Links()
-    links.put("far", Link(host, "local", numbered=lambda number: number))
+    links.put("far", Link(host, "local", shared=True))
     sync = host_sync.HostSync(store, links)
 
     await sync.tell_soon(record)

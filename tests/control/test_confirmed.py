@@ -15,7 +15,7 @@ from dayfly.control.tables import clusters
 from dayfly.link.envelope import Opening
 from dayfly.link.server_end import Link
 from dayfly.link.transport import Place
-from dayfly.link.wire import Adrift, Inventory
+from dayfly.link.wire import Inventory
 
 ORG = "acme"
 PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
@@ -87,20 +87,19 @@ async def test_removed_cluster_loses_its_confirmations(store):
     assert set(await known(store)) == {"s2"}
 
 
-class Greeted:
-    """A host in session 5 that routes requests. It answers only greetings."""
+class Mute:
+    """A host that says nothing by itself."""
 
     def attach(self, hear):
         self.hear = hear
 
     def send(self, message):
-        found = {"runs": (), "ended": (), "routes": True}
-        self.hear(Inventory(session=5, number=message.number, process=message.process, **found))
+        """Nothing is sent to it."""
 
 
 def linked():
-    link = Link(Greeted(), ORG, lambda: PLACE, lambda number: number)
-    link.hear(Adrift())
+    link = Link(Mute(), ORG, lambda: PLACE, shared=True)
+    link.hear(Inventory(session=5, routes=True))
     return link
 
 

@@ -25,11 +25,13 @@ class Heard:
     def __init__(self) -> None:
         self.host = FakeHost()
         self.said: list[wire.AnyToControl] = []
-        self.host.end.attach(self.said.append)
-        self.greet()
+        self.begin_session()
 
-    def greet(self, process: str = "p") -> None:
-        self.host.end.send(wire.Hello(number=1, process=process))
+    def begin_session(self) -> None:
+        self.host.end.attach(self.said.append)
+
+    def greet(self) -> None:
+        self.host.end.send(wire.Hello(number=1))
 
     async def told(self, message: wire.AnyToHost) -> list[wire.AnyToControl]:
         """What it says to this, once that is carried out."""
@@ -52,21 +54,24 @@ def stop(number: int, session: int = 1, *, known: bool = False) -> wire.Stop:
     return wire.Stop(session=session, number=number, uid="u", request=ASKED, known=known)
 
 
-async def test_before_it_is_greeted_it_is_adrift() -> None:
-    host, said = FakeHost(), []
-    host.end.attach(said.append)
-    for session in (0, 1):
-        host.end.send(wire.AskStanding(session=session, number=1, uids=()))
+async def test_host_says_nothing_before_its_first_session() -> None:
+    host = FakeHost()
+    host.end.send(wire.AskStanding(session=0, number=1, uids=()))
     host.end.remind()
     host.end.changed("u")
-    assert said == [wire.Adrift(session=0)] * 3
+    said: list[wire.AnyToControl] = []
+    host.end.attach(said.append)
+    assert said == [wire.Inventory(session=1)]
+
+
+async def test_message_of_another_session_is_answered_by_a_pulse(heard: Heard) -> None:
+    heard.begin_session()
+    assert await heard.told(offer(2)) == [wire.Pulse(session=2, count=0, routes=False)]
+    assert heard.host.offers == {}
 
 
 async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
-    assert heard.said == [
-        wire.Adrift(session=0),
-        wire.Inventory(session=1, count=0, number=1, process="p", runs=(), ended=()),
-    ]
+    assert heard.said == [wire.Inventory(session=1)]
     await heard.told(offer(2))
     heard.said.clear()
     heard.greet()
@@ -75,7 +80,7 @@ async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
     heard.host.finish("u")
     heard.greet()
     assert heard.said[-1].ended == (wire.Standing(uid="u", seq=2),), "nobody has acknowledged its end"
-    heard.greet("another")
+    heard.begin_session()
     assert (heard.said[-1].session, heard.said[-1].count) == (2, 0)
 
 
@@ -109,7 +114,7 @@ async def test_end_in_later_session_has_no_order_number(heard: Heard, monkeypatc
     monkeypatch.setattr(FakeHost, "stop", slow)
     heard.host.end.send(stop(7))
     await asyncio.sleep(0)
-    heard.greet("another")
+    heard.begin_session()
     heard.said.clear()
     released.set()
     await heard.host.carried_out()
@@ -167,7 +172,7 @@ async def test_birth_before_forgetting_must_be_offered_again(heard: Heard) -> No
 async def test_order_numbers_restart_with_each_session(heard: Heard) -> None:
     await heard.told(offer(2))
     await heard.told(wire.Lease(session=1, number=9, uid="u", until=90))
-    heard.greet("another")
+    heard.begin_session()
     await heard.told(wire.Lease(session=2, number=2, uid="u", until=120))
     assert heard.host.leases["u"] == 120
 

@@ -18,7 +18,7 @@ from dayfly.control.app import create_app
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
 from dayfly.link.server_end import Links
-from dayfly.link.wire import Hello, Standing
+from dayfly.link.wire import Standing
 from dayfly.plan.reasons import Reason
 from dayfly.spec.run_data import Endpoint
 
@@ -266,7 +266,7 @@ def test_new_host_session_receives_everything_again(client, host, monkeypatch):
     client.put("sandboxes/sb1", wishes.empty())
     offered = ("offer", uid_of(host))
     assert host.calls == [offered]
-    host.receive(Hello(process="another"))
+    host.restart()
     wait_for(lambda: host.calls == [offered] * 2)
     assert client.get("sandboxes/sb1")["status"]["ready"] is True
 

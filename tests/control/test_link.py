@@ -74,7 +74,7 @@ def way(host):
 
 RUN = wire.Standing(uid="u", seq=3, endpoints=(Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
-    wire.Hello(number=1, process="p"),
+    wire.Hello(number=1, id="p.1"),
     offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
     wire.Stop(uid="u", request=ASKED, known=True),
     wire.Abandon(uid="u", request=ASKED),
@@ -90,12 +90,11 @@ TO_HOST = (
 )
 LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
 TO_CONTROL = (
-    wire.Adrift(session=1),
-    wire.Inventory(session=1, count=2, number=3, process="p", runs=(RUN,), ended=(RUN,)),
+    wire.Inventory(session=1, count=2, runs=(RUN,), ended=(RUN,)),
     wire.Stands(session=1, count=2, run=RUN),
-    wire.Ended(session=1, count=2, run=RUN, number=3),
+    wire.Ended(session=1, count=2, run=RUN, number=3, id="p.3"),
     wire.Pulse(session=1, count=2),
-    wire.Reply(session=1, number=3, verdict=Verdict.UNKNOWN, message="m", seq=4),
+    wire.Reply(session=1, number=3, id="p.3", verdict=Verdict.UNKNOWN, message="m", seq=4),
     wire.Standings(number=3, runs=(RUN,)),
     wire.Values(number=3, values=(Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
     wire.History(
@@ -137,7 +136,6 @@ async def test_host_refuses_unknown_message(host, change, says):
     """A server with a newer release: nothing is begun, and whoever asked is told."""
     heard = []
     host.end.attach(heard.append)
-    host.end.send(wire.Hello(process="p"))
     data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
     host.end.send(wire.read_to_host(msgspec.json.encode(data)))
     reply = heard[-1]
@@ -158,7 +156,7 @@ async def test_orders_of_earlier_process_are_ignored(host, way):
     way.send(late)
     await host.carried_out()
     assert host.offers == {}
-    assert now.count(wire.Adrift) == 2, "at first, and to whoever spoke in another session"
+    assert now.count(wire.Pulse) == 1, "to the message of another session"
     # Nor what had come and not begun when the next one did.
     host.end.send(offer(session=second.session, number=50))
     Link(Encoded(host.end))
@@ -183,14 +181,14 @@ async def test_restarted_host_is_met_again(way):
     assert link.state.version("v") == 1
 
 
-async def test_a_foreign_hello_that_comes_late_is_survived(host, way):
-    """It was sent by a process that is gone: the host is in a session with nobody, until the living one hears of it."""
+async def test_lost_inventory_of_new_session_is_requested(host, way):
     link = Link(way)
-    await link.order(offer())
-    way.send(wire.Hello(process="gone"))
-    answer = await link.order(offer("v"))
-    assert answer.verdict is Verdict.TAKEN
-    assert set(host.offers) == {"u", "v"}
+    way.lost = (wire.Inventory,)
+    way.attach(link.hear)
+    way.lost = ()
+    assert link.session == 1
+    host.end.pulse()
+    assert link.session == 2
 
 
 # --- what is lost ---------------------------------------------------------------------------------------------------
@@ -219,13 +217,13 @@ async def test_lost_change_is_requested_again(host, way):
     await heard()
     assert link.state.version("u") == 1
     link.mend()
-    assert way.count(wire.Hello) == 1, "nobody can know yet"
+    assert way.count(wire.Hello) == 0, "nobody can know yet"
     host.end.remind()
     link.mend()
-    assert way.count(wire.Hello) == 2
+    assert way.count(wire.Hello) == 1
     assert link.state.version("u") == 2
     link.mend()
-    assert way.count(wire.Hello) == 2, "all is heard"
+    assert way.count(wire.Hello) == 1, "all is heard"
 
 
 async def test_gap_is_noticed_by_the_next_message(host, way):
@@ -281,7 +279,6 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
 
 async def test_earlier_order_does_not_replace_a_later_one(host):
     host.end.attach(lambda _: None)
-    host.end.send(wire.Hello(process="p"))
     host.end.send(offer(session=1, number=1))
     for number, value in ((5, 50), (5, 50), (3, 30)):
         host.end.send(wire.Lease(session=1, number=number, uid="u", until=value))
@@ -448,7 +445,7 @@ async def test_waiter_misses_no_ring_since_its_last_one():
 def test_host_state_lists_runs_changed_since_a_moment():
     def inventory(session, *uids):
         runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
-        return wire.Inventory(session=session, count=0, number=1, process="p", runs=runs, ended=())
+        return wire.Inventory(session=session, count=0, runs=runs, ended=())
 
     told = HostState()
     told.take_over(inventory(1, "u", "v"))
@@ -492,5 +489,5 @@ def test_missing_message_numbers_use_bounded_memory():
         told.hears(count)
     told.hears(1)
     assert told.lacks_something, "what was forgotten is asked for again"
-    told.take_over(wire.Inventory(session=1, count=2 * MOST_BEYOND + 1, number=1, process="p", runs=(), ended=()))
+    told.take_over(wire.Inventory(session=1, count=2 * MOST_BEYOND + 1, runs=(), ended=()))
     assert not told.lacks_something

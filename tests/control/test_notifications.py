@@ -72,7 +72,8 @@ async def exchange_hello(pair: Pair) -> None:
     meeting = await pair.first.meet()
     _, found, _ = await waiting
     (hello,) = [wire.read_to_host(each["body"].encode()) for each in found["messages"]]
-    inventory = wire.Inventory(session=session, number=hello.number, process=hello.process)
+    assert isinstance(hello, wire.Hello)
+    inventory = wire.Inventory(session=session)
     said = Said(session=session, first=1, messages=[msgspec.json.encode(inventory).decode()])
     assert (await pair.second.ask("east", "POST", "messages", said))[0] == 200
     assert (await meeting)[0] == session

@@ -16,7 +16,7 @@ from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.forks import fork_order, unapplied
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
 from dayfly.execute.process.render import OrderContext
-from dayfly.link.wire import Abandon, AskStanding, AskValues, Hello, Reply, Standings, Stop, Verdict
+from dayfly.link.wire import Abandon, AskStanding, AskValues, Reply, Standings, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
 from dayfly.spec.run import Request
@@ -291,7 +291,6 @@ async def test_requests_about_an_unreadable_run_name_its_row(machine, column, ca
         db.execute(f"UPDATE run SET {column} = CAST('{{' AS BLOB) WHERE uid = 'bad'")
     heard, end = [], machine.host.end
     end.attach(heard.append)
-    end.send(Hello(process="p"))
     session = {"session": heard[-1].session}
     end.send(Stop(number=1, uid="bad", request=ASKED, known=True, **session))
     end.send(Abandon(number=2, uid="bad", request=ASKED, **session))

@@ -104,7 +104,8 @@ class TestAsking:
             raise fault
 
         heard: list[wire.AnyToControl] = []
-        end = ServedEnd(SimpleNamespace(), None, run)
+        host = SimpleNamespace(begin_session=lambda: 1, living=tuple, unacknowledged=tuple, routes=False, version=int)
+        end = ServedEnd(host, None, run)
         end.attach(heard.append)
         end.look_up(QUESTION)
         await until(lambda: len(heard) > 1)

@@ -262,7 +262,6 @@ class TestAhead:
         heard: list[wire.AnyToControl] = []
         end = bench.served.end = ServedEnd(bench.served, bench.caches, bench.served.seen_run)
         end.attach(heard.append)
-        end.send(wire.Hello(process="p", number=1))
         if how != "never there":
             await bench.begun()
             bench.served.heard(msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report())

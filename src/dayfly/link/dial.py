@@ -228,7 +228,6 @@ class Dial:
             log.info("connected to the control plane as cluster %s of %s", found.cluster, found.org)
         self._say_trouble("")
         self._meet(found)
-        # The first thing that is said: whoever hears it says hello.
         self._end.attach(self._hear)
 
     def _close(self, why: str) -> None:

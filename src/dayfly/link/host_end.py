@@ -39,7 +39,6 @@ class HostEnd(abc.ABC):
         self._host = host
         self._hear: Callable[[wire.AnyToControl], None] | None = None
         self._session = 0
-        self._process = ""
         self._count = 0
         # The highest number that came, and the one below which a birth could be of a run that is forgotten.
         self._highest = 0
@@ -54,22 +53,23 @@ class HostEnd(abc.ABC):
     # --- what the control plane does ----------------------------------------------------------------------------------
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Have somebody hear what the host says, first of all that it is there. Whoever is attached last hears."""
+        """Begin a session with whoever hears what the host says; the one before is over."""
         self._hear = hear
-        self.say(wire.Adrift(session=self._session))
+        self._session = self._host.begin_session()
+        self._count, self._highest, self._floor = 0, 0, 0
+        self._newest.clear()
+        self._say_everything()
 
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None:
         """Bring a message to the host. It returns before an order is carried out."""
         if isinstance(message, wire.Hello):
-            self._greeted(message)
+            self._say_everything()
             return
         if not self._session or message.session != self._session:
-            self.say(wire.Adrift(session=self._session))
+            self.pulse()  # whose session the sender does not know
             return
         self._highest = max(self._highest, message.number)
-        if isinstance(
-            message, wire.AskAdmit | wire.AskStanding | wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog
-        ):
+        if isinstance(message, wire.Question):
             self.answer(message)
         elif isinstance(message, wire.Unreadable):
             self.reply(message, Verdict.REFUSED, f"it does not understand this: {message.problem}")
@@ -78,18 +78,12 @@ class HostEnd(abc.ABC):
         else:
             self.begin(self._carry_out(message))
 
-    def _greeted(self, hello: wire.Hello) -> None:
-        if hello.process != self._process:
-            self._session, self._process = self._host.begin_session(), hello.process
-            self._count, self._highest, self._floor = 0, 0, 0
-            self._newest.clear()
+    def _say_everything(self) -> None:
         version = self._host.version
         self.say(
             wire.Inventory(
                 session=self._session,
                 count=self._count,
-                number=hello.number,
-                process=hello.process,
                 runs=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.living()),
                 ended=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.unacknowledged()),
                 routes=self._host.routes,
@@ -111,12 +105,11 @@ class HostEnd(abc.ABC):
         verdict, said = await self._tried(order)
         if key and verdict is not Verdict.TAKEN and self._newest.get(key) == order.number:
             del self._newest[key]
-        uid = order.uid
         if verdict is Verdict.OVER:
-            self._forget_failures(uid)
-            self._say_end(uid, order.number if order.session == self._session else 0)
+            self._forget_failures(order.uid)
+            self._say_end(order.uid, order if order.session == self._session else None)
         else:
-            self.reply(order, verdict, said, seq=self._host.version(uid))
+            self.reply(order, verdict, said, seq=self._host.version(order.uid))
 
     def _is_belated(self, order: wire.Order) -> bool:
         """Whether the run to be born may have ended and been forgotten while the order was under way."""
@@ -189,14 +182,13 @@ class HostEnd(abc.ABC):
             self.say(answer)
 
     def _stand(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
-        session, number = question.session, question.number
         match question:
             case wire.AskAdmit(documents=documents, forks=forks):
                 self._host.admit(documents, forks)
-                return wire.Reply(session=session, number=number, verdict=Verdict.TAKEN)
+                return wire.Reply(**question.address, verdict=Verdict.TAKEN)
             case wire.AskStanding(uids=uids):
                 runs = tuple(run for uid in uids if (run := self._standing(uid)) is not None)
-                return wire.Standings(session=session, number=number, runs=runs)
+                return wire.Standings(**question.address, runs=runs)
 
     def _standing(self, uid: str) -> wire.Standing | None:
         """How a run stands. One whose ledger cannot be understood, say, keeps nobody from hearing of the others."""
@@ -292,17 +284,18 @@ class HostEnd(abc.ABC):
         """What is said of a run that has changed: that it has. Who wants to know more asks, in this very process."""
         return wire.Standing(uid=uid, seq=self._host.version(uid))
 
-    def _say_end(self, uid: str, number: int = 0) -> None:
+    def _say_end(self, uid: str, order: wire.Order | None = None) -> None:
         run = self._host.standing(uid)
         if run is not None:
             self._count += 1
-            self.say(wire.Ended(session=self._session, count=self._count, run=run, number=number))
+            address = order.address if order is not None else {"session": self._session}
+            self.say(wire.Ended(**address, count=self._count, run=run))
 
     def reply(
         self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
         # Of the session in which it came: in another one its number is somebody else's.
-        self.say(wire.Reply(session=message.session, number=message.number, verdict=verdict, message=text, seq=seq))
+        self.say(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
 
     def say(self, message: wire.AnyToControl) -> None:
         if self._hear is not None:
@@ -336,14 +329,14 @@ class KeepingEnd(HostEnd):
         self.tell(question, lambda: self._find(question))
 
     def _find(self, question: OfKept) -> wire.Answer:
-        host, session, number = self._kept, question.session, question.number
+        host = self._kept
         match question:
             case wire.AskValues(uid=uid):
-                return wire.Values(session=session, number=number, values=host.values(uid))
+                return wire.Values(**question.address, values=host.values(uid))
             case wire.AskHistory(uid=uid):
-                return wire.History(session=session, number=number, entries=host.history(uid))
+                return wire.History(**question.address, entries=host.history(uid))
             case wire.AskLogs(uid=uid):
-                return wire.Logs(session=session, number=number, logs=host.logs(uid))
+                return wire.Logs(**question.address, logs=host.logs(uid))
             case wire.AskLog(uid=uid):
                 # The length is read before the bytes: what is sealed at that length has no more.
                 there = host.logs(uid)

@@ -26,10 +26,9 @@ def piece(
     question: wire.AskLog, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
 ) -> wire.LogBytes:
     """What is asked for of one log, of those that are there."""
-    session, number = question.session, question.number
     found = [info for info in there if info.unit == question.unit and question.attempt in (0, info.attempt)]
     if not found:
-        return wire.LogBytes(session=session, number=number, logs=there)
+        return wire.LogBytes(**question.address, logs=there)
     info = max(found, key=lambda info: info.attempt)
     log_, offset = source((info.unit, info.attempt)), question.offset
     entries = log_.times() if question.times or question.since else ()
@@ -37,6 +36,4 @@ def piece(
         offset = max(offset, log_times.since(entries, question.since, info.size, log_.read))
     data = log_.read(offset, question.limit)
     told = log_times.within(entries, offset, offset + len(data)) if question.times and data else ()
-    return wire.LogBytes(
-        session=session, number=number, info=info, data=data, offset=offset, times=log_times.flat(told)
-    )
+    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flat(told))

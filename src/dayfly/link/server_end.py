@@ -57,13 +57,12 @@ class Link:
         host: Host,
         org: str = "local",
         place: Callable[[], Place] = lambda: HERE,
-        numbered: Callable[[int], int] | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
-        """`numbered` says under which number the host knows a message of ours, where other processes send some, too."""
         self.org = org
-        self.shared = numbered is not None
-        """Whether its sessions outlive this process: they are others' as well."""
-        self._numbered = numbered or (lambda number: number)
+        self.shared = shared
+        """Whether its sessions outlive this process: other replicas have the same ones."""
         self._place = place
         self.state = HostState()
         self._routes = False
@@ -74,7 +73,7 @@ class Link:
         self._unheard: HostUnavailableError | None = None
         self._met = asyncio.Event()
         self._silent = False
-        self._waiting: dict[int, asyncio.Future[wire.Answer | wire.Ended]] = {}
+        self._waiting: dict[str, asyncio.Future[wire.Answer | wire.Ended]] = {}
         host.attach(self.hear)
 
     def place(self) -> Place:
@@ -102,8 +101,6 @@ class Link:
         self._silent = False
         if isinstance(message, wire.Inventory):
             self._takes_over(message)
-        elif isinstance(message, wire.Adrift):
-            self._greet()
         elif message.session != self.state.session:
             # Of a session that is over; or of one of which only the beginning was lost.
             if message.session > self.state.session:
@@ -112,11 +109,6 @@ class Link:
             self._notes(message)
 
     def _takes_over(self, inventory: wire.Inventory) -> None:
-        if inventory.process != self._process:
-            # Somebody else's hello has come late; the host is in a session with nobody now.
-            if inventory.session > self.state.session:
-                self._greet()
-            return
         if inventory.session < self.state.session:
             return
         self._greeted = False
@@ -141,7 +133,7 @@ class Link:
         if message.count:
             self.state.hears(message.count)
         if not isinstance(message, wire.Stands):
-            future = self._waiting.get(message.number)
+            future = self._waiting.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message)
 
@@ -164,7 +156,7 @@ class Link:
         self._greeted = True
         self._unheard = None
         try:
-            self._host.send(wire.Hello(process=self._process, number=self._next()))
+            self._host.send(wire.Hello(number=self._next()))
         except HostUnavailableError as fault:
             self._greeted, self._unheard = False, fault
             log.debug("nobody hears: %s", fault)
@@ -187,7 +179,7 @@ class Link:
         reply = _reply(answer)
         if reply.verdict is Verdict.TAKEN and reply.seq:
             self.state.stands(wire.Standing(uid=order.uid, seq=reply.seq))
-        return msgspec.structs.replace(reply, number=self._numbered(reply.number))
+        return reply
 
     async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
         """Ask something, and wait for the answer at most so long.
@@ -205,15 +197,16 @@ class Link:
     async def _exchange(self, message: wire.Order | wire.Question, seconds: float) -> wire.Answer | wire.Ended:
         await self._meet(seconds)
         number = self._next()
+        id_ = f"{self._process}.{number}"
         future: asyncio.Future[wire.Answer | wire.Ended] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+        self._waiting[id_] = future
         try:
-            self._host.send(msgspec.structs.replace(message, session=self.state.session, number=number))
+            self._host.send(msgspec.structs.replace(message, session=self.state.session, number=number, id=id_))
             if not future.done():
                 await self._patience(future, seconds)
             return future.result()
         finally:
-            del self._waiting[number]
+            del self._waiting[id_]
 
     async def _meet(self, seconds: float) -> None:
         if self._met.is_set():

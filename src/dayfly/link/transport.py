@@ -1,53 +1,49 @@
-"""The port between the control plane and a host: messages, both ways, none of which is certain to arrive.
+"""Protocol 2: what a server and a host send each other, and what holds although no message is certain to arrive.
 
-The forms are in `link.wire`. The server has `link.server_end` (numbers, waiting), `link.host_state` (what the host has
-said) and `control.host_sync` (what is owed to it); each host has `link.host_end`. In between is whoever
-implements `Host` below: nothing at all where both are in one process, a mailbox with long polls where they are not.
-He may lose, delay, double and reorder messages; he may not alter them.
+A transport implements `Host` below: a direct call where both are in one process, a mailbox with long polls (`dial`)
+where they are not. It may lose, delay, repeat and reorder messages; it may not alter them.
 
 To the host
-    Hello       Everything, please. From a process that is new to the host it begins a *session*.
-    Offer       A run by UID and *generation*: documents, forks, times. With `birth` it may be new to the host.
-    Stop        Its end. Abandon: its end without cleanup.
-    Retry       The back-off after these very attempts is over.
-    Lease       It lives until then, at least.
-    Acknowledge These ends are noted.
+    Hello       A request for the inventory.
+    Offer       A run by UID and generation: documents, forks, times. With `birth` it may be new to the host.
+    Stop        The end of a run. Abandon: its end without cleanup.
+    Retry       The back-off after these attempts is over.
+    Lease       The run lives until then, at least.
+    Acknowledge These ends are recorded.
     Ask...      Questions: can you run this, how do these runs stand, values, history, logs, bytes of a log.
-To the control plane
+To the server
     Inventory   Every living run with the number of its report, and every end that is not acknowledged.
-    Stands      A run's report has a new number. The report itself comes along if the host likes; else it is asked for
-                when somebody looks. So a busy host that nobody watches draws none.
-    Ended       A run is over, with its last word.
-    Pulse       So many things have been said. Adrift: say hello.
-    Reply, ...  What comes of one order or question, by its number.
+    Stands      A run's report has a new number. A host may send the report with it; otherwise the server asks for it
+                when a client reads it.
+    Ended       A run is over, with its last report.
+    Pulse       The session, and how many messages of it reported runs.
+    Reply, ...  The answer to one order or question, with its number and ID.
 
-What holds
-    Who is who  A session is of one process here and one there, and its number rises. What belongs to another one is
-                void: orders of a process that has died are not carried out under the next. A fresh process here says
-                hello; a fresh host is adrift until somebody does. All that was owed is owed again then.
-    Orders      Each is a join: in whatever order they come, and however often, the same is left. Stop and abandon stay,
-                whoever asked first; a retry names attempts and takes the highest; an offer of an older generation
-                changes nothing. A lease replaces what was there, so of leases the highest number of the
-                session counts.
-    Births      A stop of a run that the host does not know, and is not said to have known, is kept as that run's end:
-                an offer that it has overtaken is late, and stays so. Once the host forgets an end (acknowledged, and a
-                week old) it takes no birth that was numbered before that.
-    Reports     `seq` rises for each UID, over restarts too. Older or equal is nothing new.
-    Ends        Kept by the host, and said again (in each inventory, to each order, now and then) until acknowledged;
-                acknowledged here once the sandbox has left the store. Never inferred.
-    Refusals    What a host cannot run it refuses, when asked and when offered. Unknown fields of a message are ignored;
-                a type or a document with more than the host knows is refused, with its number.
+Rules
+    Sessions    The host numbers its sessions, and begins each with an inventory. Messages of another session have no
+                effect, and everything is ordered again in a new one. A host answers a message of another session with
+                a pulse; a server that receives a message of a later session asks for the inventory.
+    Orders      Each order is a join: order and repetition do not change the result. The first stop and abandon stay; a
+                retry names attempts, and the highest count; an offer of an older generation changes nothing. A lease
+                replaces the one before: the highest number in the session counts.
+    Births      If a host does not know a run that is stopped, and the server does not say that it was known, the stop
+                is recorded as the run's end, and a later offer has no effect. Once the host forgets an end
+                (acknowledged, and a week old) it accepts no birth with a lower number than it has received.
+    Reports     `seq` rises for each UID, over restarts too. An older or equal one is ignored.
+    Ends        The host resends an end (in each inventory, to each order, now and then) until it is acknowledged. The
+                server acknowledges it once the sandbox has left the store. An end is never inferred.
+    Refusals    A host refuses what it cannot run, when asked and when offered. Unknown fields of a message are ignored;
+                an unknown type, or a document with unknown fields, is refused.
 
-What each loss means
-    an order    No reply: it is owed still and is sent again, with a new number. Who waits is told that it may have
-                arrived (`HostSilentError`).
-    a reply     The same; the order comes twice, which is once.
-    Stands      A gap in the host's count, or a pulse beyond what was heard: hello, and the inventory has it.
-    Ended       It is said again.
-    Acknowledge The end is said again, and acknowledged again.
-    Inventory   Hello again.
-    a ledger    The host knows no run of that UID though it once took it over: it answers `unknown`, the sandbox says
-                LedgerLost, and nothing is begun or cleaned up.
+Losses
+    an order    It is sent again with a new number. The caller learns that it may have arrived (`HostSilentError`).
+    a reply     The same.
+    Stands      The host's count has a gap, or a pulse is ahead of it: the server asks for the inventory.
+    Ended       It is resent.
+    Acknowledge The end is resent, and acknowledged again.
+    Inventory   The server asks again.
+    a ledger    A host that no longer knows a run answers `unknown`, and the sandbox reports LedgerLost. Nothing is
+                begun or cleaned up.
 """
 
 from collections.abc import Callable

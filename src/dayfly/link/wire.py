@@ -5,7 +5,7 @@ As bytes it is JSON with its `type`; unknown fields of a message are ignored, th
 """
 
 import enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,16 +29,23 @@ class Message(
 
 
 class ToHost(Message, frozen=True, kw_only=True):
-    """`number` is of this sending and rises through a session; what answers it repeats it."""
+    """What answers a message repeats its `number` and `id`.
+
+    The number rises through a session, in the order of sending. The ID is the sender's own: other replicas of a server
+    do not know it.
+    """
 
     number: int = 0
+    id: str = ""
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """The fields by which an answer finds whoever waits for it."""
+        return {"session": self.session, "number": self.number, "id": self.id}
 
 
 class Hello(ToHost, frozen=True, kw_only=True):
-    """A process of the control plane asks for everything. One that is new to the host begins a session."""
-
-    process: str
-    protocol: int = PROTOCOL
+    """A request for the inventory, also from a server that does not know the session."""
 
 
 class Offer(ToHost, frozen=True, kw_only=True):
@@ -164,20 +171,20 @@ class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fals
     endpoints: tuple[Endpoint, ...] = ()
 
 
-class Adrift(ToControl, frozen=True, kw_only=True):
-    """The host has no session, or not the one it was spoken to in: whoever it is, say hello."""
+class Answering(ToControl, frozen=True, kw_only=True):
+    """What repeats the number and ID of the message that it answers."""
+
+    number: int = 0
+    id: str = ""
 
 
 class Inventory(ToControl, frozen=True, kw_only=True):
-    """Everything, for whoever said hello: every run that is alive, and every end that is not acknowledged.
+    """Everything: every run that is alive, and every end that is not acknowledged. It begins each session.
 
     It covers all that was said up to its `count`. `routes` tells whether the host leads requests to forks by their
     routing key.
     """
 
-    number: int
-    process: str
-    protocol: int = PROTOCOL
     runs: tuple[Standing, ...] = ()
     ended: tuple[Standing, ...] = ()
     routes: bool = False
@@ -189,11 +196,10 @@ class Stands(ToControl, frozen=True, kw_only=True):
     run: Standing
 
 
-class Ended(ToControl, frozen=True, kw_only=True):
-    """A run is over, with its last word. Said again until it is acknowledged; `number` is of an order that met it."""
+class Ended(Answering, frozen=True, kw_only=True):
+    """A run is over, with its last word. Said again until it is acknowledged; it answers an order that met it."""
 
     run: Standing
-    number: int = 0
 
 
 class Pulse(ToControl, frozen=True, kw_only=True):
@@ -221,51 +227,45 @@ class Verdict(enum.StrEnum):
     FAILED = "failed"
 
 
-class Reply(ToControl, frozen=True, kw_only=True):
+class Reply(Answering, frozen=True, kw_only=True):
     """To an order, or to a question that has no better answer. `taken` is durable. `seq` is the run's."""
 
-    number: int
     verdict: Verdict
     message: str = ""
     seq: int = 0
 
 
-class Standings(ToControl, frozen=True, kw_only=True):
+class Standings(Answering, frozen=True, kw_only=True):
     """Those of the runs asked for that the host knows, alive or ended, with their reports."""
 
-    number: int
     runs: tuple[Standing, ...]
 
 
-class Values(ToControl, frozen=True, kw_only=True):
+class Values(Answering, frozen=True, kw_only=True):
     """A run's outputs."""
 
-    number: int
     values: tuple[Value, ...]
 
 
-class History(ToControl, frozen=True, kw_only=True):
+class History(Answering, frozen=True, kw_only=True):
     """A run's history."""
 
-    number: int
     entries: tuple[HistoryEntry, ...]
 
 
-class Logs(ToControl, frozen=True, kw_only=True):
+class Logs(Answering, frozen=True, kw_only=True):
     """A run's logs."""
 
-    number: int
     logs: tuple[LogInfo, ...]
 
 
-class LogBytes(ToControl, frozen=True, kw_only=True):
+class LogBytes(Answering, frozen=True, kw_only=True):
     """Bytes of a log, `info` from before they were read; None for a log that is not there, and then `logs` are.
 
     They begin at `offset`; -1 is where it was asked for, as of a host that knows no times. `times` is a row of pairs:
     from which byte of the log on, Unix milliseconds.
     """
 
-    number: int
     info: LogInfo | None = None
     data: bytes = b""
     offset: int = -1
@@ -279,7 +279,7 @@ Order = Offer | Stop | Abandon | Retry | Lease
 Question = AskAdmit | AskStanding | AskValues | AskHistory | AskLogs | AskLog
 AnyToHost = Hello | Order | Acknowledge | Question
 Answer = Reply | Standings | Values | History | Logs | LogBytes
-News = Adrift | Inventory | Stands | Ended | Pulse
+News = Inventory | Stands | Ended | Pulse
 AnyToControl = News | Answer
 
 
@@ -289,13 +289,18 @@ class Unreadable(ToHost, frozen=True, kw_only=True):
     problem: str
 
 
+class _Address(msgspec.Struct):
+    session: int = 0
+    number: int = 0
+    id: str = ""
+
+
 M = TypeVar("M", bound=Message)
 
 encode = msgspec.json.Encoder().encode
 _to_host = msgspec.json.Decoder(AnyToHost).decode
 _to_control = msgspec.json.Decoder(AnyToControl).decode
-_envelope = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_number = msgspec.json.Decoder(int).decode
+_address = msgspec.json.Decoder(_Address).decode
 
 
 def read_to_host(data: bytes) -> AnyToHost | Unreadable:
@@ -307,9 +312,7 @@ def read_to_host(data: bytes) -> AnyToHost | Unreadable:
     try:
         found: AnyToHost = _to_host(data)
     except msgspec.ValidationError as fault:
-        known = _envelope(data)
-        session, number = (_number(known.get(name, msgspec.Raw(b"0"))) for name in ("session", "number"))
-        return Unreadable(session=session, number=number, problem=str(fault))
+        return Unreadable(**msgspec.structs.asdict(_address(data)), problem=str(fault))
     return found
 
 

@@ -44,7 +44,7 @@ class Played:
     async def begin(self) -> None:
         opening = {"clusterUid": self._token, "namespaces": {ORG: "acme-sandboxes"}, "version": "9.9.9"}
         assert (await self.ask("POST", "session", later(opening)))["session"] == 1
-        await self.say({"type": "Adrift"})
+        await self.say({"type": "Inventory"})
 
     async def say(self, message: dict[str, Any]) -> None:
         """One message; a later Dayfly says one more, of which nobody here knows what it means."""
@@ -71,14 +71,16 @@ class Played:
         self.met.add(kind)
         if kind == "Offer":
             self.uid = message["uid"]
+        if kind == "Hello":
+            count = next(self._count)
+            self._count = itertools.count(count)
+            await self.say({"type": "Inventory", "count": count - 1})
         recorded = self._answers.get(kind)
         if not recorded:
             return
-        answer = {**(recorded.pop(0) if len(recorded) > 1 else recorded[0]), "number": message["number"]}
-        if kind == "Hello":
-            answer |= {"process": message["process"], "count": next(self._count) - 1}
-            self._count = itertools.count(answer["count"] + 1)
-        elif kind == "AskStanding":
+        address = {"number": message["number"], "id": message["id"]}
+        answer = {**(recorded.pop(0) if len(recorded) > 1 else recorded[0]), **address}
+        if kind == "AskStanding":
             answer |= {"runs": [self._ready()] if self.uid else []}
         await self.say(answer)
 

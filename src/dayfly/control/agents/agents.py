@@ -153,10 +153,7 @@ class Agents:
     async def _publish_to(self, host: AgentHost) -> None:
         (org, cluster), (pending, host.pending) = (host.standing.org, host.standing.cluster), (host.pending, [])
         # What cannot be written is lost, as it may be; whoever ordered it does so again.
-        session, numbers = await self._store.of(org).write(
-            lambda rows: mailbox.publish(rows, cluster, pending, self._now())
-        )
-        host.published(session, list(zip([each.number for each in pending], numbers, strict=True)))
+        await self._store.of(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
         self._touched.add((org, cluster))
 
     def _until_all(self) -> float:
@@ -208,7 +205,7 @@ class Agents:
 
     def _meet(self, standing: Standing) -> AgentHost:
         host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
-        self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, host.number_of))
+        self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, shared=True))
         return host
 
     def _forget(self, key: tuple[str, str]) -> None:
@@ -219,9 +216,9 @@ class Agents:
     async def _hear(self, host: AgentHost) -> None:
         at = host.standing
         found = await self._store.of(at.org).read(lambda rows: mailbox.heard(rows, at.cluster, host.read))
-        for number, session, body in found:
+        for number, body in found:
             host.read = number
-            host.heard(session, body)
+            host.heard(body)
         if not found:
             host.read = at.inbox  # of a session that is over
         elif host.read < at.inbox:

@@ -1,19 +1,16 @@
 """One replica's way to a host that dials in: `link.transport.Host` over the mailbox of its cluster.
 
-What a `Link` numbers is of its process alone. In the mailbox all replicas share one sequence, so numbers are exchanged
-here on their way: those that go for the mailbox's, those that come for the Link's own. What answers somebody else's
-question has the number 0, which nobody waits for; what it says of runs is news to all.
+The mailbox numbers what all replicas send. An answer has the ID of what it answers, so no other replica waits for it;
+what a host says of runs is for all.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.control.agents.mailbox import process_of
 from dayfly.control.exchange import rfc3339
 from dayfly.link import wire
 from dayfly.link.envelope import MOST_ANSWER, has_room
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 # A host asks at least every half a minute; one that has not for so long is not there.
 SILENT_MS = 90_000
-_REMEMBERED = 4096
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +39,6 @@ class AgentHost:
         self._now = now
         self._poke = poke
         self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
-        self._process = ""
-        self._session = 0
-        # By a number in the mailbox that of our Link.
-        self._ours: OrderedDict[int, int] = OrderedDict()
-        self._theirs: dict[int, int] = {}
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
         """Have what the host says heard."""
@@ -69,8 +60,6 @@ class AgentHost:
                     f"its documents have {len(body)} characters together, which no operator of a cluster reads: let it "
                     "have fewer resources, or put long texts into images"
                 )
-        if isinstance(message, wire.Hello):
-            self._process = message.process
         self.pending.append(message)
         self._poke()
 
@@ -91,35 +80,12 @@ class AgentHost:
         """What this host's sandboxes are compiled for. Forks derive from what its cluster has, and not from ours."""
         return Place(publisher=self.standing.org, namespace=self.standing.namespace, declares=False)
 
-    def published(self, session: int, pairs: list[tuple[int, int]]) -> None:
-        """What was sent as the first of each pair lies in the mailbox as the second."""
-        if session != self._session:
-            self._session = session
-            self._ours.clear()
-            self._theirs.clear()
-        for ours, number in pairs:
-            if number:
-                self._ours[number], self._theirs[ours] = ours, number
-        while len(self._ours) > _REMEMBERED:
-            _, ours = self._ours.popitem(last=False)
-            self._theirs.pop(ours, None)
-
-    def number_of(self, ours: int) -> int:
-        """Under which number a message of our Link's lies in the mailbox; 0 if nobody knows any more."""
-        return self._theirs.get(ours, 0)
-
-    def heard(self, session: int, body: str) -> None:
-        """The host has said this, in that session."""
+    def heard(self, body: str) -> None:
+        """The host has said this."""
         try:
             message = wire.read_to_control(body.encode())
         except (msgspec.DecodeError, RecursionError) as fault:
             # One with a newer Dayfly, perhaps: what was lost is asked for again.
             log.warning("the operator of cluster %s says what is not understood: %s", self.standing.cluster, fault)
             return
-        if isinstance(message, wire.Inventory) and message.process == process_of(session) and self._process:
-            message = msgspec.structs.replace(message, process=self._process)
-        number = getattr(message, "number", 0)
-        if number:
-            ours = self._ours.get(number, 0) if session == self._session else 0
-            message = msgspec.structs.replace(message, number=ours)
         self._hear(message)

@@ -181,19 +181,17 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
     return msgspec.structs.replace(found, check=found.checked())
 
 
-def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> tuple[int, list[int]]:
-    """Number messages and have them lie ready. Returns the session, and their numbers; 0 for what is void by now."""
+def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> list[int]:
+    """Number messages and have them lie ready. Returns their numbers; 0 for what is void by now."""
     row = _locked(rows, cluster)
     if row is None or row.frozen:
-        return 0, [0 for _ in messages]
+        return [0 for _ in messages]
     number, digest, made, numbers = row.sent, row.sent_digest, list[dict[str, Any]](), list[int]()
     room = _room(rows, row, len(messages))
     for message in messages:
         if len(made) >= room or (not isinstance(message, wire.Hello) and message.session != row.session):
             numbers.append(0)
             continue
-        if isinstance(message, wire.Hello):
-            message = msgspec.structs.replace(message, process=process_of(row.session))  # noqa: PLW2901
         number += 1
         body = wire.encode(msgspec.structs.replace(message, number=number)).decode()
         digest = chained(digest, number, now, body)
@@ -203,12 +201,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
         rows.insert(agent_outbox, made)
         _set(rows, row, sent=number, sent_digest=digest)
         notify(rows.connection, rows.org, cluster)
-    return row.session, numbers
-
-
-def process_of(session: int) -> str:
-    """All replicas are one process to a host, as long as a session lasts."""
-    return f"session-{session}"
+    return numbers
 
 
 def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now: int) -> list[Sent] | Frozen:
@@ -264,11 +257,11 @@ def hear(rows: Rows, cluster: str, session: int, first: int, bodies: list[str], 
     return int(row.heard) + len(new)
 
 
-def heard(rows: Rows, cluster: str, after: int) -> list[tuple[int, int, str]]:
-    """What was heard since: number, session and body."""
+def heard(rows: Rows, cluster: str, after: int) -> list[tuple[int, str]]:
+    """What was heard since: number and body."""
     query = rows.select(agent_inbox).where(agent_inbox.c.cluster == cluster, agent_inbox.c.number > after)
     found = rows.execute(query.order_by(agent_inbox.c.number).limit(MOST_MESSAGES))
-    return [(row.number, row.session, row.body) for row in found]
+    return [(row.number, row.body) for row in found]
 
 
 def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> list[str]:

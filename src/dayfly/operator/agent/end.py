@@ -53,17 +53,16 @@ class ServedEnd(HostEnd):
             self.say(found)
 
     async def _find_out(self, question: OfKept) -> wire.Answer:
-        session, number = question.session, question.number
         run = self._run(question.uid)
         match question:
             case wire.AskValues():
                 found = await answers.values(self._cluster, run) if run is not None else ()
-                return wire.Values(session=session, number=number, values=found)
+                return wire.Values(**question.address, values=found)
             case wire.AskHistory():
                 entries = answers.history(run) if run is not None else ()
-                return wire.History(session=session, number=number, entries=entries)
+                return wire.History(**question.address, entries=entries)
         kept = await answers.logs(self._cluster.client, run) if run is not None else {}
         infos = answers.infos(kept)
         if isinstance(question, wire.AskLogs):
-            return wire.Logs(session=session, number=number, logs=infos)
+            return wire.Logs(**question.address, logs=infos)
         return log_pieces.piece(question, infos, lambda key: kept[key])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from control import wire_forms
+from link import wire_forms
 
-REMEDY = "see tests/control/wire_forms.py: what was added is written down there, and nothing else may change"
+REMEDY = "see tests/link/wire_forms.py: what was added is written down there, and nothing else may change"
 
 
 def test_todays_forms_are_those_that_are_written_down():

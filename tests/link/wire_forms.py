@@ -4,7 +4,7 @@
 brought up to date later than servers, and some before: so within one protocol a form only grows, by fields that may be
 left out and by messages that the other side need not know.
 
-    cd tests; PYTHONPATH=../src:. python -m control.wire_forms
+    cd tests; PYTHONPATH=../src:. python -m link.wire_forms
 
 writes down what was added, and refuses what would break the other side.
 """
