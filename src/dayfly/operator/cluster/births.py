@@ -1,52 +1,126 @@
-"""How a run comes to be: its documents as objects, then the ledger that pins them. Done again it is the same run.
+"""The birth of a run: its documents as objects, then the ledger that pins them. Repeated, it finds the same run.
 
-Names are derived from the target's UID, and what is there already is taken as it is: the documents of a run are sealed
-when they are first written.
+Names are derived from a UID, and existing objects are taken as they are: the documents of a run are sealed when they
+are first written, whatever a later compiler or a later spec would make of the same target.
 """
+
+import logging
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.kube.objects import AnnotatedMeta
-from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, DOCUMENTS, RUN_FINALIZER, DocumentObject, RunObject
+from dayfly.kube.objects import AnnotatedMeta, Key, Resource
+from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.objects import (
+    ABANDON_ANNOTATION,
+    DOCUMENT_FINALIZER,
+    DOCUMENTS,
+    RUN_FINALIZER,
+    TARGET_FINALIZER,
+    DocumentObject,
+    RouteGroupObject,
+    RunObject,
+    SandboxObject,
+    abandonment,
+)
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, digest
 from dayfly.spec.run import Run
 
+TARGET_LABEL = f"{names.RUN_LABEL}-target"
+
+T = TypeVar("T", SandboxObject, RouteGroupObject)
+
+log = logging.getLogger(__name__)
+
 
 async def seal(
-    cluster: ClusterWatches, meta: AnnotatedMeta, documents: tuple[Lifecycle, ...], spec: RunSpec
+    cluster: ClusterWatches,
+    meta: AnnotatedMeta,
+    documents: tuple[Lifecycle, ...],
+    spec: RunSpec,
+    *,
+    uid: str = "",
+    labels: Mapping[str, str] = {},
 ) -> RunObject:
-    """The run of the target with that metadata: made, or the one that is there. `spec` pins its documents."""
-    run = names.run_name(meta.name, meta.uid)
-    pins = tuple([await _document(cluster, meta, run, document) for document in documents])
+    """Make the run of a target, or return the existing one.
+
+    Args:
+        cluster: Where the target is.
+        meta: Of the target.
+        documents: Those of the run, the target's own last.
+        spec: Of the run; it gets the pins of the documents.
+        uid: Identity of the run, if it is not the target's.
+        labels: Labels of the run and its documents beside our own.
+    """
+    uid = uid or meta.uid
+    run = names.run_name(meta.name, uid)
+    stored = []
+    for document in documents:
+        name = names.derived("", document.resource or meta.name, "document", uid, document.resource)
+        own = AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run, **labels})
+        stored.append(await _document(cluster, DocumentObject(metadata=own, spec=document)))
     ledger = Run(
-        uid=meta.uid,
+        uid=uid,
         target=documents[-1].target,
-        plan=digest(documents),
+        plan=digest(tuple(each.spec for each in stored)),
         born_at=milliseconds(meta.creation_timestamp),
     )
-    labels = {f"{names.RUN_LABEL}-target": meta.uid}
+    pins = tuple(Pin(name=each.metadata.name, uid=each.metadata.uid, digest=digest(each.spec)) for each in stored)
     body = RunObject(
-        metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels=labels),
+        metadata=AnnotatedMeta(name=run, finalizers=[RUN_FINALIZER], labels={TARGET_LABEL: meta.uid, **labels}),
         ledger=ledger,
         spec=msgspec.structs.replace(spec, documents=pins),
     )
     return await cluster.ledger.birth(body)
 
 
-async def _document(cluster: ClusterWatches, meta: AnnotatedMeta, run: str, document: Lifecycle) -> Pin:
-    """Write one document, or take the one that an earlier try has written."""
-    name = names.derived("", document.resource or meta.name, "document", meta.uid, document.resource)
-    body = DocumentObject(
-        metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run}),
-        spec=document,
-    )
+async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentObject:
     try:
-        made = await cluster.client.create(DOCUMENTS, body)
+        return await cluster.client.create(DOCUMENTS, body)
     except (errors.AlreadyExists, errors.OutcomeUnknown):
-        made = await cluster.client.get(DOCUMENTS, name)
-    return Pin(name=name, uid=made.metadata.uid, digest=digest(made.spec))
+        return await cluster.client.get(DOCUMENTS, body.metadata.name)
+
+
+async def find_without_run(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
+    """Return the target by a quorum read; None if its run has been born already, or may not be born."""
+    now = await _find(cluster, resource, seen)
+    is_late = now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER)
+    return None if is_late else now
+
+
+async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun: str) -> str:
+    """Handle a target with our finalizer whose run the cache lacks. Return why nothing can be done, or nothing.
+
+    The finalizer comes after the run's birth and goes before the run does. So if quorum reads, in this order, find no
+    run and still the finalizer, the ledger is lost. Its steps may not run again: the target is frozen.
+    """
+    run = names.run_name(seen.metadata.name, seen.metadata.uid)
+    if await cluster.ledger.fresh(run) is not None:
+        cluster.queue.add(run)
+        return ""
+    now = await _find(cluster, resource, seen)
+    if now is None or not finalized(now.metadata, TARGET_FINALIZER):
+        return ""
+    meta = now.metadata
+    request = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
+    if request is not None and request.applies:
+        log.warning("%s %s is let go without its ledger: %s", noun, Key.of(now), request.reason)
+        if not meta.deletion_timestamp:
+            await cluster.client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
+        await cluster.drop_finalizer(resource, meta, TARGET_FINALIZER)
+        return ""
+    return (
+        f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
+        f"the Run from a backup, or clean up by hand and annotate the {noun} {ABANDON_ANNOTATION}='force: <reason>'"
+    )
+
+
+async def _find(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
+    """Return that very object by a quorum read."""
+    now = await cluster.client.find(resource, seen.metadata.name, seen.metadata.namespace)
+    return now if now is not None and now.metadata.uid == seen.metadata.uid else None

@@ -10,24 +10,19 @@ from typing import NamedTuple
 from dayfly import compile as compiler
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
-from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
+from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
-    DOCUMENT_FINALIZER,
-    DOCUMENTS,
     HOOK_FINALIZER,
     HOOK_LABEL,
     HOOKED_PREFIX,
     HOOKS,
-    RUN_FINALIZER,
     RUNS,
-    DocumentObject,
     HookObject,
-    RunObject,
     abandonment,
 )
 from dayfly.operator.hooks.existing_objects import without_pre_start
@@ -35,15 +30,13 @@ from dayfly.operator.hooks.hook_status import HookStatus, runless
 from dayfly.operator.hooks.watched_kinds import Kinds
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
-from dayfly.spec.kinds import Hooked, Pin, RunSpec
-from dayfly.spec.lifecycle import Lifecycle, Target, digest
+from dayfly.spec.kinds import Hooked, RunSpec
+from dayfly.spec.lifecycle import Target
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.run import Run
 from dayfly.spec.steps.object_kinds import group_of
 
 log = logging.getLogger(__name__)
 
-TARGET_LABEL = f"{names.RUN_LABEL}-target"
 AGAIN_S = 1.0
 
 
@@ -58,10 +51,6 @@ class _Found(NamedTuple):
     @property
     def uid(self) -> str:
         return pair_id(self.hook.metadata.uid, self.item.metadata.uid)
-
-    @property
-    def run(self) -> str:
-        return names.run_name(self.item.metadata.name, self.uid)
 
 
 def selected(wish: LifecycleHook, meta: AnnotatedMeta) -> bool:
@@ -140,14 +129,7 @@ class Pairs:
         compiled = compiler.compile_hook(found.wish, target)
         if older:
             compiled = without_pre_start(compiled)
-        stored = await self._document(found, compiled)
         spec = found.wish.spec
-        ledger = Run(
-            uid=found.uid,
-            target=target,
-            plan=digest((stored.spec,)),
-            born_at=milliseconds(meta.creation_timestamp),
-        )
         hooked = Hooked(
             name=hook.name,
             uid=hook.uid,
@@ -157,28 +139,10 @@ class Pairs:
             older=older and bool(spec.pre_start),
             definition=await definition_uid(self._client, found.resource),
         )
-        pin = Pin(name=stored.metadata.name, uid=stored.metadata.uid, digest=digest(stored.spec))
-        labels = {TARGET_LABEL: meta.uid, HOOK_LABEL: hook.uid}
-        body = RunObject(
-            metadata=AnnotatedMeta(name=found.run, finalizers=[RUN_FINALIZER], labels=labels),
-            ledger=ledger,
-            spec=RunSpec(documents=(pin,), plural=found.resource.plural, hook=hooked),
-        )
-        await self._cluster.ledger.birth(body)
-        self._cluster.queue.add(found.run)
-
-    async def _document(self, found: _Found, document: Lifecycle) -> DocumentObject:
-        """Write the document, or take the one that an earlier try has written."""
-        meta, hook = found.item.metadata, found.hook.metadata
-        name = names.derived("", meta.name, "document", found.uid, "")
-        labels = {names.RUN_LABEL: found.run, HOOK_LABEL: hook.uid}
-        body = DocumentObject(
-            metadata=AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels=labels), spec=document
-        )
-        try:
-            return await self._client.create(DOCUMENTS, body)
-        except (errors.AlreadyExists, errors.OutcomeUnknown):
-            return await self._client.get(DOCUMENTS, name)
+        run = RunSpec(plural=found.resource.plural, hook=hooked)
+        labels = {HOOK_LABEL: hook.uid}
+        made = await births.seal(self._cluster, meta, (compiled,), run, uid=found.uid, labels=labels)
+        self._cluster.queue.add(made.metadata.name)
 
     async def _lost(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
         """The object has the hook's finalizer, and the cache has no run of the two.
@@ -187,7 +151,7 @@ class Pairs:
         there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
         """
         uid = seen.metadata.uid
-        runs = await self._client.list_all(RUNS, labels=f"{TARGET_LABEL}={uid}")
+        runs = await self._client.list_all(RUNS, labels=f"{births.TARGET_LABEL}={uid}")
         if any(run.spec.hook is not None and run.spec.hook.name == pair.hook for run in runs.items):
             self._cluster.pairs.add(pair, after=AGAIN_S)  # heard of by then; or it is an earlier hook's, and is ending
             return

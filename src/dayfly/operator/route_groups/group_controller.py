@@ -1,7 +1,6 @@
 """One RouteGroup: its hooks compiled and sealed in a run, and noted in it what its time to live is counted from."""
 
 import contextlib
-import logging
 
 import msgspec
 
@@ -11,12 +10,10 @@ from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
-    ABANDON_ANNOTATION,
     GROUPS,
     TARGET_FINALIZER,
     RouteGroupObject,
     RunObject,
-    abandonment,
 )
 from dayfly.operator.route_groups.membership import GroupMembership
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
@@ -27,15 +24,13 @@ from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Unit
 
-log = logging.getLogger(__name__)
-
 
 class GroupController:
     """Sees to it that each group has its run, and the run what only we know."""
 
-    def __init__(self, cluster: ClusterWatches, crowd: GroupMembership) -> None:
+    def __init__(self, cluster: ClusterWatches, membership: GroupMembership) -> None:
         self._cluster = cluster
-        self._crowd = crowd
+        self._membership = membership
 
     async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
         """Take one group a step further; what is returned is why it has no run.
@@ -48,7 +43,8 @@ class GroupController:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
         if run is None and finalized(seen.metadata, TARGET_FINALIZER):
-            return await self._lost(seen)
+            lost = await births.recover(self._cluster, GROUPS, seen, "route group")
+            return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         if seen.metadata.deletion_timestamp:
             return None
         await self._cluster.looked()
@@ -67,7 +63,7 @@ class GroupController:
         if run.ledger.closed is not None:
             return
         spec, generation = run.spec, seen.metadata.generation
-        if bool(spec.unmatched_since) == self._crowd.has_any(seen.metadata.uid):
+        if bool(spec.unmatched_since) == self._membership.has_any(seen.metadata.uid):
             since = 0 if spec.unmatched_since else self._cluster.now()
             spec = msgspec.structs.replace(spec, unmatched_since=since)
         if counts_updates(seen.spec) and generation != (spec.generation or 1):
@@ -92,50 +88,15 @@ class GroupController:
             return ()
         return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
 
-    async def _lost(self, seen: RouteGroupObject) -> SandboxNotReadyError | None:
-        """The group has our finalizer, and the cache has no run of it.
-
-        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
-        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
-        """
-        run = names.run_name(seen.metadata.name, seen.metadata.uid)
-        if await self._cluster.ledger.fresh(run) is not None:
-            self._cluster.queue.add(run)
-            return None
-        now = await self._living(seen)
-        if now is None or not finalized(now.metadata, TARGET_FINALIZER):
-            return None
-        meta = now.metadata
-        asked = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
-        if asked is not None and asked.applies:
-            log.warning("route group %s is let go without its ledger: %s", Key.of(now), asked.reason)
-            if not meta.deletion_timestamp:
-                await self._cluster.client.delete(GROUPS, meta.name, meta.namespace, uid=meta.uid)
-            await self._cluster.drop_finalizer(GROUPS, meta, TARGET_FINALIZER)
-            return None
-        return SandboxNotReadyError(
-            Reason.LEDGER_LOST,
-            f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
-            "the Run from a backup, or clean up by hand and annotate the route group "
-            f"{ABANDON_ANNOTATION}='force: <reason>'",
-        )
-
-    async def _living(self, seen: RouteGroupObject) -> RouteGroupObject | None:
-        """That very group by a quorum read."""
-        now = await self._cluster.client.find(GROUPS, seen.metadata.name, seen.metadata.namespace)
-        return now if now is not None and now.metadata.uid == seen.metadata.uid else None
-
     async def _seal(self, seen: RouteGroupObject, document: Lifecycle) -> None:
-        meta = seen.metadata
-        now = await self._living(seen)
-        if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
+        if await births.find_without_run(self._cluster, GROUPS, seen) is None:
             # The cache is behind. A run that is born now would be a second one.
             self._cluster.grouped.add(Key.of(seen), after=1.0)
             return
-        unmatched = 0 if self._crowd.has_any(meta.uid) else self._cluster.now()
+        unmatched = 0 if self._membership.has_any(seen.metadata.uid) else self._cluster.now()
         spec = RunSpec(forks=self._previews(seen), plural=GROUPS.plural, unmatched_since=unmatched)
-        await births.seal(self._cluster, meta, (document,), spec)
-        self._cluster.queue.add(names.run_name(meta.name, meta.uid))
+        made = await births.seal(self._cluster, seen.metadata, (document,), spec)
+        self._cluster.queue.add(made.metadata.name)
 
 
 def _compiled(seen: RouteGroupObject) -> Lifecycle:

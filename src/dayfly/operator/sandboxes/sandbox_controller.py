@@ -5,7 +5,6 @@ when they are first written, whatever a later compiler would make of the same wi
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -15,16 +14,14 @@ from dayfly.compile import Compiled
 from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.operator.cluster.births import seal
+from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
-    ABANDON_ANNOTATION,
     SANDBOXES,
     TARGET_FINALIZER,
     PluginObject,
     RunObject,
     SandboxObject,
-    abandonment,
     check_depth,
     is_served,
 )
@@ -41,8 +38,6 @@ from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
 from dayfly.spec.unsupported_fields import ToLocal
-
-log = logging.getLogger(__name__)
 
 # Who has published the plugins that are objects of this cluster, as grants name it.
 CLUSTER = "cluster"
@@ -108,7 +103,8 @@ class SandboxController:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
         if run is None and finalized(seen.metadata, TARGET_FINALIZER):
-            return await self._lost(seen)
+            lost = await births.recover(self._cluster, SANDBOXES, seen, "sandbox")
+            return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
             return None  # a control plane's: it comes with its documents
@@ -181,39 +177,6 @@ class SandboxController:
         found = self._cluster.sandboxes.get(seen.metadata.name, seen.metadata.namespace)
         return found is not None and found.metadata.uid == seen.metadata.uid
 
-    async def _lost(self, seen: SandboxObject) -> SandboxNotReadyError | None:
-        """The Sandbox has our finalizer, and the cache has no run of it.
-
-        The finalizer comes after the run's birth and goes before the run does. So if by quorum reads, in this order,
-        there is no run and still the finalizer, the ledger is lost. Whatever has run may not run again: freeze.
-        """
-        run = names.run_name(seen.metadata.name, seen.metadata.uid)
-        if await self._cluster.ledger.fresh(run) is not None:
-            self._cluster.queue.add(run)
-            return None
-        now = await self._living(seen)
-        if now is None or not finalized(now.metadata, TARGET_FINALIZER):
-            return None
-        meta = now.metadata
-        asked = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
-        if asked is not None and asked.applies:
-            log.warning("sandbox %s is let go without its ledger: %s", Key.of(now), asked.reason)
-            if not meta.deletion_timestamp:
-                await self._cluster.client.delete(SANDBOXES, meta.name, meta.namespace, uid=meta.uid)
-            await self._cluster.drop_finalizer(SANDBOXES, meta, TARGET_FINALIZER)
-            return None
-        return SandboxNotReadyError(
-            Reason.LEDGER_LOST,
-            f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
-            "the Run from a backup, or clean up by hand and annotate the sandbox "
-            f"{ABANDON_ANNOTATION}='force: <reason>'",
-        )
-
-    async def _living(self, seen: SandboxObject) -> SandboxObject | None:
-        """That very Sandbox by a quorum read."""
-        now = await self._cluster.client.find(SANDBOXES, seen.metadata.name, seen.metadata.namespace)
-        return now if now is not None and now.metadata.uid == seen.metadata.uid else None
-
     def _compile(self, seen: SandboxObject, routed: Routed, *, new: bool) -> Compiled:
         meta = seen.metadata
         check_depth(seen.spec)
@@ -270,20 +233,19 @@ class SandboxController:
 
     async def _seal(self, seen: SandboxObject, compiled: Compiled, routed: Routed) -> None:
         meta = seen.metadata
-        run = names.run_name(meta.name, meta.uid)
-        now = await self._living(seen)
-        if now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER):
+        now = await births.find_without_run(self._cluster, SANDBOXES, seen)
+        if now is None:
             # The cache is behind. A run that is born now would be a second one.
             self._cluster.wishes.add(Key.of(seen), after=1.0)
             return
         await self._in_use.mark(now)
         spec = self._updated(RunSpec(forks=compiled.forks), now)
-        made = await seal(self._cluster, meta, compiled.documents, spec)
+        made = await births.seal(self._cluster, meta, compiled.documents, spec)
         if made.spec.forks == compiled.forks and self._is_there(seen):
             self._done[meta.uid] = meta.generation, made.metadata.uid, routed
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
-        self._cluster.queue.add(run)
+        self._cluster.queue.add(made.metadata.name)
 
 
 def _there(versions: list[str]) -> str:
