@@ -8,8 +8,8 @@ from rig.grouping import GROUPS, MERGE, Bench, played, report, with_bench
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
 from dayfly.operator.route_groups import group_status
-from dayfly.operator.route_groups.group_status import AGAIN_S
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.operator.status.status_writer import AGAIN_S
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
@@ -177,12 +177,12 @@ class TestTrouble:
         found = bench.runs()
         await bench.target.freeze(found, lost())
         assert bench.stands == (False, Reason.PLAN_LOST, "restore it")
-        assert bench.status.frozen == {bench.uid}
+        assert set(bench.status.frozen) == {bench.uid}
         await bench.tell()
-        assert bench.status.frozen == set()
+        assert set(bench.status.frozen) == set()
         await bench.status.freeze(found, lost())
         bench.status.forget(bench.uid)
-        assert bench.status.frozen == set()
+        assert set(bench.status.frozen) == set()
 
     @with_bench
     async def test_freeze_is_reported_only_on_the_same_uid(self, bench: Bench):

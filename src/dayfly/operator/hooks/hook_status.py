@@ -4,19 +4,19 @@ One sentence for all of a hook's objects: what stands in the way of the hook its
 somebody should look at. Spoken and never read back.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dayfly.execute.pod import names
 from dayfly.execute.turn import Scene
-from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key, ObjectReference
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject, WrittenStatus
+from dayfly.operator.cluster.objects import HOOKS, HookObject, RunObject
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.status.status_format import conditions, message_of
-from dayfly.operator.status.status_throttle import StatusThrottle
+from dayfly.operator.status.status_writer import FROZEN as LOST
+from dayfly.operator.status.status_writer import StatusUpdate, StatusWriter
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Tone, tone
@@ -25,8 +25,7 @@ from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 
-AGAIN_S = 1.0
-FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST, Reason.KIND_NOT_SERVED})
+FROZEN = LOST | {Reason.KIND_NOT_SERVED}
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
 
@@ -56,7 +55,7 @@ class HookStatus:
         self._runs: dict[str, set[str]] = {}
         self._troubles: dict[str, dict[str, HookProblem]] = {}
         """By the hook's UID, and by run, or by what is in want of one."""
-        self._throttles: dict[str, StatusThrottle] = {}
+        self._writer = StatusWriter[HookObject](cluster, HOOKS.metadata_only())
         cluster.runs.listen(self._heard)
 
     @property
@@ -81,12 +80,12 @@ class HookStatus:
 
     def reset(self) -> None:
         """Forget what was written and which objects are in trouble: another process finds that out from now on."""
-        self._throttles.clear()
+        self._writer.reset()
         self._troubles.clear()
 
     def forget(self, uid: str) -> None:
         """The hook is gone."""
-        self._throttles.pop(uid, None)
+        self._writer.forget(uid)
         self._troubles.pop(uid, None)
 
     def _heard(self, change: Change[RunObject]) -> None:
@@ -178,35 +177,20 @@ class HookStatus:
         """
         meta, now, ready = seen.metadata, self._cluster.now(), reason == Reason.TAKEN_UP
         counts = self.count(meta.uid)
-        throttle = self._throttles.setdefault(meta.uid, StatusThrottle())
-        news, rest = (ready, reason, meta.generation), (message, counts)
-        shown = seen.status or WrittenStatus()
-        if throttle.overwritten(meta.resource_version, (shown.ready, shown.reason, shown.message)):
-            throttle = self._throttles[meta.uid] = StatusThrottle()
-        if (wait := throttle.wait(news, rest, now, troubled=counts.troubled > 0)) is not None:
-            return wait
-        since = throttle.hold(ready, reason, now)
-        status = {
-            "observedGeneration": meta.generation,
-            "ready": ready,
-            "reason": reason,
-            "message": message,
-            **counts._asdict(),
-            "conditions": conditions(ready, reason, message, meta.generation, since),
-        }
-        patch = {"metadata": {"uid": meta.uid}, "status": status}
-        throttle.shown = ready, reason, message
-        try:
-            client = self._cluster.client
-            written = await client.patch(HOOKS.metadata_only(), patch, meta.name, subresource="status")
-        except errors.ABSENT:
-            self.forget(meta.uid)
-            return 0.0
-        except errors.Conflict:
-            return AGAIN_S  # another one of that name is heard of by then, or it is said again
-        throttle.note(news, rest, now)
-        throttle.version = written.metadata.resource_version
-        return 0.0
+
+        def status(since: str) -> dict[str, Any]:
+            return {
+                "observedGeneration": meta.generation,
+                "ready": ready,
+                "reason": reason,
+                "message": message,
+                **counts._asdict(),
+                "conditions": conditions(ready, reason, message, meta.generation, since),
+            }
+
+        rest = (), message, counts
+        update = StatusUpdate(ready, reason, message, (meta.generation,), rest, counts.troubled > 0, status)
+        return await self._writer.write(seen, update, now)
 
     def count(self, uid: str) -> Counts:
         """How many objects a hook goes with, and how these stand."""

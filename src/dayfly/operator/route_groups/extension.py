@@ -9,7 +9,7 @@ from dayfly.operator.cluster.objects import RouteGroupObject
 from dayfly.operator.route_groups.group_controller import GroupController
 from dayfly.operator.route_groups.group_status import GroupStatus
 from dayfly.operator.route_groups.membership import GroupMembership
-from dayfly.operator.status.sandbox_status import SandboxNotReadyError, reporting
+from dayfly.operator.status.sandbox_status import reconcile_and_report
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.operator.targets.targets import Targets
 
@@ -21,11 +21,11 @@ class Groups:
 
     def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
-        self._crowd = GroupMembership(cluster, cluster.grouped.add)
-        cluster.keys_of = self._crowd.keys_of
-        self._status = GroupStatus(cluster, events, self._crowd)
-        self._controller = GroupController(cluster, self._crowd)
-        targets.add(RouteGroupTarget(cluster, self._status, has_members=self._crowd.has_any))
+        self._membership = GroupMembership(cluster, cluster.grouped.add)
+        cluster.keys_of = self._membership.keys_of
+        self._status = GroupStatus(cluster, events, self._membership)
+        self._controller = GroupController(cluster, self._membership)
+        targets.add(RouteGroupTarget(cluster, self._status, has_members=self._membership.has_any))
         cluster.groups.listen(self._changed)
         cluster.gateway.listen(self._routed_anew)
         cluster.istio.listen(self._routed_anew)
@@ -54,11 +54,4 @@ class Groups:
                 self._cluster.grouped.add(Key.of(each))
 
     async def _reconcile(self, key: Key) -> None:
-        async with reporting(lambda: self._cluster.grouped.failures(key), lambda why: self._say(key, why)):
-            why = await self._controller.reconcile(key)
-        if why is not None:
-            await self._say(key, why)
-
-    async def _say(self, key: Key, why: SandboxNotReadyError) -> None:
-        if (seen := self._cluster.groups.get(key.name, key.namespace)) is not None:
-            await self._status.waiting(seen, why)
+        await reconcile_and_report(self._cluster.grouped, key, self._controller.reconcile, self._status.report)

@@ -11,7 +11,7 @@ from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUse
 from dayfly.operator.sandboxes.plugin_controller import PluginController
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter, reporting
+from dayfly.operator.status.sandbox_status import Heeded, SandboxStatusWriter, reconcile_and_report
 
 
 class SandboxesExtension:
@@ -47,11 +47,4 @@ class SandboxesExtension:
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:
-        async with reporting(lambda: self._cluster.wishes.failures(key), lambda why: self._say(key, why)):
-            why = await self._sandboxes.reconcile(key)
-        if why is not None:
-            await self._say(key, why)
-
-    async def _say(self, key: Key, why: SandboxNotReadyError) -> None:
-        if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
-            await self._status.waiting(seen, why)
+        await reconcile_and_report(self._cluster.wishes, key, self._sandboxes.reconcile, self._status.report)

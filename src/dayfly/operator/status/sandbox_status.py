@@ -5,7 +5,7 @@ A change of reason is said at once, anything else at most every few seconds: wha
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
-from dayfly.kube.ownership import reference
+from dayfly.lib.queue import WorkQueue
 from dayfly.operator import refusals
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
@@ -27,17 +27,15 @@ from dayfly.operator.cluster.objects import (
     served_for,
 )
 from dayfly.operator.status.expiry import Expiry
-from dayfly.operator.status.status_format import conditions, endpoints_of, message_of, pods_of, units_of
+from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
+from dayfly.operator.status.status_writer import AGAIN_S, StatusUpdate, StatusWriter
 from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
 from dayfly.spec.unsupported_fields import SERVED, unserved
-
-AGAIN_S = 1.0
-FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
 
 class SandboxNotReadyError(Exception):
@@ -53,6 +51,19 @@ def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     if failures + 1 < refusals.patience(error):
         return None
     return SandboxNotReadyError(Reason.HINDERED, messages.hindered(refusals.hindrance(error)))
+
+
+async def reconcile_and_report(
+    queue: WorkQueue[Key],
+    key: Key,
+    reconcile: Callable[[Key], Awaitable[SandboxNotReadyError | None]],
+    report: Callable[[Key, SandboxNotReadyError], Awaitable[None]],
+) -> None:
+    """Reconcile an object of a queue, and report why it has no run yet."""
+    async with reporting(lambda: queue.failures(key), lambda why: report(key, why)):
+        why = await reconcile(key)
+    if why is not None:
+        await report(key, why)
 
 
 @contextlib.asynccontextmanager
@@ -88,16 +99,14 @@ class _SandboxMessage(NamedTuple):
 
 
 class SandboxStatusWriter:
-    """Keeps what it said last, so that the same is not written twice; after a restart, what it finds said already."""
+    """Writes statuses of Sandboxes. After a restart it compares with the status that it finds."""
 
     def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
-        self._events = events
-        self._throttles: dict[str, StatusThrottle] = {}
+        self._writer = StatusWriter[SandboxObject](cluster, SANDBOXES, events, _found)
         self.told: Callable[[SandboxObject, Report, int, Expiry], None] = lambda *_: None
         """Told how the run of a Sandbox stands, and of which generation of its wish that is."""
-        self.frozen: dict[str, str] = {}
-        """UIDs of Sandboxes of which nothing is done any more, and why: for metrics."""
+        self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
         cluster.sandboxes.listen(self._heard)
 
     async def run(
@@ -134,6 +143,11 @@ class SandboxStatusWriter:
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
         return await self._say(seen, said, (scene, report))
 
+    async def report(self, key: Key, why: SandboxNotReadyError) -> None:
+        """As `waiting`, for the Sandbox of that name if there is one."""
+        if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
+            await self.waiting(seen, why)
+
     async def waiting(self, seen: SandboxObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a Sandbox. A ready one stays ready while the operator is hindered."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
@@ -143,30 +157,14 @@ class SandboxStatusWriter:
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
-        self._event(seen, Reason.DOUBTFUL, sentence, action="Compile")
-
-    def reset(self) -> None:
-        """Forget what was written and which sandboxes are frozen: another process finds that out from now on."""
-        self._throttles.clear()
-        self.frozen.clear()
-
-    def forget(self, uid: str) -> None:
-        """The Sandbox is gone."""
-        self._throttles.pop(uid, None)
-        self.frozen.pop(uid, None)
+        self._writer.record(seen, Reason.DOUBTFUL, sentence, action="Compile")
 
     def _heard(self, change: Change[SandboxObject]) -> None:
-        if change.new is not None:
-            self._overwritten(change.new)
-        else:
-            self.forget(change.seen.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
-
-    def _overwritten(self, seen: SandboxObject) -> None:
-        """Has somebody else written its status since we did? Then it is said again, soon: nobody else knows."""
-        meta, throttle = seen.metadata, self._throttles.get(seen.metadata.uid)
-        if throttle is not None and throttle.overwritten(meta.resource_version, _shown(seen.status)):
-            del self._throttles[meta.uid]
-            self._cluster.queue.add(names.run_name(meta.name, meta.uid), after=AGAIN_S)
+        seen = change.seen
+        if change.new is None:
+            self.forget(seen.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
+        elif self._writer.is_overwritten(seen):
+            self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
             self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
 
     async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, Report] | None) -> float:
@@ -176,82 +174,45 @@ class SandboxStatusWriter:
         if lacking and ready:
             message = f"{message} {messages.unserved(lacking)}"
         units = report.units if report else ()
-        urls = self._cluster.urls.get(names.run_name(seen.metadata.name, seen.metadata.uid), {}) if report else {}
+        run = names.run_name(seen.metadata.name, seen.metadata.uid)
+        urls = self._cluster.urls.get(run, {}) if report else {}
         meta, now, before = seen.metadata, self._cluster.now(), seen.status or WrittenStatus()
         progress = f"{report.done}/{report.total}" if report else before.progress or "0/0"
-        closed = _is_closed(report) or bool(meta.deletion_timestamp)
+        closed = (report is not None and report.closed is not None) or bool(meta.deletion_timestamp)
         begun = report is not None or bool(before.units)
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
-        news, rest = (ready, reason, phase, generation), (message, progress, standing, bool(lacking), expiry.soon, urls)
-        if (throttle := self._throttles.get(meta.uid)) is None:
-            throttle = self._throttles[meta.uid] = _found(seen)
-        self._note(meta.uid, reason)
-        if (wait := throttle.wait(news, rest, now, troubled=phases.troubled(units))) is not None:
-            return wait or expiry.wait(now)
-        since = throttle.hold(ready, reason, now)
-        status = {
-            "observedGeneration": generation,
-            "phase": phase,
-            "ready": ready,
-            "reason": reason,
-            "message": message,
-            "about": unit,
-            "others": others,
-            "progress": progress,
-            "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
-            **({"servedFor": whose} if (whose := served_for(meta)) else {}),
-            **endpoints_of(seen.status, urls),
-            "expiresAt": stamp(expiry.at) or None,
-            "conditions": [
-                *conditions(ready, reason, message, generation, since),
-                _served(seen, lacking, now),
-                *expiry.conditions(generation),
-            ],
-        }
-        if about:
-            status["run"] = names.run_name(meta.name, meta.uid)
-            status["units"] = units_of(units, pods_of(*about))
-        patch = {"metadata": {"uid": meta.uid}, "status": status}
-        throttle.shown = ready, reason, phase, generation, message
-        try:
-            written = await self._cluster.client.patch(
-                SANDBOXES, patch, meta.name, meta.namespace, subresource="status"
-            )
-        except errors.ABSENT:
-            self.forget(meta.uid)
-            return 0.0
-        except errors.Conflict:
-            return AGAIN_S  # until then the watch shows the other Sandbox of that name, or the write is repeated
-        if throttle.news[:2] != news[:2]:
-            self._event(seen, reason, message)
-        if expiry.soon and not expiry.was_said(seen.status):
-            self._event(seen, Reason.EXPIRES_SOON, expiry.message)
-        throttle.note(news, rest, now)
-        throttle.version = written.metadata.resource_version
-        return expiry.wait(now)
+        served = (SERVED, False, Reason.UNSERVED, messages.unserved(lacking))
+        if not lacking:
+            served = (SERVED, True, Reason.SERVED, "")
+        rest = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
-    def _note(self, uid: str, reason: str) -> None:
-        """Which sandboxes are frozen, for the figures."""
-        if reason in FROZEN:
-            self.frozen[uid] = reason
-        else:
-            self.frozen.pop(uid, None)
+        def status(since: str) -> dict[str, Any]:
+            return {
+                "observedGeneration": generation,
+                "phase": phase,
+                "ready": ready,
+                "reason": reason,
+                "message": message,
+                "about": unit,
+                "others": others,
+                "progress": progress,
+                "routingKey": (meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(meta.uid),
+                **({"servedFor": whose} if (whose := served_for(meta)) else {}),
+                **endpoints_of(seen.status, urls),
+                "expiresAt": stamp(expiry.at) or None,
+                "conditions": [
+                    *conditions(ready, reason, message, generation, since),
+                    condition(seen, served, now),
+                    *expiry.conditions(generation),
+                ],
+                **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),
+            }
 
-    def _event(self, seen: SandboxObject, reason: str, message: str, *, action: str = "Reconcile") -> None:
-        kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
-        self._events.say(reference(SANDBOXES, seen), action, reason, message, kind)
-
-
-def _is_closed(report: Report | None) -> bool:
-    return report is not None and report.closed is not None
-
-
-def _shown(status: WrittenStatus | None) -> tuple[Any, ...]:
-    """What people see of a status."""
-    status = status or WrittenStatus()
-    return status.ready, status.reason, status.phase, status.observed_generation, status.message
+        troubled = phases.troubled(units)
+        update = StatusUpdate(ready, reason, message, (phase, generation), rest, troubled, status, expiry)
+        return await self._writer.write(seen, update, now)
 
 
 def _found(seen: SandboxObject) -> StatusThrottle:
@@ -263,20 +224,5 @@ def _found(seen: SandboxObject) -> StatusThrottle:
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
     lacks = any(each.type == SERVED and each.status == "False" for each in spoken.conditions)
     urls = {each.name: each.url for each in spoken.endpoints}
-    rest = spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken), urls
+    rest = (), spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken), urls
     return StatusThrottle.found(spoken, news, rest)
-
-
-def _served(seen: SandboxObject, lacking: tuple[str, ...], now: int) -> dict[str, Any]:
-    """The condition that tells whether all that is wished for is carried out; it holds as long as the wish stays."""
-    status = "False" if lacking else "True"
-    spoken = seen.status.conditions if seen.status else ()
-    since = [each.last_transition_time for each in spoken if each.type == SERVED and each.status == status]
-    return {
-        "type": SERVED,
-        "status": status,
-        "reason": Reason.UNSERVED if lacking else Reason.SERVED,
-        "message": messages.unserved(lacking) if lacking else "",
-        "observedGeneration": seen.metadata.generation,
-        "lastTransitionTime": since[0] if since else stamp(now),
-    }

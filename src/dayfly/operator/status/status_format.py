@@ -10,7 +10,7 @@ from typing import Any
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
-from dayfly.operator.cluster.objects import WrittenStatus
+from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, WrittenStatus
 from dayfly.plan.messages import filled
 from dayfly.plan.status import of_unit
 from dayfly.spec.lifecycle import STEP_KINDS
@@ -31,6 +31,16 @@ def conditions(
             "lastTransitionTime": since,
         }
     ]
+
+
+def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str, str], now: int) -> dict[str, Any]:
+    """Return a condition with type, truth, reason and message as in `row`; it holds since its status changed last."""
+    name, holds, reason, message = row
+    status = "True" if holds else "False"
+    before = seen.status.conditions if seen.status else ()
+    since = [each.last_transition_time for each in before if each.type == name and each.status == status]
+    [found] = conditions(holds, reason, message, seen.metadata.generation, (*since, stamp(now))[0], name=name)
+    return found
 
 
 def steady(unit: UnitReport) -> str:
