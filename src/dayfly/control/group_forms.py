@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import attention, lifetimes
+from dayfly.control import attention
 from dayfly.control.endpoints import url as address
-from dayfly.control.exchange import rfc3339
+from dayfly.control.run_states import RunState, run_form
 from dayfly.plan import route_groups as groups
 from dayfly.plan.reason_catalog import Tone
 from dayfly.plan.status import limited
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dayfly.control.run_records import RunRecord
-    from dayfly.control.run_states import RunState
     from dayfly.plan.route_groups import GroupState
     from dayfly.spec.report import Report
     from dayfly.spec.route_group import RouteGroupSpec
@@ -42,36 +41,12 @@ def wire(
     `end` is when its life is over as things stand, 0 for never; `leads` is where its key leads, None if nobody knows.
     """
     report = spoken(record, told, stands, leads)
-    status: dict[str, Any] = {
-        "ready": report.ready,
-        "reason": report.reason,
-        "message": report.message,
-        "matchedSandboxes": list(stands.matched),
-        "matched": len(stands.matched),
-        "conditions": _conditions(stands),
-    }
-    if report.unserved:
-        status["unserved"] = report.unserved
+    status: dict[str, Any] = {"matchedSandboxes": list(stands.matched), "matched": len(stands.matched)}
     if stands.conflicts:
         status["conflicts"] = stands.conflicts
-    if end and record.spec.ttl is not None:
-        status["scheduledDeleteTime"] = rfc3339(end)
-        status["conditions"] += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)
-    return {
-        "name": record.name,
-        "routingKey": record.routing_key,
-        "createdAt": rfc3339(record.created_at),
-        "updatedAt": rfc3339(record.updated_at),
-        "spec": documents.export(record.document)["spec"],
-        "endpoints": told.endpoints,
-        "status": status,
-        "progress": {
-            "phase": report.phase.value,
-            "done": report.done,
-            "total": report.total,
-            "tone": tone(report, conflict=bool(stands.conflicts)),
-        },
-    }
+    status["conditions"] = _conditions(stands)
+    state = told._replace(report=report)
+    return run_form(record, state, end, tone(report, conflict=bool(stands.conflicts)), status)
 
 
 def tone(report: Report, *, conflict: bool) -> str:

@@ -138,7 +138,7 @@ def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Collection
 
 def with_bare_names(data: dict[str, Any]) -> dict[str, Any]:
     """An exported spec with version 0.0.0 of plugins left out, as clients know it. Changes `data` and returns it."""
-    for resource in data["resources"]:
+    for resource in data.get("resources", ()):
         if resource.get("plugin"):
             resource["plugin"] = semver.join_name(*semver.split_name(resource["plugin"]))
     return data

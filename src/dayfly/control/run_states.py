@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from dayfly.control import lifetimes
+from dayfly.control.exchange import rfc3339
+from dayfly.control.run_specs import with_bare_names
 from dayfly.plan.reasons import Reason
+from dayfly.spec import documents
 from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from dayfly.control.host_sync import HostSync
     from dayfly.control.run_records import RunRecord
@@ -84,3 +89,36 @@ def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | Non
         why = Reason.REFUSED if refused and report.phase is Phase.OPEN else report.reason
         return msgspec.structs.replace(report, ready=False, reason=why, message=message)
     return report
+
+
+def run_form(
+    record: RunRecord[Any], state: RunState, end: int, tone: str, status: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return a run as clients know it.
+
+    Args:
+        record: As it is stored.
+        state: Its state, for the client.
+        end: When it ends as things are, in Unix milliseconds; 0 for never.
+        tone: Its state in one word.
+        status: Further fields of its status. Its conditions get one that warns of the end.
+    """
+    report, conditions = state.report, list(status.get("conditions", ()))
+    found = {"ready": report.ready, "reason": report.reason, "message": report.message, **status}
+    if report.unserved:
+        found["unserved"] = report.unserved
+    if end and record.spec.ttl is not None:
+        found["scheduledDeleteTime"] = rfc3339(end)
+        conditions += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)
+    if conditions:
+        found["conditions"] = conditions
+    return {
+        "name": record.name,
+        "routingKey": record.routing_key,
+        "createdAt": rfc3339(record.created_at),
+        "updatedAt": rfc3339(record.updated_at),
+        "spec": with_bare_names(documents.export(record.document)["spec"]),
+        "endpoints": state.endpoints,
+        "status": found,
+        "progress": {"phase": report.phase.value, "done": report.done, "total": report.total, "tone": tone},
+    }

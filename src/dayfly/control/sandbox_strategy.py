@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import clusters, endpoints, lifetimes, run_specs, vault
+from dayfly.control import clusters, endpoints, run_specs, vault
 from dayfly.control.attention import tone
-from dayfly.control.exchange import rfc3339
 from dayfly.control.run_records import SANDBOXES
 from dayfly.control.run_requests import lease_seconds
 from dayfly.control.run_specs import CompiledRun
-from dayfly.control.run_states import RunState, current_report, query_hosts
+from dayfly.control.run_states import RunState, current_report, query_hosts, run_form
 from dayfly.control.run_strategy import Strategy, Wanted
 from dayfly.control.scopes import WHOLE
 from dayfly.link.transport import HERE
@@ -58,7 +57,8 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     async def shown(self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE) -> list[dict[str, Any]]:
         """Return sandboxes as clients know them."""
         states = await self.states(records)
-        return [_wire(record, states[record.uid]) for record in records]
+        found = ((record, states[record.uid]) for record in records)
+        return [run_form(each, state, each.expires_at, tone(state.report).name.lower()) for each, state in found]
 
     def parse(self, body: Any, name: str) -> Wanted[SandboxSpec]:
         """Read the body of a PUT, with the secrets and the lease that are no part of the spec."""
@@ -120,29 +120,3 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         in_vain = unserved(spec, by_name=place.declares, routes=routes, local=place.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)
         return RunState(limited(report, in_vain), found, last.seq if last else None)
-
-
-def _wire(record: RunRecord[SandboxSpec], state: RunState) -> dict[str, Any]:
-    report = state.report
-    status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
-    if report.unserved:
-        status["unserved"] = report.unserved
-    if record.expires_at:
-        status["scheduledDeleteTime"] = rfc3339(record.expires_at)
-        if soon := lifetimes.conditions(record.life_begins_at, record.expires_at):
-            status["conditions"] = soon
-    return {
-        "name": record.name,
-        "routingKey": record.routing_key,
-        "createdAt": rfc3339(record.created_at),
-        "updatedAt": rfc3339(record.updated_at),
-        "spec": run_specs.with_bare_names(documents.export(record.document)["spec"]),
-        "endpoints": state.endpoints,
-        "status": status,
-        "progress": {
-            "phase": report.phase.value,
-            "done": report.done,
-            "total": report.total,
-            "tone": tone(report).name.lower(),
-        },
-    }
