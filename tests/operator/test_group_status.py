@@ -9,12 +9,10 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Key
 from dayfly.operator.route_groups import group_status
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-from dayfly.operator.status.status_writer import AGAIN_S
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.run import Phase
-from kube.fake import Harm
 
 HOUR = 3_600_000
 
@@ -159,18 +157,6 @@ class TestTrouble:
         bench.caches.groups.drop(Key("shop", "pay"))
         assert await bench.tell() == 0.0
         assert other.metadata.uid != bench.uid
-
-    @with_bench
-    async def test_conflict_on_a_recreated_group_is_retried(self, bench: Bench):
-        bench.ask("DELETE", f"{GROUPS}/pay")
-        assert await bench.tell() == 0.0
-        bench.applied(heard=False)
-        bench.harm = Harm.CONFLICT
-        assert await bench.tell() == AGAIN_S
-        assert bench.events == []
-        bench.harm = None
-        assert await bench.tell() == 0.0
-        assert bench.events == [("Normal", Reason.NO_MATCHED_SANDBOXES)]
 
     @with_bench
     async def test_frozen_groups_are_counted_until_they_continue(self, bench: Bench):

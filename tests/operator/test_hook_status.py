@@ -15,7 +15,6 @@ from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import Phase
-from kube.fake import Fault, Harm
 
 LACK = 'machines is forbidden: cannot patch resource "machines" in API group "cluster.example.org"'
 FAILED = UnitReport(id="drain", name="drain", event="preStop", kind="exec", state="failed")
@@ -124,32 +123,6 @@ def test_worst_of_several_troubles_is_reported_with_their_count():
         assert message == "Machine shop/a: restore it (and 1 more)"
         assert await bench.status.say(bench.hears(), Reason.TAKEN_UP, message) == 0.0
         assert (bench.said["message"], bench.said["troubled"]) == (message, 2)
-
-    played(story)
-
-
-def test_status_is_written_again_after_a_conflict():
-    """A server that has tried five times in vain gives up."""
-
-    async def story(bench: Alone):
-        seen = bench.hears()
-        bench.status.trouble(bench.born(), Reason.LEDGER_LOST, "it is gone")
-        bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
-        assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 1.0
-        bench.server.faults = lambda _: None
-        assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 0.0
-        assert (bench.said["message"], bench.said["troubled"]) == ("m", 1)
-
-    played(story)
-
-
-def test_overwritten_status_is_written_again():
-    async def story(bench: Alone):
-        await bench.status.say(bench.hears(), Reason.TAKEN_UP, "m")
-        path = f"/apis/dayfly.dev/v1alpha1/lifecyclehooks/{HOOK}/status"
-        bench.ask("PATCH", path, {"status": {"message": "mine"}}, "application/merge-patch+json")
-        await bench.status.say(bench.hears(), Reason.TAKEN_UP, "m")
-        assert bench.said["message"] == "m"
 
     played(story)
 
