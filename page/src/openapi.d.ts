@@ -1789,7 +1789,8 @@ export interface components {
             cluster: string;
             routingKey: string;
             version: number;
-            endpoints: components["schemas"]["Endpoint"][];
+            /** @default [] */
+            endpoints?: components["schemas"]["Endpoint"][];
             /** @default cleaned */
             phase?: string;
             /** @default false */

@@ -148,7 +148,7 @@ class Report(Answer, frozen=True, kw_only=True):
     cluster: str
     routing_key: str
     version: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...] = ()
     phase: str = "cleaned"
     ready: bool = False
     reason: str = "Cleaned"
