@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # The version of a run of which nothing has been said, so that whoever waits from 0 on is told so once.
 NOTHING_YET = 1
-# Numbers heard behind one that was not. Where there are more they count as unheard, and all is asked for again.
-MOST_BEYOND = 10_000
 
 
 class HostState:
@@ -33,9 +31,8 @@ class HostState:
         self._runs: dict[str, Standing] = {}
         self._reports: dict[str, Standing] = {}
         self._ended: dict[str, Standing] = {}
-        # All that was said up to this number has been heard, and these beyond it.
+        # Everything up to this count was received in order, and the host has reported this many.
         self._heard = 0
-        self._beyond: set[int] = set()
         self._said = 0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         # By uid which of all `changes` was its last one, the latest at the end.
@@ -48,7 +45,7 @@ class HostState:
             self.session = inventory.session
             before = {*self._runs, *self._ended}
             self._runs, self._reports, self._ended = {}, {}, {}
-            self._heard, self._said, self._beyond = 0, 0, set()
+            self._heard, self._said = 0, 0
             self._changed = {uid: number for uid, number in self._changed.items() if uid in before}
             for uid in before:
                 self._wake(uid)
@@ -56,10 +53,8 @@ class HostState:
             self.stands(run)
         for run in inventory.ended:
             self.ends(run)
-        if inventory.count > self._heard:
-            self._heard = inventory.count
-            self._beyond = {count for count in self._beyond if count > self._heard}
-        self.hears(inventory.count)
+        self._heard = max(self._heard, inventory.count)
+        self.is_told(inventory.count)
         return begins
 
     def stands(self, run: Standing) -> None:
@@ -100,13 +95,10 @@ class HostState:
                 self._changed.pop(uid, None)
 
     def hears(self, count: int) -> None:
-        """Something that the host numbered so has been heard."""
-        self._said = max(self._said, count)
-        if count > self._heard:
-            if len(self._beyond) >= MOST_BEYOND:
-                self._beyond.clear()
-            self._beyond.add(count)
-        self._close_ranks()
+        """Receive the host's report with that count. One that overtakes another counts as a gap."""
+        if count == self._heard + 1:
+            self._heard = count
+        self.is_told(count)
 
     def is_told(self, count: int) -> None:
         """The host has said so many things."""
@@ -162,11 +154,6 @@ class HostState:
                 if not waiting and self._waiting.get(uid) is waiting:
                     del self._waiting[uid]
         return self.version(uid)
-
-    def _close_ranks(self) -> None:
-        while self._heard + 1 in self._beyond:
-            self._heard += 1
-            self._beyond.discard(self._heard)
 
     def _wake(self, uid: str) -> None:
         self.changes += 1
