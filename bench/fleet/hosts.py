@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.link import wire
+from dayfly.link import run_queries, wire
 from dayfly.link.dial import Dial, Seen
 from dayfly.link.envelope import Opening, Session
-from dayfly.link.host_end import KeepingEnd
+from dayfly.link.host_end import HostEnd
 from dayfly.link.http import Answer, HttpWay
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
@@ -58,21 +58,15 @@ class Noted:
         self.seen = seen
 
 
-class TellingEnd(KeepingEnd):
-    """With each change comes the report, as a cluster's operator has it."""
-
-    def news(self, uid: str) -> wire.Standing:
-        return self._host.standing(uid) or super().news(uid)
-
-
 class IdleHost:
-    """`link.host_interface.KeepingHost`, for one cluster."""
+    """`link.host_interface.Host`, for one cluster."""
 
     routes = False
+    is_remote = True
     cursor = Noted
 
     def __init__(self, url: str, token: str, number: int) -> None:
-        self.end = TellingEnd(self)
+        self.end = HostEnd(self)
         self.way = Counted(url, token)
         self.dial = Dial(self.way, self.cursor(), lambda: Opening(cluster_uid=f"uid-{number}"), self.end, self._meet)
         self._session = 0
@@ -149,6 +143,9 @@ class IdleHost:
         for uid in uids:
             self._over.pop(uid, None)
             self._versions.pop(uid, None)
+
+    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+        return run_queries.found(self, question)
 
     def values(self, uid: str) -> tuple[Value, ...]:
         return ()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.link import wire
-from dayfly.link.host_end import HostEnd, KeepingEnd
-from dayfly.link.host_interface import KeepingHost
+from dayfly.link import run_queries, wire
+from dayfly.link.host_end import HostEnd
+from dayfly.link.host_interface import Host
 from dayfly.link.wire import Offer, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import HostUnavailableError, RefusedError
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from dayfly.spec.workload import Workload
 
 
-class WatchedEnd(KeepingEnd):
+class WatchedEnd(HostEnd):
     """The real end, which also knows what is being carried out."""
 
-    def __init__(self, host: KeepingHost) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.under_way: set[asyncio.Future[None]] = set()
         self.hear: Callable[[wire.AnyToControl], None] = lambda _: None
@@ -65,7 +65,7 @@ class FakeHost:
         file: Where what it knows is kept, so that it survives the process.
     """
 
-    wants_baselines = True
+    is_remote = False
     routes = False
 
     def __init__(self, file: Path | None = None) -> None:
@@ -229,6 +229,9 @@ class FakeHost:
     def has_ended(self, uid: str) -> bool:
         return uid in self.over
 
+    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+        return run_queries.found(self, question)
+
     def values(self, uid: str) -> tuple[Value, ...]:
         return self.outputs.get(uid, ())
 
@@ -297,7 +300,7 @@ class Encoded:
 
 
 # The type checker sees here whether the fake is still a host.
-_: type[KeepingHost] = FakeHost
+_: type[Host] = FakeHost
 
 
 def _report(uid: str, phase: Phase) -> Report:

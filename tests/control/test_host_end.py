@@ -273,20 +273,28 @@ async def test_unreadable_end_blocks_no_other_reminders(heard: Heard, monkeypatc
     assert "a spoiled row" in caplog.text
 
 
-async def test_failed_question_is_answered_with_its_reason(heard: Heard) -> None:
-    question = wire.AskStanding(session=1, number=9, uids=("u",))
-    for fault, verdict, message in (
+@pytest.mark.parametrize(
+    ("fault", "verdict", "message"),
+    [
         (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
         (RefusedError("not here"), Verdict.REFUSED, "not here"),
         (ValueError("a defect"), Verdict.FAILED, "the host's log has the details"),
+    ],
+)
+async def test_failed_question_is_answered_with_its_reason(heard: Heard, monkeypatch, fault, verdict, message) -> None:
+    """Else whoever asked would wait for an answer that never comes."""
+
+    def fails(*_):
+        raise fault
+
+    for what in ("admit", "values"):
+        monkeypatch.setattr(heard.host, what, fails)
+    for question in (
+        wire.AskAdmit(session=1, number=8, documents=(DOCUMENT,)),
+        wire.AskValues(session=1, number=9, uid="u"),
     ):
-
-        def find(fault=fault):
-            raise fault
-
-        heard.said.clear()
-        heard.host.end.tell(question, find)
-        assert heard.said == [wire.Reply(session=1, number=9, verdict=verdict, message=message)]
+        reply = wire.Reply(session=1, number=question.number, verdict=verdict, message=message)
+        assert await heard.told(question) == [reply]
 
 
 async def test_host_goes_on_reminding_after_a_failure(heard: Heard, monkeypatch, caplog) -> None:

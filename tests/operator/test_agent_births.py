@@ -10,16 +10,9 @@ import pytest
 from rig.dialling import session
 from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
 
-from dayfly.kube import errors
-from dayfly.link import wire
 from dayfly.link.http import Answer
-from dayfly.link.wire import Verdict
 from dayfly.operator.agent.agent import UNASKED, Agent
-from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
-from embedded.machine import until
-
-QUESTION = wire.AskValues(session=1, number=7, uid=UID)
 
 
 def dialled(bench: Bench, way: Any = None) -> Agent:
@@ -83,30 +76,3 @@ class TestConnecting:
         agent.dial.trouble = ""
         assert agent.why_waiting(served) is None
         assert connected() == 1
-
-
-class TestAsking:
-    @pytest.mark.parametrize(
-        ("fault", "verdict", "said"),
-        [
-            (
-                errors.ServerTrouble("GET documents", "slow", status=500),
-                Verdict.UNAVAILABLE,
-                "GET documents: 500: slow",
-            ),
-            (KeyError("x"), Verdict.FAILED, "the operator's log has the details"),
-        ],
-    )
-    async def test_failed_questions_are_answered_with_the_reason(self, fault, verdict, said):
-        """Else whoever asked would wait for an answer that never comes."""
-
-        def run(_uid: str) -> RunObject:
-            raise fault
-
-        heard: list[wire.AnyToControl] = []
-        host = SimpleNamespace(begin_session=lambda: 1, living=tuple, unacknowledged=tuple, routes=False, version=int)
-        end = ServedEnd(host, None, run)
-        end.attach(heard.append)
-        end.look_up(QUESTION)
-        await until(lambda: len(heard) > 1)
-        assert heard[1:] == [wire.Reply(session=1, number=7, verdict=verdict, message=said)]

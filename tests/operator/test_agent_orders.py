@@ -26,8 +26,8 @@ from rig.serving import (
 )
 
 from dayfly.link import wire
+from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent.end import ServedEnd
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     RETRY_ANNOTATION,
@@ -260,7 +260,7 @@ class TestAhead:
     async def test_end_is_reported_before_caches_show_it(self, bench: Bench, how):
         """Else the order would wait for an answer in vain, and the end for half a minute."""
         heard: list[wire.AnyToControl] = []
-        end = bench.served.end = ServedEnd(bench.served, bench.caches, bench.served.seen_run)
+        end = bench.served.end = HostEnd(bench.served)
         end.attach(heard.append)
         if how != "never there":
             await bench.begun()

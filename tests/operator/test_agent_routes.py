@@ -13,8 +13,8 @@ from rig.world import World
 
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.link import wire
+from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent.end import ServedEnd
 from kube.fake import Call, Fault, Harm
 from selection import SELECTION
 
@@ -115,7 +115,7 @@ async def test_orders_of_one_run_are_carried_out_in_order():
             told.append(f"-{uid}{until}")
             return Verdict.TAKEN
 
-    end = ServedEnd(Host(), None, lambda _uid: None)
+    end = HostEnd(Host())
     orders = [wire.Lease(session=1, number=each, uid="u", until=each) for each in (1, 2, 3)]
     await asyncio.gather(*map(end.ordered, orders))
     assert told == ["+u1", "-u1", "+u2", "-u2", "+u3", "-u3"]

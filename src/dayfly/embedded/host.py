@@ -35,7 +35,8 @@ from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.tasks import cancel
-from dayfly.link.host_end import KeepingEnd
+from dayfly.link import run_queries, wire
+from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, Standing, Verdict
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
@@ -60,6 +61,8 @@ NOBODY = Target(kind="Sandbox", name="", uid="")
 
 class EmbeddedHost:
     """This machine as a host. Make it with `open`, end it with `close`."""
+
+    is_remote = False
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class EmbeddedHost:
         self._first = life * VERSIONS_IN_A_LIFE
         self._versions: dict[str, int] = {}
         self._session = life
-        self.end = KeepingEnd(self)
+        self.end = HostEnd(self)
         self._tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self.end.run())]
         engine.on_change = self._changed
         engine.on_end = self._ended
@@ -372,6 +375,10 @@ class EmbeddedHost:
         """Where the run's forks and previews answer."""
         scene = self._engine.look(uid)
         return answering(scene, self._baselines, partial(self._engine.ports.known, uid)) if scene is not None else ()
+
+    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+        """Answer a question about a run's outputs, history or logs."""
+        return run_queries.found(self, question)
 
     def values(self, uid: str) -> tuple[Value, ...]:
         """All recorded outputs of a live run."""

@@ -6,12 +6,12 @@ the same is left. What they cannot decide by themselves the numbers do, here.
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
-from dayfly.link import log_pieces, wire
+from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import HostUnavailableError, RefusedError, RunDamagedError
@@ -19,20 +19,17 @@ from dayfly.spec.report import Report
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from dayfly.link.host_interface import Host, KeepingHost
-    from dayfly.spec.log_times import Entry
-
-OfKept: TypeAlias = wire.AskValues | wire.AskHistory | wire.AskLogs | wire.AskLog
+    from dayfly.link.host_interface import Host
 
 REMIND_S = 30.0
 
 log = logging.getLogger(__name__)
 
 
-class HostEnd(abc.ABC):
+class HostEnd:
     """The host tells it what has `changed` and `ended`; whoever is attached hears it, and sends."""
 
     def __init__(self, host: Host) -> None:
@@ -49,6 +46,7 @@ class HostEnd(abc.ABC):
         # Orders that failed: by their kind and the run they are about.
         self._failing: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # --- what the control plane does ----------------------------------------------------------------------------------
 
@@ -79,13 +77,12 @@ class HostEnd(abc.ABC):
             self.begin(self._carry_out(message))
 
     def _say_everything(self) -> None:
-        version = self._host.version
         self.say(
             wire.Inventory(
                 session=self._session,
                 count=self._count,
-                runs=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.living()),
-                ended=tuple(wire.Standing(uid=uid, seq=version(uid)) for uid in self._host.unacknowledged()),
+                runs=tuple(map(self._bare, self._host.living())),
+                ended=tuple(map(self._bare, self._host.unacknowledged())),
                 routes=self._host.routes,
             )
         )
@@ -134,7 +131,11 @@ class HostEnd(abc.ABC):
         return verdict, ""
 
     async def ordered(self, order: wire.Order) -> Verdict:
-        """Have the host carry out an order. Those of one run come in their turns."""
+        """Have the host carry out an order. Those of one run are carried out one after the other."""
+        async with self._turns.setdefault(order.uid, asyncio.Lock()):
+            return await self._ordered(order)
+
+    async def _ordered(self, order: wire.Order) -> Verdict:
         host = self._host
         match order:
             case wire.Offer():
@@ -161,25 +162,34 @@ class HostEnd(abc.ABC):
         if isinstance(question, wire.AskAdmit | wire.AskStanding):
             self.tell(question, lambda: self._stand(question))
         else:
-            self.look_up(question)
+            self.begin(self._look_up(question))
 
-    @abc.abstractmethod
-    def look_up(self, question: OfKept) -> None:
-        """Answer what is asked of outputs, history and logs."""
+    async def _look_up(self, question: wire.RunQuestion) -> None:
+        try:
+            answer = await self._host.look_up(question)
+        except Exception as fault:  # noqa: BLE001 - the answer says so
+            self._say_fault(question, fault)
+        else:
+            self.say(answer)
 
     def tell(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
         """Say what is found, or why it is not."""
         try:
             answer = find()
-        except HostUnavailableError as fault:
-            self.reply(question, Verdict.UNAVAILABLE, str(fault))
-        except RefusedError as fault:
-            self.reply(question, Verdict.REFUSED, str(fault))
-        except Exception:
-            log.exception("%s failed", type(question).__name__)
-            self.reply(question, Verdict.FAILED, "the host's log has the details")
+        except Exception as fault:  # noqa: BLE001 - the answer says so
+            self._say_fault(question, fault)
         else:
             self.say(answer)
+
+    def _say_fault(self, question: wire.Question, fault: Exception) -> None:
+        match fault:
+            case HostUnavailableError():
+                self.reply(question, Verdict.UNAVAILABLE, str(fault))
+            case RefusedError():
+                self.reply(question, Verdict.REFUSED, str(fault))
+            case _:
+                log.error("%s failed", type(question).__name__, exc_info=fault)
+                self.reply(question, Verdict.FAILED, "the host's log has the details")
 
     def _stand(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
         match question:
@@ -276,12 +286,15 @@ class HostEnd(abc.ABC):
             except Exception:
                 # One of which nothing can be said must not keep all others from being heard of.
                 log.exception("how %s stands cannot be said", uid)
-                run = HostEnd.news(self, uid)
+                run = self._bare(uid)
             self._count += 1
             self.say(wire.Stands(session=self._session, count=self._count, run=run))
 
     def news(self, uid: str) -> wire.Standing:
-        """What is said of a run that has changed: that it has. Who wants to know more asks, in this very process."""
+        """Return what is said of a run that has changed: with its report, if a question would have far to go."""
+        return (self._host.standing(uid) if self._host.is_remote else None) or self._bare(uid)
+
+    def _bare(self, uid: str) -> wire.Standing:
         return wire.Standing(uid=uid, seq=self._host.version(uid))
 
     def _say_end(self, uid: str, order: wire.Order | None = None) -> None:
@@ -316,41 +329,3 @@ def _replaced(order: wire.Order) -> tuple[str, str] | None:
         case wire.Lease(uid=uid):
             return "lease", uid
     return None
-
-
-class KeepingEnd(HostEnd):
-    """The end of a host that answers at once whatever is asked."""
-
-    def __init__(self, host: KeepingHost) -> None:
-        super().__init__(host)
-        self._kept = host
-
-    def look_up(self, question: OfKept) -> None:
-        self.tell(question, lambda: self._find(question))
-
-    def _find(self, question: OfKept) -> wire.Answer:
-        host = self._kept
-        match question:
-            case wire.AskValues(uid=uid):
-                return wire.Values(**question.address, values=host.values(uid))
-            case wire.AskHistory(uid=uid):
-                return wire.History(**question.address, entries=host.history(uid))
-            case wire.AskLogs(uid=uid):
-                return wire.Logs(**question.address, logs=host.logs(uid))
-            case wire.AskLog(uid=uid):
-                # The length is read before the bytes: what is sealed at that length has no more.
-                there = host.logs(uid)
-                return log_pieces.piece(question, there, lambda key: _Log(host, uid, *key))
-
-
-class _Log(NamedTuple):
-    host: KeepingHost
-    uid: str
-    unit: str
-    attempt: int
-
-    def read(self, offset: int, limit: int) -> bytes:
-        return self.host.read_log(self.uid, self.unit, self.attempt, offset=offset, limit=limit) or b""
-
-    def times(self) -> Sequence[Entry]:
-        return self.host.log_times(self.uid, self.unit, self.attempt)

@@ -22,6 +22,9 @@ class Host(Protocol):
     is no such run), `OVER` (it has ended) and `CLOSED`.
     """
 
+    is_remote: bool
+    """Whether it dials in. Then a changed report is sent unasked."""
+
     @property
     def routes(self) -> bool:
         """Whether it leads requests to forks by their routing key."""
@@ -69,8 +72,11 @@ class Host(Protocol):
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         """Their ends are noted; in time they may be forgotten."""
 
+    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+        """Answer a question about a run's outputs, history or logs. An unknown run has none."""
 
-class KeepingHost(Host, Protocol):
+
+class KeepingHost(Protocol):
     """One that has all that is asked of it within reach."""
 
     def values(self, uid: str) -> tuple[Value, ...]:

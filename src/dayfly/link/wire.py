@@ -276,7 +276,8 @@ class LogBytes(Answering, frozen=True, kw_only=True):
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
 Order = Offer | Stop | Abandon | Retry | Lease
-Question = AskAdmit | AskStanding | AskValues | AskHistory | AskLogs | AskLog
+RunQuestion = AskValues | AskHistory | AskLogs | AskLog
+Question = AskAdmit | AskStanding | RunQuestion
 AnyToHost = Hello | Order | Acknowledge | Question
 Answer = Reply | Standings | Values | History | Logs | LogBytes
 News = Inventory | Stands | Ended | Pulse

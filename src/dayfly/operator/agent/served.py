@@ -10,11 +10,11 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.link import wire
+from dayfly.link import run_queries, wire
 from dayfly.link.envelope import Session
+from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent import admission, objects, settled
-from dayfly.operator.agent.end import ServedEnd
+from dayfly.operator.agent import admission, answers, objects, settled
 from dayfly.operator.agent.foreign import ForeignKeys
 from dayfly.operator.agent.release import Release
 from dayfly.operator.agent.spoken import Spoken
@@ -50,6 +50,8 @@ Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 class Served:
     """`link.host_interface.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
+    is_remote = True
+
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """`bound` says for each organisation where its Sandboxes live; `admit` refuses what no executor can do."""
         self._cluster = cluster
@@ -66,7 +68,7 @@ class Served:
         # Called where the cluster has less than the control plane was told.
         self.lost: Callable[[], None] = lambda: None
         self._release = Release(cluster)
-        self.end = ServedEnd(self, cluster, self.seen_run)
+        self.end = HostEnd(self)
         cluster.sandboxes.listen(self._heard)
         cluster.runs.listen(self._run_heard)
         for kinds in (cluster.gateway, cluster.istio):
@@ -236,6 +238,21 @@ class Served:
         """The run of a sandbox, as far as the caches know."""
         seen = self._seen(uid)
         return self._run(seen) if seen is not None else None
+
+    @unless_troubled
+    async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
+        run, address = self.seen_run(question.uid), question.address
+        match question:
+            case wire.AskValues():
+                found = await answers.values(self._cluster, run) if run is not None else ()
+                return wire.Values(**address, values=found)
+            case wire.AskHistory():
+                return wire.History(**address, entries=answers.history(run) if run is not None else ())
+        kept = await answers.logs(self._client, run) if run is not None else {}
+        infos = answers.infos(kept)
+        if isinstance(question, wire.AskLogs):
+            return wire.Logs(**address, logs=infos)
+        return run_queries.piece(question, infos, lambda key: kept[key])
 
     # --- what the operator tells --------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""What a control plane asks of one log: a piece of it, from a place or a time on, and when that was printed."""
+"""Answers to questions about a run's outputs, history and logs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dayfly.link import wire
 from dayfly.spec import log_times
@@ -10,6 +10,8 @@ from dayfly.spec.run_data import LogInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from dayfly.link.host_interface import KeepingHost
 
 
 class LogSource(Protocol):
@@ -37,3 +39,31 @@ def piece(
     data = log_.read(offset, question.limit)
     told = log_times.within(entries, offset, offset + len(data)) if question.times and data else ()
     return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flat(told))
+
+
+def found(host: KeepingHost, question: wire.RunQuestion) -> wire.Answer:
+    """Answer for a host that has everything at hand."""
+    match question:
+        case wire.AskValues(uid=uid):
+            return wire.Values(**question.address, values=host.values(uid))
+        case wire.AskHistory(uid=uid):
+            return wire.History(**question.address, entries=host.history(uid))
+        case wire.AskLogs(uid=uid):
+            return wire.Logs(**question.address, logs=host.logs(uid))
+        case wire.AskLog(uid=uid):
+            # The length is read before the bytes: what is sealed at that length has no more.
+            there = host.logs(uid)
+            return piece(question, there, lambda key: _Log(host, uid, *key))
+
+
+class _Log(NamedTuple):
+    host: KeepingHost
+    uid: str
+    unit: str
+    attempt: int
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return self.host.read_log(self.uid, self.unit, self.attempt, offset=offset, limit=limit) or b""
+
+    def times(self) -> Sequence[log_times.Entry]:
+        return self.host.log_times(self.uid, self.unit, self.attempt)
