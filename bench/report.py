@@ -33,6 +33,7 @@ def _cluster() -> Iterable[Row | Table]:
 
 def _server() -> Iterator[Row | Table]:
     from bench import route  # likewise
+    from bench.cluster import link
     from bench.cluster import route as in_cluster
     from bench.fleet import latency, suite
 
@@ -40,6 +41,7 @@ def _server() -> Iterator[Row | Table]:
     yield from in_cluster.measure()
     yield from suite.measure()
     yield from latency.measure()
+    yield from link.measure()
 
 
 TARGETS: dict[str, Callable[[], Iterable[Row | Table]]] = {
