@@ -13,7 +13,7 @@ from control.client import KEY, ORG, parsed, wait_for
 from control.databases import sql
 from control.fake_host import uid_of
 from control.lossy import call
-from dayfly.control import auth, confirmed, host_sync, tombstones
+from dayfly.control import auth, confirmations, host_sync, tombstones
 from dayfly.control.app import create_app
 from dayfly.control.store import Store, StoreError
 from dayfly.control.tables import sandboxes
@@ -200,8 +200,8 @@ async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp
         uid = record.uid
         assert sync.trouble(uid)
         session, place = await sync.link(record).meet()
-        theirs = {uid: confirmed.Confirmation(session, 1, confirmed.form(record.revision, place, {}))}
-        monkeypatch.setattr(confirmed, "known", lambda *_: theirs)
+        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.form(record.revision, place, {}))}
+        monkeypatch.setattr(confirmations, "known", lambda *_: theirs)
         sync.told.clear()
         await sync.sweep()
         assert (sync.trouble(uid), sync.told.is_set(), host.offers) == ("", True, {})

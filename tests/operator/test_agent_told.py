@@ -120,7 +120,7 @@ def test_another_server_version_resends_each_offer_once(story, monkeypatch):
         await begin(world, plane)
         await world.rest(40)
         told = fetched(plane)
-        monkeypatch.setattr("dayfly.control.confirmed.__version__", "99.0")
+        monkeypatch.setattr("dayfly.control.confirmations.__version__", "99.0")
         for _ in range(2):
             await plane.restart()
             await world.rest(120)

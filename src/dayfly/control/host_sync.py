@@ -5,9 +5,9 @@ new session everything, and the sweep pays. So a start, a crash at any point, lo
 one case; a host that begins to lead requests, or ceases to, is another, for what it was told means other things since.
 A sandbox whose run is over leaves the store here.
 
-What a host has confirmed is in the store where several servers share its session (`confirmed`); else it ends with this
-process, as the session does. What else this process remembers other servers do not know: since when leases run, why a
-host does not know a wish, and the picture of what it has said. Each of them finds that out by itself.
+If several servers share a host's session, what the host has confirmed is in the store (`confirmations`). Otherwise it
+ends with this process, as the session does. Other servers do not know what else this process remembers: when leases
+began, why a host does not know a spec, and what the host has reported. Each server finds that out by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from dayfly.control import confirmed, run_records, run_specs, tombstones
-from dayfly.control.confirmed import NOTHING, Confirmation
-from dayfly.control.marks import Marks
+from dayfly.control import confirmations, run_records, run_specs, tombstones
+from dayfly.control.confirmations import NOTHING, Confirmation, Confirmations
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.unreadable import UnreadableError
 from dayfly.control.worked import Worked
@@ -82,7 +81,7 @@ class HostSync:
         self._store = store
         self._links = links
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._marks = Marks(store)
+        self._confirmations = Confirmations(store)
         self._archived: set[str] = set()
         # Seconds of this thread that rounds took in tasks of their own.
         self._worked_beside = 0.0
@@ -130,7 +129,7 @@ class HostSync:
 
     def awaits_first_answer(self, record: RunRecord[Any]) -> bool:
         """Whether the first offer is under way to its host, which can say nothing about it yet."""
-        return record.uid in self._telling and not self._marks.has_taken(record)
+        return record.uid in self._telling and not self._confirmations.has_taken(record)
 
     async def tell(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
         """Let the host know what the store says of a sandbox; what fails is owed and tried again.
@@ -139,7 +138,7 @@ class HostSync:
             record: As it is stored.
             meant: What it comes to, if the caller has it. Place and keys may be others since.
         """
-        self._marks.doubt(record.uid)
+        self._confirmations.doubt(record.uid)
         self.told.set()
         try:
             link = self.link(record)
@@ -184,7 +183,7 @@ class HostSync:
 
     async def run(self) -> None:
         """Pay what is owed and archive what has ended, until cancelled."""
-        marking = asyncio.create_task(self._marks.run())
+        marking = asyncio.create_task(self._confirmations.run())
         try:
             await self._rounds()
         finally:
@@ -214,13 +213,13 @@ class HostSync:
         for each in links:
             each.mend()
         # Before the store is read: what it does not hold then has left it, and is not about to come.
-        mine = self._marks.uids | self._leases.keys() | self._troubles.keys()
+        mine = self._confirmations.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.state.ended, each.state.known) for each in links}
         roll, told = await self._store.everywhere().read(
-            lambda rows: (run_records.read_entries(rows), confirmed.known(rows))
+            lambda rows: (run_records.read_entries(rows), confirmations.known(rows))
         )
         await self._pay(await self._owed(roll, told))
-        await self._marks.write()
+        await self._confirmations.write()
         for uid in mine - {entry.uid for entry in roll}:
             self._forget(uid)  # another server has archived it
         living = {entry.uid for entry in roll} - self._archived
@@ -286,7 +285,7 @@ class HostSync:
                 if self.trouble(entry.uid) != DEFECT:
                     log.exception("%s (%s) failed", subject(entry.name), entry.uid)
                     self._troubles[entry.uid] = DEFECT
-            await self._marks.write_if_many()
+            await self._confirmations.write_if_many()
 
     async def _see_to(self, owed: _Owed) -> None:
         entry, link, _ = owed
@@ -317,7 +316,9 @@ class HostSync:
         """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
 
         def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
-            return run_records.find_by_key(rows, entry.name), confirmed.known(rows, [entry.uid]).get(entry.uid, NOTHING)
+            return run_records.find_by_key(rows, entry.name), confirmations.known(rows, [entry.uid]).get(
+                entry.uid, NOTHING
+            )
 
         record, told = await self._store.of(entry.org).read(read)
         return (record if record is not None and record.uid == entry.uid else None), told
@@ -334,8 +335,8 @@ class HostSync:
         if isinstance(answer, Ended):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            form = confirmed.form(record.revision, place, keys)
-            self._marks.take(record, link, Confirmation(session, answer.number, form))
+            form = confirmations.form(record.revision, place, keys)
+            self._confirmations.take(record, link, Confirmation(session, answer.number, form))
             self._no_trouble(record.uid)
         else:
             self._note(record, LOST)
@@ -343,7 +344,7 @@ class HostSync:
     async def _order(
         self, record: RunRecord[Any], place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
     ) -> Order:
-        known = self._marks.has_taken(record)
+        known = self._confirmations.has_taken(record)
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
         if record.stop is not None:
@@ -371,7 +372,7 @@ class HostSync:
         )
 
     def _is_confirmed(self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation) -> bool:
-        return self._marks.is_confirmed(record, link, told, self.routed(record.org, record.uid))
+        return self._confirmations.is_confirmed(record, link, told, self.routed(record.org, record.uid))
 
     async def _archive(self, record: RunRecord[Any]) -> None:
         link = self.link(record)
@@ -384,7 +385,7 @@ class HostSync:
         self._forget(record.uid)
 
     def _forget(self, uid: str) -> None:
-        self._marks.forget(uid)
+        self._confirmations.forget(uid)
         self._leases.pop(uid, None)
         self._no_trouble(uid)
 

@@ -295,7 +295,7 @@ agent_inbox = Table(
 )
 
 # Of a run in a cluster that dials in: the last order that its host has carried out, by session and number of the
-# mailbox, and what it said. See `confirmed` for what it is worth.
+# mailbox, and what it said. See `confirmations` for what it is worth.
 confirmed = Table(
     "confirmed",
     metadata,

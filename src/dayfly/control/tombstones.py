@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.control import confirmed
+from dayfly.control import confirmations
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -71,7 +71,7 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | No
         now: Unix milliseconds.
         given_up: Whether its cleanup was abandoned; None if that is not known.
     """
-    confirmed.forget(rows, record.uid)
+    confirmations.forget(rows, record.uid)
     living, ended = record.kind.table, record.kind.ended
     if rows.execute(rows.delete(living).where(living.c.uid == record.uid)).rowcount:
         row = {

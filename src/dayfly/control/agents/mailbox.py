@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from dayfly.control import confirmed
+from dayfly.control import confirmations
 from dayfly.control.notifications import notify
 from dayfly.control.tables import agent_inbox, agent_outbox, agents, clusters, route_groups, sandboxes
 from dayfly.link import wire
@@ -154,7 +154,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         )
     rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row)))
     rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row)))
-    confirmed.void(rows, cluster)
+    confirmations.void(rows, cluster)
     if row.sent != asks.number:
         # The host goes on behind this one, and says its digest until it has fetched another: that is to be known then.
         known = {"number": row.sent, "digest": row.sent_digest, "at": now, "body": ""}

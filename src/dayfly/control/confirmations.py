@@ -1,4 +1,4 @@
-"""What hosts have confirmed of what they were told, so that nobody tells them again, also not another server.
+"""What hosts have confirmed of what they were told, so that no server tells them again.
 
 An order's *form* is all that it was made of: the record's revision, the place and the keys for which it was compiled,
 and this Dayfly, which may compile otherwise than the one before. A host that has carried out an order of that form
@@ -16,23 +16,34 @@ Hosts of this very process have sessions that end with it, so of theirs nothing 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
 from dayfly import __version__
+from dayfly.control import run_records
+from dayfly.control.store import StoreError
 from dayfly.control.tables import agents, confirmed, route_groups, sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.control.rows import Rows
+    from dayfly.control.run_records import Entry, RunRecord
+    from dayfly.control.store import Store
+    from dayfly.link.server_end import Link
     from dayfly.link.transport import Place
 
-# So many are looked for at once.
-PART = 500
+# Rows that one query reads.
+BATCH_SIZE = 500
+# After so many new runs the confirmations are written while others are still told.
+WRITE_AFTER = 64
+# How soon other servers know.
+WRITE_S = 0.25
 
 
 class Confirmation(NamedTuple):
@@ -63,8 +74,8 @@ def known(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirma
 def note(rows: Rows, told: Mapping[str, Confirmation]) -> None:
     """These were confirmed. What has ended meanwhile, or is of a session that is over, is passed over."""
     uids = sorted(told)
-    for start in range(0, len(uids), PART):
-        part = uids[start : start + PART]
+    for start in range(0, len(uids), BATCH_SIZE):
+        part = uids[start : start + BATCH_SIZE]
         before = known(rows, part)
         new = [
             {"uid": uid, "org": org, "cluster": cluster, **told[uid]._asdict()}
@@ -83,6 +94,100 @@ def forget(rows: Rows, uid: str) -> None:
 def void(rows: Rows, cluster: str) -> None:
     """A session begins there: what was confirmed in another one is worth nothing."""
     rows.execute(rows.delete(confirmed).where(confirmed.c.cluster == cluster))
+
+
+class Confirmations:
+    """What hosts have confirmed to one server. It writes them down soon, and several together, for other servers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # By uid what its host has confirmed to this process; what is to be noted of that, and that something is.
+        self._confirmed: dict[str, Confirmation] = {}
+        self._unnoted: dict[str, Confirmation] = {}
+        self._unmarked: set[str] = set()
+        self._fresh = asyncio.Event()
+        # Whom a host has taken over since this process began. A record may be older than its mark in the store.
+        self._taken: set[str] = set()
+
+    @property
+    def uids(self) -> set[str]:
+        """Of whom anything is remembered."""
+        return self._taken | self._confirmed.keys()
+
+    def has_taken(self, record: RunRecord[Any]) -> bool:
+        """Whether a host is known to have its run."""
+        return record.taken_over or record.uid in self._taken
+
+    def is_confirmed(
+        self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation, keys: Mapping[str, Sequence[str]]
+    ) -> bool:
+        """Whether its host has carried out what the store says; `told` is what the store knows of that itself."""
+        if link is None:
+            return False
+        last = max(told, self._confirmed.get(record.uid, NOTHING))
+        return last.session == link.session and last.form == form(record.revision, link.place(), keys)
+
+    def take(self, record: RunRecord[Any], link: Link, told: Confirmation) -> None:
+        """Its host has taken that."""
+        self._confirmed[record.uid] = max(told, self._confirmed.get(record.uid, NOTHING))
+        self._taken.add(record.uid)
+        if not record.taken_over:
+            self._unmarked.add(record.uid)
+        if link.shared and told.number:
+            self._unnoted[record.uid] = told
+            self._fresh.set()
+
+    def doubt(self, uid: str) -> None:
+        """Something else is about to be said of it."""
+        self._confirmed.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """It is over."""
+        for known in (self._confirmed, self._unnoted):
+            known.pop(uid, None)
+        self._unmarked.discard(uid)
+        self._taken.discard(uid)
+
+    async def write_if_many(self) -> None:
+        """Write down what is not yet, if it is much.
+
+        Raises:
+            StoreError: it is tried again later.
+        """
+        if len(self._unmarked) >= WRITE_AFTER:
+            await self.write()
+
+    async def write(self) -> None:
+        """Write down what is not yet.
+
+        Raises:
+            StoreError: it is tried again later.
+        """
+        uids, self._unmarked = self._unmarked, set()
+        told, self._unnoted = self._unnoted, {}
+        if not uids and not told:
+            return
+
+        def work(rows: Rows) -> None:
+            if uids:
+                run_records.mark_taken_over(rows, sorted(uids))
+            note(rows, told)
+
+        try:
+            await self._store.everywhere().write(work)
+        except BaseException:
+            self._unmarked |= uids
+            self._unnoted = told | self._unnoted
+            raise
+
+    async def run(self) -> None:
+        """Write down what others are to know, until cancelled."""
+        while True:
+            await self._fresh.wait()
+            await asyncio.sleep(WRITE_S)
+            self._fresh.clear()
+            with contextlib.suppress(StoreError):  # the next round says so
+                await self.write()
 
 
 def _living(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:

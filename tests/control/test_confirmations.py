@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from control import stored
-from dayfly.control import confirmed, tombstones
+from dayfly.control import confirmations, tombstones
 from dayfly.control.agents import mailbox
-from dayfly.control.confirmed import Confirmation
-from dayfly.control.marks import Marks
+from dayfly.control.confirmations import Confirmation, Confirmations
 from dayfly.control.run_records import Entry, save
 from dayfly.control.store import Store
 from dayfly.control.tables import clusters
@@ -19,7 +18,7 @@ from dayfly.link.wire import Inventory
 
 ORG = "acme"
 PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
-FORM = confirmed.form(1, PLACE, {})
+FORM = confirmations.form(1, PLACE, {})
 
 
 @pytest.fixture
@@ -41,11 +40,11 @@ def _fill(rows):
 
 async def note(store, **told):
     """As the sync does, which knows all organisations."""
-    await store.everywhere().write(lambda rows: confirmed.note(rows, told))
+    await store.everywhere().write(lambda rows: confirmations.note(rows, told))
 
 
 async def known(store):
-    return await store.of(ORG).read(confirmed.known)
+    return await store.of(ORG).read(confirmations.known)
 
 
 @pytest.mark.slow
@@ -53,12 +52,12 @@ async def test_confirmations_are_shared_by_all_servers(store):
     told = {"s1": Confirmation(1, 3, FORM), "g1": Confirmation(1, 4, FORM), "s2": Confirmation(1, 1, FORM)}
     await note(store, **told)
     assert await known(store) == told
-    assert await store.everywhere().read(lambda rows: confirmed.known(rows, ["s2"])) == {"s2": told["s2"]}
-    assert await store.of("other").read(confirmed.known) == {}
+    assert await store.everywhere().read(lambda rows: confirmations.known(rows, ["s2"])) == {"s2": told["s2"]}
+    assert await store.of("other").read(confirmations.known) == {}
 
 
 async def test_later_confirmation_wins_in_any_order(store):
-    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmed.form(2, PLACE, {}))
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.form(2, PLACE, {}))
     await note(store, s1=later)
     await note(store, s1=earlier)
     assert await known(store) == {"s1": later}
@@ -109,26 +108,26 @@ def linked():
         (Confirmation(5, 1, FORM), True),
         (Confirmation(4, 1, FORM), False),
         (Confirmation(6, 1, FORM), False),
-        (Confirmation(5, 1, confirmed.form(2, PLACE, {})), False),
-        (Confirmation(5, 1, confirmed.form(1, PLACE, {"shop/web": ("k",)})), False),
-        (Confirmation(5, 1, confirmed.form(1, PLACE._replace(routes=False), {})), False),
-        (Confirmation(5, 1, confirmed.form(1, PLACE._replace(namespace="another"), {})), False),
+        (Confirmation(5, 1, confirmations.form(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(namespace="another"), {})), False),
     ],
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
     link = linked()
     entry = Entry(ORG, "s1", "s1", "east", 1)
-    assert Marks(None).is_confirmed(entry, link, told, {}) is holds
-    assert not Marks(None).is_confirmed(entry, None, told, {})
+    assert Confirmations(None).is_confirmed(entry, link, told, {}) is holds
+    assert not Confirmations(None).is_confirmed(entry, None, told, {})
 
 
 def test_later_confirmation_of_another_server_wins():
     """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
-    marks, link = Marks(None), linked()
+    known_here, link = Confirmations(None), linked()
     record = stored.sandbox("s1", cluster="east")
     entry = Entry(ORG, "s1", "s1", "east", 0)
-    marks.take(record, link, Confirmation(5, 7, confirmed.form(0, PLACE, {})))
-    assert marks.is_confirmed(entry, link, confirmed.NOTHING, {})
-    other = confirmed.form(0, PLACE, {"shop/web": ("k",)})
-    assert marks.is_confirmed(entry, link, Confirmation(5, 6, other), {})
-    assert not marks.is_confirmed(entry, link, Confirmation(5, 8, other), {})
+    known_here.take(record, link, Confirmation(5, 7, confirmations.form(0, PLACE, {})))
+    assert known_here.is_confirmed(entry, link, confirmations.NOTHING, {})
+    other = confirmations.form(0, PLACE, {"shop/web": ("k",)})
+    assert known_here.is_confirmed(entry, link, Confirmation(5, 6, other), {})
+    assert not known_here.is_confirmed(entry, link, Confirmation(5, 8, other), {})
