@@ -16,7 +16,7 @@ from bench.servers import running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dayfly.cli.target_server import Client
+    from dayfly.cli.backends.target_server import Client
 
 HOST = "127.0.0.1"
 ROUNDS = 15

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.cli import server
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.local import server_process
 from dayfly.client.home import Home
 from dayfly.execute.process.attempt_storage import open_place
 
@@ -48,5 +48,5 @@ def running(path: Path, *options: str) -> Iterator[Server]:
     try:
         yield Server(pid, home, environment)
     finally:
-        server.stop(home, pid, 60)
+        server_process.stop(home, pid, 60)
         shutil.rmtree(open_place(path).work, ignore_errors=True)

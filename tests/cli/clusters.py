@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from cli.command import Done
-from dayfly.cli import cluster as subject
+from dayfly.cli.backends import cluster as subject
 from dayfly.cli.verbs import run
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import Answer, NotSentError, Request

@@ -16,7 +16,7 @@ import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
 from dayfly.client.address import Address
 from dayfly.client.errors import RefusedError
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone

@@ -9,7 +9,7 @@ import pytest
 from cli.clusters import FLAGS, Asked, Stage, stage
 from cli.command import refused
 from cli.moments import LIFE, NEVER_GOES, stuck, up
-from dayfly.cli import cluster
+from dayfly.cli.backends import cluster
 
 from rig.scenes import wish  # isort: skip
 from rig.world import API, World  # isort: skip

@@ -10,9 +10,9 @@ import pytest
 from cli.clusters import FLAGS, Stage, stage, still
 from cli.command import refused
 from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
-from dayfly.cli import cluster_logs
-from dayfly.cli.cluster_objects import Objects
-from dayfly.cli.logs import Tail
+from dayfly.cli.backends import cluster_logs
+from dayfly.cli.backends.cluster_objects import Objects
+from dayfly.cli.commands.logs import Tail
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
 from kube.fake import Fault, Harm

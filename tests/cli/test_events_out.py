@@ -19,20 +19,20 @@ from cli.command import refused, until
 from client.test_retry import World
 from control import databases
 from control.fake_host import FakeHost
-from dayfly.cli import events_out
+from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import Answer
 from dayfly.link import wire
 from dayfly.link.envelope import Letters, Opening, Said, Session
 
-TO = events_out.receiver("http://127.0.0.1:1/in?x=1", frozenset())
+TO = event_receiver.receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'
 
 
 def test_each_answer_means_what_it_says():
     """Time costs nothing here."""
     world = World((200,), (503,), (429,), "lost", "late", (302, "location: http://elsewhere/"), (410,))
-    poster = events_out.Poster(TO, world)
+    poster = event_receiver.Poster(TO, world)
 
     async def main():
         return [await poster(EVENT) for _ in range(7)]
@@ -55,15 +55,15 @@ class Drip(World):
 
 
 def test_an_answer_without_an_end_ends_at_a_time_or_a_size(monkeypatch):
-    monkeypatch.setattr(events_out, "_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(events_out, "_MOST_ANSWERED", float("inf"))
+    monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(event_receiver, "_MOST_ANSWERED", float("inf"))
     drip = Drip(None)
-    found = asyncio.run(events_out.Poster(TO, drip)(EVENT))
+    found = asyncio.run(event_receiver.Poster(TO, drip)(EVENT))
     assert (found.again, "has not answered within" in found.problem) == (True, True)
-    monkeypatch.setattr(events_out, "_TIMEOUT_S", 30.0)
-    monkeypatch.setattr(events_out, "_MOST_ANSWERED", 100)
+    monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 30.0)
+    monkeypatch.setattr(event_receiver, "_MOST_ANSWERED", 100)
     drip = Drip(None)
-    assert asyncio.run(events_out.Poster(TO, drip)(EVENT)) == Answer()
+    assert asyncio.run(event_receiver.Poster(TO, drip)(EVENT)) == Answer()
     assert len(drip.pauses) < 110
 
 
@@ -264,7 +264,7 @@ def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_tha
 def test_what_no_request_can_be_sent_to_is_refused_at_the_start(url, words):
     """Else each event would fail for ever, with a traceback in the log."""
     with pytest.raises(DayflyError, match=words) as refusal:
-        events_out.receiver(url, frozenset())
+        event_receiver.receiver(url, frozenset())
     assert refusal.value.code is Exit.USAGE
 
 
@@ -279,5 +279,5 @@ def test_where_events_may_go(cli):
     ):
         refused(cli("up", "--events-to", url), 2, words)
         refused(cli("server", "--events-to", url), 2, words)
-    assert events_out.receiver("http://hooks.example.com/x", frozenset({"hooks.example.com:80"})).target == "/x"
-    assert events_out.receiver("https://hooks.example.com", frozenset()).target == "/"
+    assert event_receiver.receiver("http://hooks.example.com/x", frozenset({"hooks.example.com:80"})).target == "/x"
+    assert event_receiver.receiver("https://hooks.example.com", frozenset()).target == "/"

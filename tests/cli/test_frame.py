@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dayfly.cli.frame import frame, ordered
+from dayfly.cli.output.frame import frame, ordered
 
 NOW = 1_000_000
 

@@ -9,7 +9,7 @@ import termios
 from pathlib import Path
 
 from cli.command import until
-from dayfly.cli import guard
+from dayfly.cli.local import guard
 
 
 def _state(process: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cli.command import Cli
-from dayfly.cli import beginning
+from dayfly.cli import scaffold
 from examples.pages import follow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,10 +55,10 @@ def test_its_test_can_fail(cli: Cli):
     assert (failed.returncode, "left over: " in failed.stderr) == (1, True), failed
 
 
-@pytest.mark.parametrize("name", sorted(beginning.gallery()))
+@pytest.mark.parametrize("name", sorted(scaffold.gallery()))
 def test_each_example_of_the_gallery_can_be_begun_with(name: str, tmp_path: Path):
     folder = tmp_path / "mine"
-    beginning.begin(str(folder), name)
+    scaffold.begin(str(folder), name)
     example = ROOT / "examples" / name
     for path in example.rglob("*"):
         if path.is_file() and path.name not in ("README.md", "plugin.yaml") and "__pycache__" not in path.parts:
@@ -104,14 +104,14 @@ def test_nothing_that_is_there_is_touched(cli: Cli):
 
 def test_the_longest_names_work(tmp_path: Path):
     name = "a" * 24 + "-" + "B" * 100
-    beginning.begin(str(tmp_path / name), None)
+    scaffold.begin(str(tmp_path / name), None)
     sandbox = yaml.safe_load((tmp_path / name / "sandbox.yaml").read_text())
     assert (sandbox["name"], sandbox["spec"]["resources"][0]["plugin"]) == ("a" * 24 + "-demo", f"{name}@1.0.0")
 
 
 def test_the_schema_takes_every_plugin_of_the_gallery_and_refuses_a_typing_error(tmp_path: Path):
-    beginning.begin(str(tmp_path / "mine"), None)
-    schema = json.loads((tmp_path / "mine" / beginning.SCHEMA).read_text())
+    scaffold.begin(str(tmp_path / "mine"), None)
+    schema = json.loads((tmp_path / "mine" / scaffold.SCHEMA).read_text())
     check = jsonschema.Draft7Validator(schema)
     check.check_schema(schema)
     plugins = [*ROOT.glob("examples/*/plugin.yaml"), tmp_path / "mine" / "plugin.yaml"]
@@ -121,7 +121,5 @@ def test_the_schema_takes_every_plugin_of_the_gallery_and_refuses_a_typing_error
     wrong["spec"]["create"][0]["inputs"][0]["valueFromSandbx"] = True
     assert not check.is_valid(wrong)
     assert (
-        (tmp_path / "mine" / "plugin.yaml")
-        .read_text()
-        .startswith(f"# yaml-language-server: $schema={beginning.SCHEMA}")
+        (tmp_path / "mine" / "plugin.yaml").read_text().startswith(f"# yaml-language-server: $schema={scaffold.SCHEMA}")
     )

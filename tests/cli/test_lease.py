@@ -20,9 +20,10 @@ from cli.wishes import waiting
 from cli.with_command import FakeServer, fake_home, run_with
 from control import client as control
 from control.fake_host import FakeHost
-from dayfly.cli import server, with_
-from dayfly.cli.sharing import Sharing
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.commands import with_command
+from dayfly.cli.local import server_process
+from dayfly.cli.local.sharing import Sharing
 from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.control.run_service import RunService
@@ -32,7 +33,7 @@ __all__ = ["fake_home"]
 
 def test_with_follows_server_restarted_elsewhere(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Else the lease runs out, and the next server takes the resource away under the running command."""
-    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
     first, second, done = FakeServer(), FakeServer(), tmp_path / "done"
     with serving(second) as there, contextlib.ExitStack() as stack:
         fake_home.url.write_text(stack.enter_context(serving(first)))
@@ -106,7 +107,7 @@ def test_with_reports_deleted_sandbox_once(
     status: int,
     words: str,
 ):
-    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
     fake, done = FakeServer(), tmp_path / "done"
     fake.lease, fake.ready = (status, {"error": words}), False
     early = []
@@ -137,7 +138,7 @@ class TestStopping:
     def stopped(self, fake_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The servers that were stopped. `self.runs` is the process of the server that runs after the command."""
         found: list[int] = []
-        monkeypatch.setattr(server, "stop", lambda _home, pid, _seconds: found.append(pid))
+        monkeypatch.setattr(server_process, "stop", lambda _home, pid, _seconds: found.append(pid))
         return found
 
     def run(self, fake_home: Home, folder: Path, *, starts: int = 0, runs: int | None = None) -> int:
@@ -145,7 +146,7 @@ class TestStopping:
         processes = iter([starts] if starts else [])
         with serving(FakeServer()) as url, pytest.MonkeyPatch.context() as patched:
             patched.setattr(Home, "server_process", lambda _home: next(processes, starts if runs is None else runs))
-            patched.setattr(server, "start", lambda *_: Client(Address(url, "key")))
+            patched.setattr(server_process, "start", lambda *_: Client(Address(url, "key")))
             fake_home.url.unlink(missing_ok=True)
             if not starts:
                 fake_home.url.write_text(url)
@@ -199,7 +200,7 @@ class TestStopping:
             coming.join(0.1)
             stopped.append(pid)
 
-        monkeypatch.setattr(server, "stop", stop)
+        monkeypatch.setattr(server_process, "stop", stop)
         self.run(fake_home, tmp_path, starts=4)
         coming.join(10)
         assert found == stopped == [4]

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from dayfly.cli.server import listening
+from dayfly.cli.local.server_process import listening
 from dayfly.client.errors import DayflyError, Exit
 
 

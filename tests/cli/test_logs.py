@@ -11,8 +11,8 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, refused, until
-from dayfly.cli import hosts
-from dayfly.cli.port import Piece
+from dayfly.cli.backends import hosts
+from dayfly.cli.backends.protocol import Piece
 from dayfly.cli.verbs import run
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.cli import hosts
-from dayfly.cli.port import Standing
+from dayfly.cli.backends import hosts
+from dayfly.cli.backends.protocol import Standing
 from dayfly.cli.verbs import run
 from dayfly.execute.gateway.preview import PreviewGateway, read_edge
 from dayfly.spec.errors import SpecError

@@ -180,7 +180,7 @@ def test_output_that_would_steer_programs_is_refused(place: tuple[str, ...], for
     if name.startswith(("GITHUB", "RUNNER", "CI")):
         assert [each.name for each in outputs.variables([found])] == [name], "elsewhere it is a name like others"
     else:
-        typed = Output(**found)
+        typed = Output(**found, encoding="utf-8", sensitive=False)
         with pytest.raises(DayflyError, match=name):
             Outputs((typed,)).variables()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from dayfly.cli import instead
+from dayfly.cli import unsupported_options
 from dayfly.cli.verbs import root, run
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FILES = {
 FILES["plan"] = "name: thing\nspec: {cluster: local, resources: [{name: db, plugin: of-the-place}]}\n"
 MORE = {"abandon": ["--reason", "why"], "with": ["true"], "operator": ["--runner", "/bin/true"]}
 """What a verb needs beside its required arguments and files."""
-ASKED = {instead.SERVER: 'no server "none" is known here', instead.CONTEXT: "context"}
+ASKED = {unsupported_options.SERVER: 'no server "none" is known here', unsupported_options.CONTEXT: "context"}
 """What is said where nobody has logged in to a server, or no kubeconfig has the context, of that name."""
 
 
@@ -39,7 +39,7 @@ def _walk(found: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 VERBS = dict(_walk(root))
-CELLS = [(verb, option) for verb in VERBS for option in (instead.CONTEXT, instead.SERVER)]
+CELLS = [(verb, option) for verb in VERBS for option in (unsupported_options.CONTEXT, unsupported_options.SERVER)]
 
 
 def _has(verb: str, option: str) -> bool:
@@ -75,7 +75,9 @@ def test_a_verb_asks_the_place_or_says_what_to_type_there(verb, option, tmp_path
     assert (out, err.count("\n")) == ("", 1), err
     if _has(verb, option):
         assert ASKED[option] in err
-        assert verb not in instead.WORDS or option not in instead.WORDS[verb], "words that nobody is told"
+        assert verb not in unsupported_options.WORDS or option not in unsupported_options.WORDS[verb], (
+            "words that nobody is told"
+        )
     else:
         assert code == 2
         assert err.startswith(f"dayfly: dayfly {verb} "), err
@@ -83,7 +85,7 @@ def test_a_verb_asks_the_place_or_says_what_to_type_there(verb, option, tmp_path
 
 
 def test_no_words_are_of_a_verb_that_is_not_there():
-    assert set(instead.WORDS) <= set(VERBS)
+    assert set(unsupported_options.WORDS) <= set(VERBS)
 
 
 def test_what_leads_to_no_place_is_an_unknown_option_as_ever(capfd):
@@ -99,4 +101,6 @@ def test_the_page_says_which_verb_asks_where():
     for verbs, *cells in re.findall(r"^\| (`.+?) \| (yes|no)[^|]* \| (yes|no)[^|]* \|$", page, re.MULTILINE):
         for verb in re.findall(r"`(.+?)`", verbs):
             told[verb] = tuple(cell == "yes" for cell in cells)
-    assert told == {verb: (_has(verb, instead.CONTEXT), _has(verb, instead.SERVER)) for verb in VERBS}
+    assert told == {
+        verb: (_has(verb, unsupported_options.CONTEXT), _has(verb, unsupported_options.SERVER)) for verb in VERBS
+    }

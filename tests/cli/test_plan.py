@@ -9,7 +9,7 @@ import pytest
 
 from cli import wishes
 from cli.command import Cli, refused
-from dayfly.cli import plan_diff
+from dayfly.cli.output import plan_diff
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from cli.command import refused, until
-from dayfly.cli import testing
-from dayfly.cli.child import run_group
+from dayfly.cli.local.child import run_group
+from dayfly.cli.plugin_test import session
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.testing import DeleteAt, Life, Played
@@ -198,7 +198,7 @@ PLANTED_PLUGIN = Plugin(name="planted", version="1.0.0", spec=PluginSpec())
 
 def test_life_that_is_refused_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
     bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
-    assert testing.play(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
+    assert session.play(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
     shown = capsys.readouterr()
     assert "(not played)  life 1: it is refused before anything runs: no such value" in shown.out
     assert "2 lives, no findings. 1 more could not be played here." in shown.err
@@ -209,7 +209,7 @@ def test_life_that_is_refused_does_not_end_the_test(capsys: pytest.CaptureFixtur
 )
 def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture[str], output: str | None, form: str):
     with pytest.raises(DayflyError, match="no such value"):
-        testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
+        session.play(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
     shown = capsys.readouterr()
     assert form in shown.out
     assert "Aborted after 1 life, no findings." in shown.err
@@ -217,5 +217,5 @@ def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture
 
 def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(DayflyError, match="no such value"):
-        testing.play(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
+        session.play(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
     assert capsys.readouterr() == ("", "")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from cli.clusters import Asked, Stage, stage, still
-from dayfly.cli.child import Interrupted
-from dayfly.cli.cluster import Cluster
-from dayfly.cli.from_status import milliseconds
-from dayfly.cli.testing_made import Made
-from dayfly.cli.testing_wishes import LABEL, OLD_S, Wishes
+from dayfly.cli.backends.cluster import Cluster
+from dayfly.cli.backends.cluster_report import milliseconds
+from dayfly.cli.local.child import Interrupted
+from dayfly.cli.plugin_test.cluster_cleanup import Made
+from dayfly.cli.plugin_test.cluster_specs import LABEL, OLD_S, Wishes
 from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
 from dayfly.kube.client import Client

@@ -11,7 +11,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import borrowing, secret_files, verbs
+from dayfly.cli import secret_files, temporary_spec, verbs
 from dayfly.client.errors import DayflyError
 from embedded.machine import work_of
 
@@ -148,7 +148,7 @@ def test_a_published_plugin_is_asked_what_it_takes(served: Cli, journal: Path):
 
 
 def test_another_secret_is_another_name_to_use_again(cli: Cli, journal: Path):
-    borrowed = borrowing.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
+    borrowed = temporary_spec.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
     given = [{"db": {"admin-password": value}} for value in (CANARY, f"{CANARY}-2")]
     names = [borrowed.same_name("a home's key", each) for each in ({}, *given)]
     assert len({*names, borrowed.same_name("another home's", given[0])}) == 4

@@ -16,7 +16,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import server
+from dayfly.cli.local import server_process
 from dayfly.client.errors import DayflyError
 from dayfly.client.home import Home
 
@@ -63,7 +63,7 @@ def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monke
     second.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(second))
     with pytest.raises(DayflyError, match=r"^another dayfly uses it; stop it$") as ended:
-        server.start(Home(cli.home), [])
+        server_process.start(Home(cli.home), [])
     assert ended.value.code == 1
 
 
@@ -76,10 +76,10 @@ def test_one_that_does_not_answer_in_time_is_ended(cli: Cli, monkeypatch: pytest
     )
     mute.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(mute))
-    monkeypatch.setattr(server, "_ANSWERS_WITHIN", 1)
-    monkeypatch.setattr(server, "_ENDS_WITHIN", 0.5)
+    monkeypatch.setattr(server_process, "_ANSWERS_WITHIN", 1)
+    monkeypatch.setattr(server_process, "_ENDS_WITHIN", 0.5)
     with pytest.raises(DayflyError, match="does not answer after 1 s"):
-        server.start(Home(cli.home), [])
+        server_process.start(Home(cli.home), [])
     assert not _alive(int((cli.folder / "pid").read_text()))
 
 
@@ -90,7 +90,7 @@ def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, mo
     stopped.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stopped))
     with pytest.raises(DayflyError, match="the server ended at once with code 0") as ended:
-        server.start(Home(cli.home), [])
+        server_process.start(Home(cli.home), [])
     assert ended.value.code == 1
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.cli import testing_hands as hands
+from dayfly.cli.plugin_test import cluster_faults as hands
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, name
 from dayfly.execute.pod.names import UNIT_ANNOTATION

@@ -6,7 +6,7 @@ import pytest
 
 from cli.fake import Fake, serving
 from dayfly.cli import watch
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
 from dayfly.client import Client as Dayfly
 from dayfly.client import FailedError, Retry
 from dayfly.client.address import Address
@@ -19,6 +19,7 @@ def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:
         "name": "demo",
         "cluster": "local",
         "routingKey": "k",
+        "endpoints": [],
         "ready": ready,
         "reason": "X",
         "message": "",

@@ -16,7 +16,7 @@ import pytest
 
 from cli import wishes
 from cli.command import COMMAND, Cli, refused, until
-from dayfly.cli import guard
+from dayfly.cli.local import guard
 from dayfly.client.home import Home
 
 WHOLE = ["provision", "seed", "drop"]

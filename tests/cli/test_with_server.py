@@ -14,8 +14,8 @@ from cli import wishes
 from cli.command import Cli, refused, until
 from cli.fake import Fake, serving
 from cli.with_command import FakeServer, fake_home, run_with
-from dayfly.cli import with_
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.commands import with_command
 from dayfly.client import servers
 from dayfly.client.address import Address
 from dayfly.client.home import Home
@@ -76,7 +76,7 @@ def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, jour
 
 def test_lease_stays_at_the_named_server(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A thread has no command line, so a search for the server from there would find the home's."""
-    monkeypatch.setattr(with_, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
     ours, there, done = FakeServer(), FakeServer(), tmp_path / "done"
     there.drops_leases = True
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli import wishes
 from cli.fake import Fake
-from dayfly.cli.target_server import Client
+from dayfly.cli.backends.target_server import Client
 from dayfly.cli.verbs import run
 from dayfly.client.home import Home
 
@@ -29,7 +29,7 @@ class FakeServer(Fake):
         status, answer = super().take(method, path, body)
         if status != 404:
             return status, answer
-        of = {"name": path.split("/")[-2], "cluster": "local", "routingKey": "k"}
+        of = {"name": path.split("/")[-2], "cluster": "local", "routingKey": "k", "endpoints": []}
         report = {**of, "uid": "u", "version": 1, "reason": "Ready", "message": "", "units": [], "ready": self.ready}
         match method, path.rpartition("/")[2]:
             case "GET", "clusters":

@@ -76,8 +76,7 @@ def test_cli_page_lists_every_variable_and_file():
     source = "\n".join(
         path.read_text()
         for room in ("dayfly.cli", "dayfly.client")
-        for path in Path(importlib.import_module(room).__file__).parent.iterdir()
-        if path.suffix == ".py"
+        for path in Path(importlib.import_module(room).__file__).parent.rglob("*.py")
     )
     read = set(re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source))
     assert {"DAYFLY_HOME", "DAYFLY_URL"} <= read, "the search finds what is there"

@@ -14,7 +14,8 @@ import yaml
 from click.testing import CliRunner
 from sarif_pydantic import Sarif
 
-from dayfly.cli import linting, plugin
+from dayfly.cli import linter
+from dayfly.cli.commands import plugin
 from dayfly.client.errors import DayflyError
 from dayfly.lint import RULES
 from dayfly.spec.errors import SpecError
@@ -68,7 +69,7 @@ def test_the_text_has_place_code_mistake_and_advice(folder: Path):
         'plugin.yaml:3: DF601 spec.runner.image: "postgres" has no tag',
         f"    {RULES['DF601'].advice}",
     ]
-    assert err.splitlines() == ["2 mistakes found.", f"note: {linting.NO_SHELLCHECK}"]
+    assert err.splitlines() == ["2 mistakes found.", f"note: {linter.NO_SHELLCHECK}"]
 
 
 def test_json_has_the_same(folder: Path):
@@ -98,7 +99,7 @@ def test_sarif_is_read_by_a_reader_of_it(folder: Path):
     assert found == [("DF202", "DF202"), ("DF601", "DF601")]
     place = ran.results[0].locations[0].physical_location
     assert (place.artifact_location.uri, place.region.start_line) == ("make.sh", 4)
-    assert linting.NO_SHELLCHECK in out
+    assert linter.NO_SHELLCHECK in out
 
 
 def test_nothing_found_is_0_in_each_form(folder: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.cli import linting
+from dayfly.cli import linter
 from dayfly.lint import RULES
 
 HERE = Path(__file__).parent
@@ -31,20 +31,20 @@ def planted(path: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("path", PLANTED, ids=lambda path: path.stem)
 def test_a_planted_mistake_is_found_in_its_line(path: Path):
-    linted = linting.lint([str(path)], ())
+    linted = linter.lint([str(path)], ())
     assert [(each.code, each.line) for each in linted.findings] == planted(path), linted.findings
     assert (planted(path) != [], linted.notes) == (True, [])
 
 
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_is_well_written_is_left_in_peace(path: Path):
-    assert linting.lint([str(path)], ()).findings == []
+    assert linter.lint([str(path)], ()).findings == []
 
 
 def test_the_plugin_of_the_readme_is_clean(tmp_path: Path):
     (plugin,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "plugin.yaml").write_text(plugin)
-    assert linting.lint([str(tmp_path)], ()).findings == []
+    assert linter.lint([str(tmp_path)], ()).findings == []
 
 
 def test_there_are_as_many_as_was_promised():

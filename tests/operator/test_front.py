@@ -47,7 +47,7 @@ def test_an_operator_without_a_front_begins_nothing():
 
 def test_an_operator_without_states_loads_no_cryptography():
     """10 MB of its memory; certificates are made by those who serve states."""
-    code = "import sys, dayfly.cli.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
+    code = "import sys, dayfly.cli.commands.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
 
 

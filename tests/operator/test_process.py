@@ -306,7 +306,7 @@ class TestCommand:
             told.append(place.lease_s)
 
         told: list[int] = []
-        monkeypatch.setattr("dayfly.cli.operator._operate", operate)
+        monkeypatch.setattr("dayfly.cli.commands.operator._operate", operate)
         monkeypatch.setattr("dayfly.operator.monitoring.json_log.to_stderr", lambda _level: None)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

@@ -1,10 +1,7 @@
-"""How does a person ask? The command line: one file for each verb, and what several verbs share.
+"""The command line: a person's way to a server (`backends`, with `--context` a cluster) and to this machine (`local`).
 
-A verb reads wishes from files, asks the server of its home (`target_server`), watches a run (`watch`, `progress`) and
-shows what came back (`show`). Results go to stdout, the talk to stderr; every failure is a `DayflyError` with an exit
-code and ends up as one line. Verbs that only look, and `abandon`, ask a `port.Host`: the server
-of the home or, with `--context`, a cluster (`cluster`, with `from_status` and `cluster_logs`). `up`
-assembles a server out of `control` and `embedded`; no other file here knows either of them. The start of a command is
-measured, so everything is imported where it is used: a verb's file when the verb is called, and within it what only
-some of its ways need. Nobody imports this room.
+`main` starts it; `verbs` imports a verb's file in `commands` when the verb is called, and turns each error into a line
+and an exit code. What several verbs share lies beside them; `output` shows results on stdout, and all else on stderr.
+It may import every other package but `pytest_plugin`, and nothing imports it. Its start-up time is measured, so modules
+are imported where they are used.
 """

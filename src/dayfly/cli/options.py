@@ -35,9 +35,9 @@ def _later(name: str) -> Callable[..., Any]:
     """What is offered behind Tab, out of `completing`: nobody else needs that file."""
 
     def offer(*given: Any) -> Any:
-        from dayfly.cli import completing
+        from dayfly.cli import completions
 
-        return getattr(completing, name)(*given)
+        return getattr(completions, name)(*given)
 
     return offer
 

@@ -9,7 +9,7 @@ import select
 import stat
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.show import talk
+from dayfly.cli.output.show import talk
 from dayfly.client import secret_values, temporary
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import documents
@@ -21,7 +21,7 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.cli.target_server import Client
+    from dayfly.cli.backends.target_server import Client
     from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024

@@ -71,8 +71,8 @@ _MEANT = {
     "stop": "down",
 }
 """What those mean by a word who know it from elsewhere."""
-# `with` is a word of the language, and the others are names of modules that verbs share: an underscore stands behind.
-_TAKEN = frozenset({"with", "server", "cluster"})
+_MODULES = {"with": "with_command"}
+"""The modules of verbs that are keywords of Python."""
 _ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin"}
 
 
@@ -92,7 +92,7 @@ class LazyGroup(click.Group):
         name = self.aliases.get(cmd_name, cmd_name)
         if name not in self.modules:
             return None
-        module = importlib.import_module(f"dayfly.cli.{name}_" if name in _TAKEN else f"dayfly.cli.{name}")
+        module = importlib.import_module(f"dayfly.cli.commands.{_MODULES.get(name, name)}")
         command: click.Command = module.command
         return command
 
@@ -134,7 +134,7 @@ def run(arguments: list[str]) -> int:
             except OSError:
                 # Nobody takes it (a pipe without a reader, a full disk), which has been said or cannot be. Else the
                 # interpreter tries again while it ends, complains, and makes the code 120.
-                from dayfly.cli.show import hush
+                from dayfly.cli.output.show import hush
 
                 hush(stream)
 
@@ -148,7 +148,7 @@ def _run(arguments: list[str]) -> int:
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
-        import dayfly.cli.completing  # noqa: F401 # has a word of its own to say to bash
+        import dayfly.cli.completions  # noqa: F401 # has a word of its own to say to bash
 
         return shell_complete(root, {}, PROGRAM, COMPLETION, instruction)
     try:
@@ -200,9 +200,9 @@ def _fault(fault: Exception) -> int:
 
 def _instead(fault: click.NoSuchOption) -> str:
     """What to type at a place that this verb does not ask."""
-    from dayfly.cli import instead
+    from dayfly.cli import unsupported_options
 
-    return instead.words(fault.option_name, fault.ctx)
+    return unsupported_options.words(fault.option_name, fault.ctx)
 
 
 def _words(fault: OSError) -> str:
@@ -232,7 +232,7 @@ def _written(fault: Exception) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    from dayfly.cli.show import plain
+    from dayfly.cli.output.show import plain
 
     with contextlib.suppress(OSError):
         sys.stdout.flush()  # where both lead to one log, what went wrong stands below what was printed before

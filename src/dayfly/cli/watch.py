@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from dayfly.cli import progress
-from dayfly.cli.show import talk
+from dayfly.cli.output import progress
+from dayfly.cli.output.show import talk
 from dayfly.client import subject, waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, FailedError, RefusedError
 
 if TYPE_CHECKING:
-    from dayfly.cli.frame import Report, Unit
-    from dayfly.cli.target_server import Client
+    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.output.frame import Report, Unit
 
 GONE = 404
 _TAIL_LINES = 10

@@ -6,12 +6,12 @@ API server's own sentence, never as if there were nothing.
 
 - `sessions`: the link that works once, and the cookie for which it is handed over; they end with the process.
 - `entries`: one Sandbox object as the page knows it. Pure.
-- `watched`: all of them by one watch, told as a stream.
+- `sandbox_watch`: all of them by one watch, told as a stream.
 - `rights`: what whoever asks may not do, for buttons that are not there.
-- `boxes`, `logs`, `overview`: the addresses, each a few lines over `cluster_objects` and `cluster_logs`, which the
-  verbs with `--context` use as well; `asking`: what they share.
+- `sandboxes`, `logs`, `overview`: the addresses, each a few lines over `cluster_objects` and `cluster_logs`, which the
+  verbs with `--context` use as well; `handler`: what they share.
 - `app`: all of it as one application, served until it is stopped.
 
 It imports `control` for the forms of requests and answers and for who is let in, and never its store. Called by
-`cli.page`.
+`cli.commands.page` through `serving`.
 """

@@ -11,13 +11,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from dayfly.cli.cluster_page.asking import Side
-from dayfly.cli.cluster_page.boxes import Boxes
+from dayfly.cli.cluster_page.handler import Side
 from dayfly.cli.cluster_page.logs import LogPages
 from dayfly.cli.cluster_page.overview import Overview
 from dayfly.cli.cluster_page.rights import Rights
+from dayfly.cli.cluster_page.sandbox_watch import Watched
+from dayfly.cli.cluster_page.sandboxes import Boxes
 from dayfly.cli.cluster_page.sessions import Sessions
-from dayfly.cli.cluster_page.watched import Watched
 from dayfly.control import app as control
 from dayfly.control.exchange import AuthMiddleware
 from dayfly.lib import http_server

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dayfly.cli import from_status
+from dayfly.cli.backends import cluster_report
 from dayfly.control import attention
 from dayfly.control.attention import Box, Concern
 from dayfly.kube.objects import AnnotatedMeta, Slim
@@ -59,8 +59,8 @@ def whole(seen: Seen) -> dict[str, Any]:
 def entry(seen: Seen, name: str, version: int, now: int) -> Entry:
     """Of one that is called so on the page."""
     found = whole(seen)
-    report = from_status.report(found, now)
-    begins, expires = from_status.milliseconds(seen.metadata.creation_timestamp), _expires(found)
+    report = cluster_report.report(found, now)
+    begins, expires = cluster_report.milliseconds(seen.metadata.creation_timestamp), _expires(found)
     wishes = found["spec"].get("resources") or ()
     return Entry(
         line=msgspec.json.encode(form(found, name, report, _LISTED)),
@@ -119,12 +119,12 @@ def told(found: Any, name: str, version: int, report: Report, denied: dict[str, 
 def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
     """What of it needs somebody; commands in it mean this cluster. `mute` as `attention.Box` has it."""
     meta, bare = found["metadata"], found["metadata"]["name"]
-    begins = from_status.milliseconds(meta["creationTimestamp"])
-    box = Box(bare, from_status.report(found, now), begins, _expires(found), mute)
+    begins = cluster_report.milliseconds(meta["creationTimestamp"])
+    box = Box(bare, cluster_report.report(found, now), begins, _expires(found), mute)
     changed = []
     for each in attention.concerns([box], (), (), now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"
-        typed = from_status.typeable(each.next, flags)
+        typed = cluster_report.typeable(each.next, flags)
         changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))
     return changed
 
@@ -134,4 +134,4 @@ def _key(found: Any) -> str:
 
 
 def _expires(found: Any) -> int:
-    return from_status.milliseconds(found["status"].get("expiresAt"))
+    return cluster_report.milliseconds(found["status"].get("expiresAt"))

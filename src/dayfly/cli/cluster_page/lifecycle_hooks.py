@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.cli.from_status import milliseconds
+from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.control.attention import Concern
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim

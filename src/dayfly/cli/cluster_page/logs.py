@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.cluster_logs import Logs
-from dayfly.cli.cluster_objects import now
+from dayfly.cli.backends.cluster_logs import Logs
+from dayfly.cli.backends.cluster_objects import now
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import wait_seconds, whole_number
 from dayfly.control.reports import MOST_LOG_BYTES, piece, whole_characters
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.cli.cluster_page.asking import Side
+    from dayfly.cli.cluster_page.handler import Side
 
 # So long after the last question nobody looks any more; the page asks every 20 seconds.
 _LOOKED_AT_S = 60.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
-from dayfly.cli import from_status
-from dayfly.cli.cluster_logs import Logs
-from dayfly.cli.cluster_objects import now
+from dayfly.cli.backends import cluster_report
+from dayfly.cli.backends.cluster_logs import Logs
+from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries, lifecycle_hooks
 from dayfly.control import attention
 from dayfly.control.errors import ApiError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.cli.cluster_page.asking import Side
+    from dayfly.cli.cluster_page.handler import Side
     from dayfly.spec.run_data import LogInfo
 
 
@@ -73,7 +73,7 @@ class Overview:
             soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
             if (each.concerns or soon) and (box := watched.find(name)):
                 boxes[name] = box
-        asked = [(from_status.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
+        asked = [(cluster_report.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
         mute = await self._mute.among("", asked)
         for name, box in boxes.items():
             flags = self._side.flags(watched.place(name).namespace)

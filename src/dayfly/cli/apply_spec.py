@@ -1,0 +1,107 @@
+"""Handing wishes to the server, one at a time, and telling what became of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dayfly.cli.output.show import talk
+from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, RefusedError
+from dayfly.client.files import Wished, located, placed
+from dayfly.spec import documents
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.scalars import semver
+from dayfly.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from dayfly.cli.backends.target_server import Client
+
+_CONFLICT = 409
+_NOT_FOUND = 404
+
+
+def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
+    """Apply one wish and say so; the object as the server has it now. `secrets` are a sandbox's, beside its document.
+
+    Raises:
+        DayflyError: the server refuses it; with the place in its file where the server names one.
+    """
+    try:
+        if isinstance(wished.wish, Plugin):
+            return _publish(client, wished.wish)
+        if isinstance(wished.wish, Workload):
+            return _declare(client, wished.wish)
+        return _wish(client, wished, {"secrets": secrets} if secrets else {})
+    except RefusedError as fault:
+        raise placed(fault, wished.document) from None
+
+
+def _publish(client: Client, plugin: Plugin) -> Any:
+    at = ("resource-plugins", plugin.name)
+    before = _existing(client, *at, version=plugin.version) if plugin.readme is not None else None
+    try:
+        client.put(*at, body=documents.export(plugin))
+    except RefusedError as fault:
+        if fault.status != _CONFLICT:
+            raise
+        stored = client.get(*at, version=plugin.version)
+        published = documents.from_wire(stored, "ResourcePlugin")
+        if not isinstance(published, Plugin) or published.spec != plugin.spec:
+            raise _immutable(plugin) from None
+        talk(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
+        return stored
+    done = "Created" if before is None else "Changed the README of"
+    talk(f'{done} resource plugin "{plugin.name}@{plugin.version}".')
+    return client.get(*at, version=plugin.version)
+
+
+def _immutable(plugin: Plugin) -> DayflyError:
+    if plugin.version == semver.UNVERSIONED:
+        which, advice = f"default version ({plugin.version})", "add an @<semver> suffix to publish a new revision"
+        example = f"{plugin.name}@0.0.1"
+    else:
+        which, advice = f'version "{plugin.version}"', "bump the @<semver> suffix on name to publish a new revision"
+        major, minor, patch = plugin.version.partition("-")[0].partition("+")[0].split(".")
+        example = f"{plugin.name}@{major}.{minor}.{int(patch) + 1}"
+    message = f'resource plugin "{plugin.name}" {which} already exists with other content; versions are immutable'
+    return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
+
+
+def _declare(client: Client, workload: Workload) -> Any:
+    at = ("workloads", workload.namespace, workload.name)
+    before = _existing(client, *at)
+    stored = client.put(*at, body=documents.export(workload))
+    talk(f'{_change(before, stored)} baseline "{workload.namespace}/{workload.name}".')
+    return stored
+
+
+def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
+    at = subject.at(wished.subject)
+    before = _existing(client, *at)
+    try:
+        stored = client.put(*at, body={**documents.export(wished.wish), **more})
+    except RefusedError as fault:
+        if fault.status == _CONFLICT:
+            raise DayflyError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
+        raise
+    done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
+    where = f'in cluster "{cluster}"' if cluster else "of every cluster"
+    talk(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
+    for warning in stored.get("warnings", ()):
+        talk(f"warning: {located(warning, wished.document)}")
+    return stored
+
+
+def _existing(client: Client, *at: str, **query: str) -> Any:
+    try:
+        return client.get(*at, **query)
+    except RefusedError as fault:
+        if fault.status == _NOT_FOUND:
+            return None
+        raise
+
+
+def _change(before: Any, after: Any) -> str:
+    if before is None:
+        return "Created"
+    return "Unchanged:" if before.get("updatedAt") == after.get("updatedAt") else "Updated"

@@ -1,0 +1,94 @@
+"""`dayfly audit`: who changed what, and whether anybody has altered that."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.spec.scalars import numbers
+
+if TYPE_CHECKING:
+    from dayfly.control.chain import AuditEntry, ChainHead
+
+_PAGE = 500
+
+
+@click.command("audit")
+@options.server
+@click.option("--verify", is_flag=True, help="Check the chain, and print its head.")
+@click.option("--since", metavar="NUMBER:DIGEST", help="Only what follows on this head, which --verify printed.")
+@options.output
+def command(verify: bool, since: str | None, output: str | None) -> int:
+    """Show who changed what, oldest first, or check that no entry was changed or removed.
+
+    Store the head that --verify prints where nobody else can change it. Later, --since checks that everything up to
+    that head is still there.
+    """
+    from dayfly.control import chain
+
+    begin = _head(since) if since else chain.ChainHead()
+    client = Client.open()
+    entries, head = _fetched(client, begin.number)
+    if verify:
+        if begin.number > head.number:
+            raise DayflyError(Exit.FAILED, f"entry {begin.number} is not there any more: the last is {head.number}")
+        if fault := chain.fault(client.address.org, entries, head, begin):
+            raise DayflyError(
+                Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup"
+            )
+        show.talk(f"{len(entries)} entries are as they were written. The head:")
+        if output:
+            show.emit({"number": head.number, "digest": head.digest}, output)
+        else:
+            show.line(f"{head.number}:{head.digest}")
+    elif output:
+        import msgspec
+
+        show.emit(msgspec.to_builtins(entries), output)
+    elif entries:
+        header = ("NUMBER", "TIME", "KEY", "ACTION", "OBJECT", "PROGRAM")
+        rows = [
+            (str(each.number), _time(each.at), f"{each.key} ({each.name})", each.action, each.object, each.program)
+            for each in entries
+        ]
+        show.table(header, rows, elastic="PROGRAM")
+    else:
+        show.talk("Nothing has been changed.")
+    return Exit.OK
+
+
+def _fetched(client: Client, after: int) -> tuple[list[AuditEntry], ChainHead]:
+    """All entries behind that number, and the head that belongs to the last of them."""
+    import msgspec
+
+    from dayfly.control import chain
+
+    found: list[AuditEntry] = []
+    while True:
+        page = client.get("audit", after=found[-1].number if found else after, limit=_PAGE)
+        found += msgspec.convert(page["entries"], list[chain.AuditEntry])
+        head = msgspec.convert(page["head"], chain.ChainHead)
+        if not page["entries"] or found[-1].number >= head.number:
+            return found, head
+
+
+def _head(text: str) -> ChainHead:
+    from dayfly.control import chain
+
+    number, colon, digest = text.partition(":")
+    counted = numbers.whole(number, numbers.MOST)
+    if not (colon and len(digest) == len(chain.BEGINNING)) or counted is None:
+        raise DayflyError(
+            Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
+        )
+    return chain.ChainHead(counted, digest)
+
+
+def _time(at: int) -> str:
+    return dt.datetime.fromtimestamp(at / 1000, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

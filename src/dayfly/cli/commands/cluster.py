@@ -1,0 +1,136 @@
+"""`dayfly cluster`: the clusters of an organisation, and the tokens with which their agents connect."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.options import Noun
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit
+
+
+@click.group("cluster", cls=Noun)
+def command() -> None:
+    """Add, list and remove clusters, and the tokens of their agents."""
+
+
+@command.command("add")
+@options.server
+@click.argument("name")
+def add(name: str) -> None:
+    """Add a cluster, so that its agent can connect. An existing cluster is not changed."""
+    Client.open().put("clusters", name, body={})
+    show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {shlex.quote(name)}')
+
+
+@command.command("list")
+@options.server
+@options.output
+def list_(output: str | None) -> None:
+    """List all clusters."""
+    found = Client.open().get("clusters")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [(each["name"], each["createdAt"], each["operator"]["version"] or "-") for each in found]
+        show.table(("NAME", "CREATED", "OPERATOR"), rows)
+    else:
+        show.talk("There are no clusters; add one with: dayfly cluster add NAME")
+
+
+@command.command("remove")
+@options.server
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a cluster that no sandbox or route group is for, and its tokens."""
+    Client.open().delete("clusters", name)
+    show.talk(f'Removed cluster "{name}".')
+
+
+@command.command("thaw")
+@options.server
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Go on from where the cluster stands.")
+@options.output
+def thaw(name: str, yes: bool, output: str | None) -> None:
+    """Show both sides of a cluster that was frozen after a restore; with --yes, carry on from its present state.
+
+    Older sandboxes in the server's database count as started, and are never started again. Sandboxes that only the
+    cluster knows live there until their time to live is over.
+    """
+    client = Client.open()
+    found = client.get("clusters", name, "thaw")
+    if yes and found["frozen"]:
+        if not found["compared"]:
+            advice = "it will when it connects: look at both sides then, with: dayfly cluster thaw"
+            raise DayflyError(
+                Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {shlex.quote(name)}"
+            )
+        client.post("clusters", name, "thaw", body={})
+    if output:
+        show.emit(client.get("clusters", name, "thaw") if yes else found, output)
+    elif not found["frozen"]:
+        show.talk(f'Cluster "{name}" is not frozen.')
+    elif not found["compared"]:
+        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        show.talk("It has not said yet what it has, and will when it connects: ask again in a moment.")
+    elif yes:
+        show.talk(f'Cluster "{name}" goes on from where it stands.')
+    else:
+        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        for key, text in (("onlyInCluster", "Only in the cluster (UIDs)"), ("onlyHere", "Only at the server")):
+            show.talk(f"{text}: {', '.join(found[key]) or 'nothing'}")
+        show.talk(f"Go on from where the cluster stands with: dayfly cluster thaw {shlex.quote(name)} --yes")
+
+
+@command.group("token")
+def token() -> None:
+    """Create, list and delete the tokens with which a cluster's agent connects."""
+
+
+@token.command("create")
+@options.server
+@click.argument("cluster")
+@options.output
+def create(cluster: str, output: str | None) -> None:
+    """Create a token and print it. It is shown only this once."""
+    made = Client.open().post("clusters", cluster, "tokens", body={})
+    if output:
+        show.emit(made, output)
+        return
+    show.talk(f'Made the token {made["id"]} of cluster "{cluster}". Nobody can show it again:')
+    show.line(made["token"])
+
+
+@token.command("list")
+@options.server
+@click.argument("cluster")
+@options.output
+def list_tokens(cluster: str, output: str | None) -> None:
+    """List a cluster's tokens, without their secrets."""
+    found = Client.open().get("clusters", cluster, "tokens")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = []
+        for each in found:
+            seen = each["status"]
+            at, ip = seen.get("lastConnectedAt", "never"), seen.get("lastConnectedIp", "-")
+            rows.append((each["id"], each["createdAt"], at, ip))
+        show.table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
+    else:
+        show.talk(f"There are no tokens; make one with: dayfly cluster token create {shlex.quote(cluster)}")
+
+
+@token.command("delete")
+@options.server
+@click.argument("cluster")
+@click.argument("id_", metavar="ID")
+def delete(cluster: str, id_: str) -> None:
+    """Revoke a token. The agent that uses it is disconnected."""
+    Client.open().delete("clusters", cluster, "tokens", id_)
+    show.talk(f"Revoked the token {id_}.")

@@ -1,0 +1,61 @@
+"""`dayfly env`: a sandbox's outputs as environment variables."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from dayfly.cli import options, outputs
+from dayfly.cli.backends import hosts
+from dayfly.cli.output import show
+from dayfly.client.errors import Exit
+
+
+@click.command("env")
+@options.named("sandbox", "sandboxes")
+@options.cluster
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["shell", outputs.GITHUB, outputs.GITLAB, "json"]),
+    default="shell",
+    show_default=True,
+    help="For a shell and dotenv readers, $GITHUB_ENV, a dotenv report of GitLab, or a program.",
+)
+def command(sandbox: str, context: str | None, namespace: str | None, form: str) -> int:
+    """Print a sandbox's outputs as environment variables, including sensitive ones.
+
+    An output is named <RESOURCE>_<STEP>_<OUTPUT>. Read them with: vars=$(dayfly env SANDBOX) && eval "$vars". If there
+    are none, the exit code is 1.
+    """
+    host = hosts.find(context, namespace)
+    found = host.outputs(sandbox)
+    if form == "json":
+        show.emit(found, form)
+    elif form == "shell":
+        show.put("".join(outputs.dotenv(each) + "\n" for each in outputs.variables(found)).encode())
+    else:
+        _put_for_ci(outputs.variables(found, form), form)
+    if found:
+        return Exit.OK
+    ready = host.report(sandbox).get("ready")
+    show.talk(f'Sandbox "{sandbox}" has no outputs{"" if ready else f" yet; see: dayfly why {sandbox}{host.flags}"}')
+    if form == "shell" and not sys.stdout.isatty():
+        show.put(b"false\n")  # the code of a command in `eval "$(...)"` is lost
+    return Exit.FAILED
+
+
+def _put_for_ci(found: list[outputs.Variable], form: str) -> None:
+    """Print what a variable can hold. These files have no comments, so the rest is reported on standard error."""
+    given = []
+    for each in found:
+        if each.value is None:
+            show.talk(f"{each.lacks}, so no variable holds it")
+        elif each.is_too_long:
+            show.talk(f"{each.name} has {each.size} bytes, which is more than a variable can hold")
+        else:
+            given.append(each)
+    lines = outputs.for_gitlab(given) if form == outputs.GITLAB else "".join(map(outputs.for_github, given))
+    show.put(lines.encode())

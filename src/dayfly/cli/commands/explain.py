@@ -1,0 +1,41 @@
+"""`dayfly explain`: what a field means, as kubectl explains those of its kinds. It needs no server."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.spec.schema import json_schema, reference
+
+
+@click.command("explain")
+@click.argument("field", metavar="KIND[.FIELD...]")
+def command(field: str) -> None:
+    """Explain a kind of file, or a field such as plugin.create.retry, and list the fields that it contains."""
+    try:
+        struct, found = reference.find(field)
+    except KeyError as fault:
+        part, known = fault.args
+        if not known:
+            raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: what is before it has none') from None
+        what = "kind" if known == json_schema.words() else "field"
+        raise not_there(f'no {what} "{part}"', part, known, ", ".join(known)) from None
+    if found is not None:
+        default = found.default or ("required" if found.required else "")
+        show.facts([("Field", found.name), ("Holds", found.holds), ("Default", default)])
+        show.line(found.about)
+    if found is None or found.struct is not None:
+        if found is not None:
+            show.line()
+        show.line(reference.about(struct).replace("\n", " "))
+        show.line()
+        rows = [
+            (each.name, each.holds, "required" if each.required else each.default, each.about)
+            for each in reference.fields(struct)
+        ]
+        show.table(("FIELD", "HOLDS", "DEFAULT", "MEANING"), rows, elastic="MEANING")
+        show.line()
+        show.line("Example:")
+        for line in reference.example(struct).splitlines():
+            show.line(f"  {line}")

@@ -1,0 +1,215 @@
+"""`dayfly get`: how sandboxes and their resources stand, and one sandbox with all its steps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends import hosts
+from dayfly.cli.output import show
+from dayfly.client import subject
+from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.spec.scalars.label_selector import selector, takes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dayfly.cli.backends.protocol import Standing
+    from dayfly.cli.output.frame import Report
+
+_KINDS = {
+    "sandbox": "sandboxes",
+    "sandboxes": "sandboxes",
+    "sb": "sandboxes",
+    "dfs": "sandboxes",
+    "resource": "resources",
+    "resources": "resources",
+    "dfr": "resources",
+    "routegroup": "routegroups",
+    "routegroups": "routegroups",
+    "rg": "routegroups",
+    "dfg": "routegroups",
+}
+_WIDEST = 1000
+
+
+@click.command("get")
+@options.named("kind", "kinds", required=False, default="sandboxes")
+@options.named("name", "of_kind", required=False, default="")
+@options.labels
+@options.cluster
+@options.output
+def command(
+    kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
+) -> None:
+    """Show the state of sandboxes, resources or route groups, or of the one called NAME with all its steps.
+
+    KIND is sandboxes (the default), resources or routegroups.
+    """
+    if kind not in _KINDS:
+        message = f"there is no kind {kind!r} here, only sandboxes, resources and routegroups"
+        raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
+    if name and labels and _KINDS[kind] != "resources":
+        raise click.UsageError("give either a name or --label", click.get_current_context())
+    terms = selector(labels)
+    host = hosts.find(context, namespace)
+    if name and _KINDS[kind] == "sandboxes":
+        _one(host.sandbox(name), output)
+        return
+    if _KINDS[kind] == "routegroups":
+        if name:
+            _one(host.sandbox(subject.group(name)), output, "Route group")
+            return
+        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output, labels)
+        return
+    found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
+    if _KINDS[kind] == "resources":
+        _resources(found, name, host.flags, output, labels)
+    else:
+        _sandboxes(found, output, labels)
+
+
+def _phase(report: Report) -> str:
+    from dayfly.plan import phases
+
+    if report["phase"] in ("cleaned", "abandoned"):
+        return "Ended"
+    begun, closed = bool(report["units"]), bool(report.get("closed"))
+    return phases.phase(begun=begun, closed=closed, ready=bool(report.get("ready")), reason=report["reason"])
+
+
+def _reason(report: Report) -> str:
+    """Why it stands as it does. Of one that is ready and yet not all that was wished for, that is more to be known."""
+    from dayfly.plan.reasons import Reason
+
+    unserved = report.get("ready") and report.get("unserved")
+    return Reason.UNSERVED if unserved else report["reason"]
+
+
+def _sandboxes(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
+    if output:
+        show.emit([_data(each) for each in found], output)
+    elif found:
+        rows = [
+            (one.name, _phase(one.report), _reason(one.report), _progress(one.report), show.age(one.created))
+            for one in found
+        ]
+        show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
+    else:
+        show.talk("No sandbox has matching labels." if labels else "There are no sandboxes.")
+
+
+def _groups(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
+    if output:
+        show.emit([_data(each) for each in found], output)
+    elif found:
+        rows = [
+            (one.name, _phase(one.report), _reason(one.report), ", ".join(_matched(one)), show.age(one.created))
+            for one in found
+        ]
+        show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
+    else:
+        show.talk("No route group has matching labels." if labels else "There are no route groups.")
+
+
+def _matched(one: Standing) -> list[str]:
+    found: list[str] = (one.status or {}).get("matchedSandboxes") or []
+    return found
+
+
+def _reached(one: Standing) -> list[Any]:
+    """The endpoints that have an address."""
+    return [each for each in (one.status or {}).get("endpoints") or [] if each.get("url")]
+
+
+def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
+    from dayfly.cli.output import frame
+
+    report = found.report
+    if output:
+        show.emit(_data(found), output)
+        return
+    show.facts(
+        [
+            (kind, found.name),
+            ("Phase", _phase(report)),
+            ("Reason", _reason(report)),
+            ("Message", report["message"]),
+            ("Sandboxes", ", ".join(_matched(found))),
+            ("Routing key", found.routing_key),
+            *(("Endpoint", f"{each['name']}: {each['url']}") for each in _reached(found)),
+            ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
+            *_ended(report),
+        ]
+    )
+    if not report["units"]:
+        return
+    show.line()
+    now = int(time.time() * 1000)
+    for line in frame.frame(found.name, report, now, width=_WIDEST, height=_WIDEST):
+        show.line(line.text)
+
+
+def _ended(report: Report) -> list[tuple[str, str]]:
+    """Why one that has ended has, and who wished it."""
+    rows = []
+    if (closed := report.get("closed")) and _phase(report) == "Ended":
+        rows.append(("Ended", f"{closed['reason']}: {closed['message']}{_author(closed)}"))
+    if abandon := report.get("abandon"):
+        rows.append(("Abandoned", f"{abandon['message']}{_author(abandon)}"))
+    return rows
+
+
+def _author(request: Any) -> str:
+    return f" (by {request['by']})" if request.get("by") else ""
+
+
+def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | None, labels: Sequence[str]) -> None:
+    every = [each for one in sandboxes for each in _resources_of(one)]
+    found = [each for each in every if name in ("", each["name"])]
+    if name and not found:
+        raise not_there(f'no resource "{name}"', name, [each["name"] for each in every], f"dayfly get resources{flags}")
+    if output:
+        show.emit(found, output)
+    elif found:
+        rows = [
+            (each["name"], each["sandbox"], each["plugin"], each["phase"], each["progress"], each["message"])
+            for each in found
+        ]
+        header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
+        show.table(header, rows, elastic="MESSAGE")
+    else:
+        show.talk("No sandbox with matching labels has a resource." if labels else "There are no resources.")
+
+
+def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
+    import msgspec
+
+    from dayfly.plan.phases import of_resource
+    from dayfly.plan.status import sentence
+    from dayfly.spec.report import UnitReport
+
+    units = msgspec.convert(one.report["units"], list[UnitReport])
+    for wish in one.spec.get("resources") or ():
+        stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
+        worst = stands.worst
+        yield {
+            "name": wish["name"],
+            "sandbox": one.name,
+            "plugin": wish.get("plugin") or "(its own steps)",
+            "phase": stands.phase if units else _phase(one.report),
+            "progress": f"{stands.done}/{stands.total}",
+            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.troubled else "",
+        }
+
+
+def _progress(report: Report) -> str:
+    return f"{report.get('done', 0)}/{report.get('total', 0)}"
+
+
+def _data(one: Standing) -> dict[str, Any]:
+    data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
+    return data | ({"matchedSandboxes": _matched(one)} if "matchedSandboxes" in (one.status or {}) else {})

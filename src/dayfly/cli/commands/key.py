@@ -1,0 +1,86 @@
+"""`dayfly key`: API keys of an organisation's people and programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.options import Noun
+from dayfly.cli.output import show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.group("key", cls=Noun)
+def command() -> None:
+    """Create, list and delete API keys. Only an admin may."""
+
+
+@command.command("create")
+@options.server
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "member", "admin"]),
+    default="member",
+    show_default=True,
+    help="What the key may do.",
+)
+@click.option("--expires", type=options.Duration(), metavar="DURATION", help="When it ends, such as 30d; else never.")
+@click.option(
+    "--scope",
+    multiple=True,
+    metavar="KIND:PATTERN",
+    help="Limit the key to name:PATTERN, cluster:PATTERN or plugin:PATTERN, such as name:ci-*; repeat for several.",
+)
+@options.output
+def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], output: str | None) -> None:
+    """Create a key and print it. It is shown only this once."""
+    if expires is not None and expires < 1:
+        raise click.UsageError("--expires is at least 1s", click.get_current_context())
+    body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
+    body |= {"scope": list(scope)} if scope else {}
+    made = Client.open().post("keys", body=body)
+    if output:
+        show.emit(made, output)
+        return
+    show.talk(f'Made the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). Nobody can show it again:')
+    show.line(made["key"])
+
+
+@command.command("list")
+@options.server
+@options.output
+def list_(output: str | None) -> None:
+    """List all keys, without their secrets."""
+    found = Client.open().get("keys")
+    if output:
+        show.emit(found, output)
+    elif found:
+        ends = [(each.get("lastUsedAt", "never"), each.get("expiresAt", "never")) for each in found]
+        scopes = [" ".join(each.get("scope", ())) or "-" for each in found]
+        rows = [
+            (each["id"], each["name"], each["role"], *end, scope)
+            for each, end, scope in zip(found, ends, scopes, strict=True)
+        ]
+        show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES", "SCOPE"), rows)
+    else:
+        show.talk("There are no keys; make one with: dayfly key create NAME")
+
+
+@command.command("delete")
+@options.server
+@click.argument("id_", metavar="ID")
+def delete(id_: str) -> None:
+    """Revoke a key. It stops working within seconds."""
+    Client.open().delete("keys", id_)
+    show.talk(f"Revoked the key {id_}.")
+
+
+def describe_rights(role: str, scope: Sequence[str]) -> str:
+    """Return what a key may do, as `role member, scope name:ci-*`."""
+    return f"role {role}, scope {' '.join(scope)}" if scope else f"role {role}"

@@ -1,0 +1,84 @@
+"""`dayfly login`: the address and key of a server, kept for `--server NAME`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from dayfly.cli.backends.target_server import Client
+from dayfly.cli.commands.key import describe_rights
+from dayfly.cli.output import show
+from dayfly.client import servers
+from dayfly.client.address import Address
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.client.home import Home
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LONGEST = 63
+
+
+@click.command("login")
+@click.argument("url")
+@click.option("--name", help="What to call it; the server's own name by default.")
+@click.option(
+    "--ca", metavar="FILE", help="Trust its certificate by these alone (PEM), as of a company's own authority."
+)
+@click.option("--insecure", is_flag=True, help="Send the key readable to a server without TLS.")
+def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
+    """Store a server's address and key, for --server NAME.
+
+    The command asks for the key, or reads it from standard input, and tries it before storing it.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme != "https" and host not in _LOOPBACK and not insecure:
+        message = f"the key would travel readable to {url}"
+        raise DayflyError(Exit.USAGE, message, "write https://HOST, or give --insecure")
+    name = name or host
+    if not 0 < len(name) <= _LONGEST or not name.isprintable() or " " in name:
+        raise DayflyError(Exit.USAGE, f"{name!r} is not a valid name for a server", "give another with --name NAME")
+    trusted = _authorities(ca) if ca else ""
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else _piped()
+    address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name, ca=trusted)
+    client = Client(address)
+    found = client.request("GET", "/api/v2/orgs", {})
+    client.close()
+    try:
+        org, user = str(found["orgs"][0]["name"]), found["user"]
+        rights = describe_rights(user.get("role", ""), user.get("scope", ()))
+    except (LookupError, TypeError, AttributeError):
+        message = f"{address.url} is not Dayfly: it names no organisation of this key"
+        raise DayflyError(Exit.NO_SERVER, message, "ask whoever runs the server for its address") from None
+    servers.put(Home.find(), name, servers.Server(address.url, org, address.key, trusted))
+    show.talk(f'Logged in to {address.url} (organisation "{org}", {rights}); ask it with: --server {name}')
+
+
+def _piped() -> str:
+    """The first line of standard input; what is no text in it is no part of a key either."""
+    return sys.stdin.buffer.readline().decode(errors="replace")
+
+
+def _authorities(path: str) -> str:
+    """The certificates in a file, which are kept as they are now.
+
+    Raises:
+        DayflyError: there are none.
+    """
+    import ssl
+
+    try:
+        text = Path(path).read_text(encoding="ascii")
+        ssl.create_default_context(cadata=text)
+    except (UnicodeDecodeError, ssl.SSLError):
+        reason = "contains no certificates"
+    except OSError as fault:
+        reason = (fault.strerror or "cannot be read").lower()
+    else:
+        return text
+    raise DayflyError(Exit.USAGE, f"{path}: {reason}", "name a file of certificates (PEM)")

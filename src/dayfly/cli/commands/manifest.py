@@ -1,0 +1,54 @@
+"""`dayfly manifest`: what is in files as objects that kubectl applies. It needs no server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.output import show
+from dayfly.client import files as reading
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.spec import documents, readme
+from dayfly.spec.lifecycle import API_VERSION
+from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
+from dayfly.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from dayfly.spec.documents import Wish
+
+
+@click.command("manifest")
+@options.files()
+@options.sets
+@options.output
+def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
+    """Print plugins, sandboxes, route groups and hooks from files as objects for `kubectl apply -f -`.
+
+    Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
+    """
+    wishes = reading.load(files, sets)
+    items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
+    if not items:
+        message = f"{', '.join(files)}: it contains nothing for a cluster"
+        raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
+    for wished in wishes:
+        if isinstance(wished.wish, Workload):
+            show.talk(f"left out: the baseline {wished.name}, for a cluster has Deployments of its own")
+    show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
+
+
+def _object(wish: Wish) -> dict[str, Any]:
+    metadata: dict[str, Any]
+    kind, metadata, spec = "Sandbox", {"name": wish.name}, documents.export(wish)["spec"]
+    if isinstance(wish, Plugin):
+        kind, spec = "ResourcePlugin", {"name": wish.wire_name, **spec}
+        metadata = {"name": documents.object_name(wish)}
+        if wish.readme:
+            metadata |= {"annotations": {readme.ANNOTATION: wish.readme}}
+    elif isinstance(wish, LifecycleHook | RouteGroup):
+        kind = type(wish).__name__
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,169 @@
+"""`dayfly plan`: what some files would do. It needs no server, unless a plugin is in none of the files."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.cli import options
+from dayfly.cli.backends import hosts
+from dayfly.cli.backends import target_server as api
+from dayfly.cli.output import plan_diff, plan_lines, show
+from dayfly.client import files as reading
+from dayfly.client.address import START
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.spec.lifecycle_hook import LifecycleHook
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.route_group import RouteGroup
+from dayfly.spec.sandbox import Sandbox
+from dayfly.spec.scalars import semver
+from dayfly.spec.unsupported_fields import ToLocal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dayfly.cli.backends.protocol import Host
+    from dayfly.compile.preview import CompilePreview
+    from dayfly.spec.parsing.text import ParsedDocument
+
+    Plugins = dict[tuple[str, str], Plugin]
+
+# Drawn when a sandbox is made; what a plan shows instead.
+_NOT_YET = "drawn-at-apply"
+
+
+@click.command("plan")
+@options.files()
+@options.sets
+@click.option("--diff", is_flag=True, help="Show what differs from the sandboxes of these names that live.")
+@options.cluster
+@options.output
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    *,
+    diff: bool,
+    context: str | None,
+    namespace: str | None,
+    output: str | None,
+) -> None:
+    """Show what files would do: steps in waves, values and their sources, and how it is deleted.
+
+    Plugins come from the same files, or else from the running server or the cluster.
+    """
+    host = functools.cache(lambda: _host(context, namespace))
+    find = functools.partial(_fetched, host)
+    local = ToLocal.CLUSTER if context else ToLocal.UNKNOWN
+    wishes = reading.load(files, sets)
+    plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
+    sources = {(w.wish.name, w.wish.version): w.document for w in wishes if isinstance(w.wish, Plugin)}
+    found: list[_Planned] = []
+    for wished in wishes:
+        wish, document = wished
+        if isinstance(wish, Sandbox):
+            preview = _preview(wish, document, plugins, sources, find, local)
+            planned = _Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview))
+            found.append(_beside(planned, wish, document, plugins, host, find) if diff else planned)
+        elif isinstance(wish, LifecycleHook | RouteGroup):
+            found.append(_around(wish, document))
+    if not found:
+        message = f"{', '.join(files)}: it contains no sandbox, no route group and no lifecycle hook"
+        raise DayflyError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
+    if output:
+        data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
+        show.emit(data, output)
+        return
+    for number, each in enumerate(found):
+        if number:
+            show.line()
+        for line in each.lines:
+            show.block(line)
+        for warning in each.preview.warnings:
+            show.talk(f"warning: {warning}")
+
+
+class _Planned(NamedTuple):
+    """What one wish would do: its name by its kind, as data, and in words."""
+
+    name: dict[str, Any]
+    preview: CompilePreview
+    lines: Iterable[str]
+
+
+def _beside(
+    planned: _Planned,
+    wish: Sandbox,
+    document: ParsedDocument,
+    plugins: Plugins,
+    host: Callable[[], Host | None],
+    find: Callable[[str, str], Plugin],
+) -> _Planned:
+    """The plan of a sandbox's file beside what lives of that name."""
+    there = host()
+    if there is None:
+        raise DayflyError(Exit.NO_SERVER, "no server is running, so there is no sandbox to compare with", START)
+    standing = there.sandbox(wish.name)
+    if not standing.spec:
+        raise DayflyError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")
+    now = plan_diff.living(standing.spec, wish.name)
+    preview = _preview(now, document, plugins, {}, find)
+    between = plan_diff.difference(now, wish)
+    lines = plan_diff.lines(plan_lines.of_sandbox(now, preview), planned.lines)
+    data = {**planned.name, "changes": between.changes, "refused": between.refused}
+    return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)])
+
+
+def _around(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Planned:
+    """Of what has steps of its own and no workloads."""
+    if isinstance(wish, RouteGroup):
+        preview = compiler.preview_hook(compiler.check_group(wish, source=document))
+        return _Planned({"routeGroup": wish.name}, preview, plan_lines.of_group(wish, preview))
+    made = compiler.check_hook(wish, source=document)
+    preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
+    return _Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview))
+
+
+def _preview(
+    sandbox: Sandbox,
+    document: ParsedDocument,
+    plugins: Plugins,
+    sources: dict[tuple[str, str], ParsedDocument],
+    find: Callable[[str, str], Plugin],
+    local: ToLocal = ToLocal.UNKNOWN,
+) -> CompilePreview:
+    known = dict(plugins)
+    for name, version in compiler.missing(sandbox):
+        if not any(bare == name and version in ("", semver.LATEST, have) for bare, have in known):
+            plugin = find(name, version)
+            known[plugin.name, plugin.version] = plugin
+    compiled = compiler.compile(
+        sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, local=local, source=document, plugin_sources=sources
+    )
+    return compiler.preview(compiled)
+
+
+def _host(context: str | None, namespace: str | None) -> Host | None:
+    """Who may have the plugins that are in no file; None if no server runs."""
+    return hosts.find(context, namespace) if context or namespace or api.find() else None
+
+
+def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin:
+    wanted = f"{name}@{version}" if version else name
+    found = host()
+    if found is None:
+        message = f'the plugin "{wanted}" is in none of these files, and no server is running that might have it'
+        raise DayflyError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
+    try:
+        return found.plugin(name, version)
+    except DayflyError as fault:
+        if fault.code != Exit.NOT_FOUND:
+            raise
+    where, see = (
+        ("in the cluster", "kubectl get resourceplugins") if found.flags else ("on the server", "dayfly plugin list -A")
+    )
+    message = f'the plugin "{wanted}" is neither in these files nor {where}'
+    raise DayflyError(Exit.NOT_FOUND, message, f"add its file with -f, or see: {see}")

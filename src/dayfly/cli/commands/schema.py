@@ -1,0 +1,19 @@
+"""`dayfly schema`: the JSON Schema of a kind of file, for editors and checks. It needs no server."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli.output import show
+from dayfly.spec.schema import json_schema
+
+
+@click.command("schema")
+@click.argument("kind", type=click.Choice(json_schema.words()))
+def command(kind: str) -> None:
+    """Print the JSON Schema of plugins, sandboxes, route groups, hooks or baselines.
+
+    An editor with the YAML language server takes it from a comment at the top of a file:
+    # yaml-language-server: $schema=plugin.schema.json
+    """
+    show.emit(json_schema.of(kind), "json")

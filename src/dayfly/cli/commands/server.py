@@ -1,0 +1,240 @@
+"""`dayfly server`: the control plane alone, for many people and clusters. This file only puts it together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import re
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from dayfly.cli import installed, options
+from dayfly.cli.local.server_process import listening
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.client.home import Home
+from dayfly.spec.scalars import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dayfly.control.store import Store
+    from dayfly.control.telling import Receiver
+    from dayfly.control.tls import Certificate
+
+_LISTEN = "127.0.0.1:7851"
+_ORG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+_database = click.option(
+    "--database",
+    metavar="URL",
+    envvar="DAYFLY_DATABASE",
+    help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///PATH; better as $DAYFLY_DATABASE, since others may see "
+    "a command line. Default: server.db in the home.",
+)
+
+
+class _Wish(NamedTuple):
+    """What the command line asks of a server."""
+
+    certificate: Certificate | None
+    rate: float
+    loopback: bool
+    receiver: Receiver | None
+
+
+@click.group("server", invoke_without_command=True)
+@click.option("--listen", metavar="HOST:PORT", default=_LISTEN, show_default=True, help="Port 0 takes a free one.")
+@_database
+@click.option("--tls-cert", metavar="FILE", help="The certificate, and those that lead to its root (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
+@click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback: a proxy in front speaks it.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0),
+    default=50,
+    show_default=True,
+    help="Requests a second for each key, above which they wait; 0: any.",
+)
+@options.events_to(of="all organisations' sandboxes")
+@options.allow_webhook
+@click.pass_context
+def command(
+    ctx: click.Context,
+    listen: str,
+    database: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    plain: bool,
+    rate: float,
+    events_to: str | None,
+    webhooks: tuple[str, ...],
+) -> None:
+    """Run a server for many people, with organisations, API keys with roles, and clusters whose agents connect to it.
+
+    It runs no steps itself. Several servers can share one PostgreSQL. `dayfly server init ORG` creates the first
+    organisation.
+    """
+    if ctx.invoked_subcommand:
+        return
+    host, port = _address(listen)
+    certificate = _certificate(tls_cert, tls_key)
+    if certificate is None and not plain and not _is_loopback(host):
+        message = f"keys would travel readable to {listen}"
+        raise DayflyError(
+            Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS"
+        )
+    receiver = None
+    if events_to:
+        from dayfly.cli import event_receiver
+
+        receiver = event_receiver.told(events_to, options.webhook_servers(webhooks))
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    wish = _Wish(certificate, rate, _is_loopback(host), receiver)
+    # What a start makes stays: to look through it again and again for what is garbage is a seventh of its work.
+    gc.disable()
+    try:
+        with _opened(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
+            asyncio.run(_serve(store, sock, wish))
+    finally:
+        gc.enable()
+
+
+@command.command("init")
+@click.argument("org")
+@_database
+def init(org: str, database: str | None) -> None:
+    """Create an organisation and print the key of its first admin. The key is shown only this once."""
+    if not _ORG.fullmatch(org):
+        raise DayflyError(
+            Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
+        )
+    from dayfly.control import keys
+    from dayfly.control.store import StoreError
+
+    with _opened(database) as store:
+        try:
+            key = asyncio.run(keys.first(store, org))
+        except StoreError as fault:
+            raise DayflyError(Exit.FAILED, str(fault)) from None
+    if key is None:
+        message = f'the organisation "{org}" is there already'
+        raise DayflyError(Exit.FAILED, message, "an admin of it gives out keys with: dayfly key create")
+    show.talk(f'Made the organisation "{org}". This is the key of its first admin; nobody can show it again:')
+    show.line(key)
+
+
+@command.command("migrate")
+@click.argument("revision")
+@_database
+def migrate(revision: str, database: str | None) -> None:
+    """Migrate a database that no server is using, forward or back, to a schema such as 0001.
+
+    A server migrates an older database by itself. Going back loses what only the newer schema can store.
+    """
+    from dayfly.control.store import Store, StoreError
+
+    try:
+        Store.migrate(_where(database), revision)
+    except StoreError as fault:
+        raise DayflyError(Exit.FAILED, str(fault)) from None
+    show.talk(f"The database has schema {revision} now.")
+
+
+async def _serve(store: Store, sock: socket.socket, wish: _Wish) -> None:
+    from dayfly import __version__
+    from dayfly.control import app as control
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tls = wish.certificate is not None
+    app = control.create_app(
+        store,
+        {},
+        version=__version__,
+        loopback=wish.loopback,
+        tls=tls,
+        rate=wish.rate,
+        receiver=wish.receiver,
+    )
+    gc.freeze()
+    gc.enable()
+    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=wish.certificate))
+    host, port = sock.getsockname()[:2]
+    show.talk(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+    await serving
+
+
+def _where(database: str | None) -> str:
+    if database:
+        return database
+    home = Home.find()
+    home.make()
+    return str(home.server_store)
+
+
+@contextlib.contextmanager
+def _opened(database: str | None) -> Iterator[Store]:
+    """The store.
+
+    Raises:
+        DayflyError: it cannot be opened.
+    """
+    from dayfly.control.store import Store, StoreError
+
+    try:
+        store = Store.open(_where(database))
+    except StoreError as fault:
+        advice = installed.part("server") if isinstance(fault.__cause__, ImportError) else ""
+        raise DayflyError(Exit.FAILED, str(fault), advice) from None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, written = listen.rpartition(":")
+    port = numbers.whole(written, numbers.MOST_PORT)
+    if not (colon and host) or port is None:
+        raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _certificate(chain: str | None, key: str | None) -> Certificate | None:
+    """The files of the certificate, tried once: whoever serves with them would say less of what is wrong.
+
+    Raises:
+        DayflyError: there is only one of them, or they do not go together.
+    """
+    from dayfly.control.tls import Certificate, context
+
+    if not chain and not key:
+        return None
+    if not (chain and key):
+        raise DayflyError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
+    found = Certificate(chain, key)
+    try:
+        context(found)
+    except OSError as fault:
+        reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
+        missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
+        raise DayflyError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
+    return found

@@ -1,0 +1,72 @@
+"""`dayfly status`: the server, how many sandboxes are how, and those in trouble by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends.target_server import Client, is_elsewhere
+from dayfly.cli.output import show
+from dayfly.client.home import Home
+
+# What people call it, for each reason of a run; troubles first. Any other reason is progress: `starting`.
+_WORDS = {
+    "CleanupStuck": "stuck",
+    "OutcomeUnknown": "unknown",
+    "ResourceFailed": "failed",
+    "HookFailed": "failed",
+    "ForkFailed": "failed",
+    "Refused": "failed",
+    "LedgerLost": "failed",
+    "PlanLost": "failed",
+    "Deleting": "deleting",
+    "Abandoned": "deleting",
+    "Cleaned": "deleting",
+    "AllDesiredWorkloadsReady": "ready",
+}
+_ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
+
+
+@click.command("status")
+@options.server
+@options.output
+def command(output: str | None) -> None:
+    """Show the state of the server and all sandboxes, worst first."""
+    home = Home.find()
+    client = Client.open(home)
+    version = client.health().get("version", "")
+    sandboxes = client.get("sandboxes")
+    counts = Counter(_word(sandbox) for sandbox in sandboxes)
+    pid = None if is_elsewhere() else home.server_process()
+    if output:
+        troubled = [{"name": one["name"], "state": _word(one), **one["status"]} for one in _unready(sandboxes)]
+        found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}
+        show.emit({**found, "counts": {word: counts[word] for word in _ORDER}, "notReady": troubled}, output)
+        return
+    told = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word])
+    process = f"process {pid}, " if pid else ""
+    show.facts(
+        [
+            ("Server", f"{client.address.url} ({process}dayfly {version})"),
+            ("Home", str(home.path)),
+            ("Sandboxes", f"{len(sandboxes)}: {told}" if sandboxes else "none"),
+        ]
+    )
+    if unready := _unready(sandboxes):
+        show.line()
+        rows = [(one["name"], _word(one), one["status"].get("message", "")) for one in unready]
+        show.table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
+
+
+def _word(sandbox: Any) -> str:
+    status = sandbox["status"]
+    return "ready" if status.get("ready") else _WORDS.get(status.get("reason", ""), "starting")
+
+
+def _unready(sandboxes: list[Any]) -> list[Any]:
+    """All that are not ready, the worst first."""
+    found = [sandbox for sandbox in sandboxes if _word(sandbox) != "ready"]
+    return sorted(found, key=lambda sandbox: (_ORDER.index(_word(sandbox)), sandbox["name"]))

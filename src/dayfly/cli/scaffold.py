@@ -1,0 +1,103 @@
+"""What `plugin init` writes: a new folder, from the bare beginning or from an example of the gallery."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from dayfly.cli import installed
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit, not_there
+from dayfly.spec.errors import SpecError
+from dayfly.spec.scalars import names
+from dayfly.spec.schema import json_schema
+
+SCHEMA = Path(".dayfly", "plugin.schema.json")
+"""In a folder of its own: `-f .` would take a .json file beside the plugin for a wish."""
+_BARE = Path(__file__).resolve().parent / "bare"
+_MODELINE = f"# yaml-language-server: $schema={SCHEMA}\n"
+_LONGEST_SANDBOX = 30 - len("-demo")
+_TEST = """\
+#!/bin/sh
+# Looks for mistakes. With params it makes the resource too, and has it removed: ./test.sh -p NAME=VALUE
+set -eu
+cd "$(dirname -- "$0")"
+dayfly plugin lint plugin.yaml
+[ $# -eq 0 ] || dayfly with -f plugin.yaml "$@" -- true
+"""
+
+
+def begin(folder: str, example: str | None) -> None:
+    """Write the folder.
+
+    Raises:
+        DayflyError: something is there already, its name can be no plugin's, or there is no such example.
+    """
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DayflyError(Exit.USAGE, f"{folder}: something is already there", "name a new or an empty folder")
+    files = _copied(example) if example is not None else _bare(target.resolve().name)
+    files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
+    for path, (content, mode) in files.items():
+        place = target / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            place.write_bytes(content)
+        else:
+            place.write_text(content)
+        place.chmod(mode)
+    show.talk(f"Wrote {len(files)} files to {folder}. Try it with: {target / 'test.sh'}")
+
+
+def gallery() -> dict[str, Path]:
+    """The examples that a plugin can begin with, by name."""
+    root = installed.gallery()
+    found = sorted(root.iterdir()) if root.is_dir() else []
+    return {each.name: each for each in found if (each / "plugin.yaml").is_file()}
+
+
+def _bare(name: str) -> dict[Path, tuple[str | bytes, int]]:
+    try:
+        names.check("plugin", name)
+    except SpecError as fault:
+        raise DayflyError(Exit.USAGE, str(fault), "the folder's name becomes the plugin's: choose another") from None
+    short = name[:_LONGEST_SANDBOX].rstrip("-").lower()
+    written = {"NAME": name, "SHORT": short}
+    return {
+        path: (re.sub(r"\b(NAME|SHORT)(?=@1|-demo|\n)", lambda match: written[match[1]], content.decode()), mode)
+        for path, (content, mode) in _read(_BARE).items()
+    }
+
+
+def _copied(name: str) -> dict[Path, tuple[str | bytes, int]]:
+    known = gallery()
+    if name not in known:
+        raise not_there(f'the gallery has no example "{name}"', name, known, f"{', '.join(known)}")
+    found: dict[Path, tuple[str | bytes, int]] = dict(_read(known[name]))
+    plugin, mode = found[Path("plugin.yaml")]
+    found[Path("plugin.yaml")] = (_MODELINE + _text(plugin), mode)
+    readme = Path("README.md")
+    if readme in found:
+        found[readme] = (_at_home(_text(found[readme][0]), name), found[readme][1])
+    found.setdefault(Path("test.sh"), (_TEST, 0o755))
+    return found
+
+
+def _read(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {
+        path.relative_to(folder): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644) for path in files
+    }
+
+
+def _text(content: str | bytes) -> str:
+    return content if isinstance(content, str) else content.decode()
+
+
+def _at_home(readme: str, name: str) -> str:
+    """An example's README as it reads in a folder of its own."""
+    found = readme.replace("./dayfly ", "dayfly ").replace(f"examples/{name}/", "").replace(f"examples/{name}", ".")
+    found = re.sub(r"rom\s+the\s+root\s+of\s+the\s+checkout", "rom this folder", found)
+    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", found)  # what lies beside the example did not come along
