@@ -64,11 +64,6 @@ async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path
     assert "DAYFLY_SECRET" not in said
 
 
-@pytest.mark.parametrize(("isolation", "how"), [("none", "serve"), ("root", "serve"), ("user", "serve user")])
-async def test_without_root_rights_it_has_one_user_namespace_for_all(tmp_path, folder, isolation, how):
-    assert await started(tmp_path, folder, f'echo "$@" >"{folder.path}/seen"', isolation) == f"{how}\n"
-
-
 async def test_one_that_ends_before_it_is_asked_has_forked_nobody_and_the_next_one_is_asked(
     tmp_path, folder, runner, monkeypatch
 ):
