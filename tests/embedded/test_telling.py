@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from dayfly.spec.wire import HistoryEntry
 
 from dayfly.embedded.forks import BaselineProcesses
-from dayfly.embedded.ledger import HistoryEntry
 from dayfly.embedded.run_queries import answering, recorded
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process.attempt_storage import AttemptStorage

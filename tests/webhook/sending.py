@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+from dayfly.execute.process.render import OrderContext
 from dayfly.execute.webhook.exit_codes import ORDER
 from dayfly.execute.webhook.http_exchange import resolve
 from dayfly.execute.webhook.read import meaning
@@ -38,7 +39,11 @@ def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=Non
     place = SenderSetup(command=("python",), folder=str(folder), allowed=frozenset(allowed))
     absent = [item.name for item in made.inputs if item.value is None]
     running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
-    told = built_in(running, run="u", resource="db", name="db/make", number=1, absent=absent, complete=True)
+    inputs = {item.name: item.value for item in made.inputs}
+    attempt = OrderContext(
+        run="u", resource="db", unit="db/make", number=1, inputs=inputs, complete=True, isolation="none"
+    )
+    told = built_in(running, attempt)
     environment = {name.encode(): value.encode() for name, value in {**told, **(secrets or {})}.items()}
     return running, environment | {item.as_.env.encode(): (item.value or "").encode() for item in made.inputs}
 

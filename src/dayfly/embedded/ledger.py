@@ -87,18 +87,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         return seal(self.documents, self.forks)
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a run's history."""
-
-    seq: int
-    at: int
-    unit: str
-    attempt: int
-    move: str
-    reason: str
-    message: str
-
-
 _encode = msgspec.json.Encoder().encode
 _documents = msgspec.json.Decoder(tuple[Lifecycle, ...]).decode
 _forks = msgspec.json.Decoder(tuple[Unit, ...]).decode

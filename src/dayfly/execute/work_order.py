@@ -1,6 +1,7 @@
 """What every work order for the runner has in common, wherever the step runs. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Protocol
 
 from dayfly.spec.identity import nonce, resource_id
 from dayfly.spec.lifecycle import Exec, Unit
@@ -59,18 +60,33 @@ def identity_records(run: str, unit: str, number: int, start_before: int) -> lis
     return records
 
 
-def built_in(
-    unit: Unit, *, run: str, resource: str, name: str, number: int, absent: Collection[str], complete: bool
-) -> dict[str, str]:
-    """The environment that Dayfly gives to each step. Inputs win over it, and it wins over the pod template's."""
+class StepAttempt(Protocol):
+    """The part of an attempt that its built-in environment is made of. An absent input has the value None."""
+
+    @property
+    def run(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def inputs(self) -> Mapping[str, object]: ...
+
+
+def built_in(unit: Unit, attempt: StepAttempt) -> dict[str, str]:
+    """Return the variables that Dayfly gives to each step. Inputs override them, and they override the pod template."""
     assert unit.exec is not None, "only exec units have an environment"
     return {
         **unit.exec.env,
-        "DAYFLY_RESOURCE_ID": resource_id(run, resource),
-        "DAYFLY_ATTEMPT": str(number),
-        "DAYFLY_ATTEMPT_NONCE": nonce(run, name, number),
-        "DAYFLY_OUTPUTS_COMPLETE": "true" if complete else "false",
-        "DAYFLY_ABSENT_INPUTS": ",".join(absent),
+        "DAYFLY_RESOURCE_ID": resource_id(attempt.run, attempt.resource),
+        "DAYFLY_ATTEMPT": str(attempt.number),
+        "DAYFLY_ATTEMPT_NONCE": nonce(attempt.run, attempt.unit, attempt.number),
+        "DAYFLY_OUTPUTS_COMPLETE": "true" if attempt.complete else "false",
+        "DAYFLY_ABSENT_INPUTS": ",".join(item.name for item in unit.inputs if attempt.inputs[item.name] is None),
     }
 
 

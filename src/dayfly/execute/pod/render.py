@@ -162,7 +162,7 @@ def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[PodSecretKey, s
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         *step_records(unit),
     ]
-    given = {**_traced(unit, attempt), **_built_in(unit, attempt), **_stated(unit, attempt)}
+    given = {**_traced(unit, attempt), **built_in(unit, attempt), **_stated(unit, attempt)}
     env: dict[str, Record] = {name: env_record(name, value.encode()) for name, value in given.items()}
     files: dict[PodSecretKey, str] = {}
     if attempt.token is not None:
@@ -209,18 +209,6 @@ def _env(unit: Unit) -> list[dict[str, Any]]:
     found = next((each for each in containers or () if isinstance(each, dict) and each.get("name") == MAIN), {})
     env = found.get("env")
     return [item for item in env if isinstance(item, dict)] if isinstance(env, list) else []
-
-
-def _built_in(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
-    return built_in(
-        unit,
-        run=attempt.run,
-        resource=attempt.resource,
-        name=attempt.unit,
-        number=attempt.number,
-        absent=[item.name for item in unit.inputs if attempt.inputs[item.name] is None],
-        complete=attempt.complete,
-    )
 
 
 def _template(unit: Unit, attempt: PodAttempt, files: dict[PodSecretKey, str]) -> dict[str, Any]:

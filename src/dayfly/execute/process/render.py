@@ -46,7 +46,7 @@ def step_order(unit: Unit, attempt: OrderContext) -> bytes:
     records = [*_head(attempt), *begins, *step_records(unit)]
     env = {name: value.encode() for name, value in {**attempt.cleared, **overlay_env(unit)}.items()}
     traced = {"TRACEPARENT": attempt.trace} if attempt.trace else {}
-    env |= {name: value.encode() for name, value in {**traced, **_built_in(unit, attempt), **attempt.state}.items()}
+    env |= {name: value.encode() for name, value in {**traced, **built_in(unit, attempt), **attempt.state}.items()}
     for item in unit.inputs:
         value = attempt.inputs[item.name] or b""
         if item.as_.env:
@@ -105,18 +105,6 @@ def _head(attempt: OrderContext) -> list[tuple[str, bytes]]:
     if attempt.log:
         records.append(("log", attempt.log.encode(errors="surrogateescape")))
     return records
-
-
-def _built_in(unit: Unit, attempt: OrderContext) -> dict[str, str]:
-    return built_in(
-        unit,
-        run=attempt.run,
-        resource=attempt.resource,
-        name=attempt.unit,
-        number=attempt.number,
-        absent=[item.name for item in unit.inputs if attempt.inputs[item.name] is None],
-        complete=attempt.complete,
-    )
 
 
 def _environment(env: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
