@@ -346,7 +346,7 @@ async def test_logs_and_history_of_ended_run_stay_a_week(machine, monkeypatch):
     await machine.host.acknowledge(("u",))
     await machine.down()
     week = 7 * 24 * 3_600_000
-    from dayfly.embedded import clock as real
+    from dayfly.lib import clock as real
 
     for late, kept in ((week - 60_000, True), (week + 60_000, False)):
         monkeypatch.setattr("dayfly.embedded.host.now_ms", lambda late=late: real.now_ms() + late)

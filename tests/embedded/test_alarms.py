@@ -109,10 +109,9 @@ class TestGaps:
     def time(self, monkeypatch):
         """Two clocks: by how much the wall's leads, and that by which timers run."""
         found = SimpleNamespace(lead=5_000, now=100)
-        clocks = SimpleNamespace(
-            time_ns=lambda: (found.now + found.lead) * 1_000_000, monotonic_ns=lambda: found.now * 1_000_000
-        )
+        clocks = SimpleNamespace(monotonic_ns=lambda: found.now * 1_000_000)
         monkeypatch.setattr(clock, "time", clocks)
+        monkeypatch.setattr(clock, "now_ms", lambda: found.now + found.lead)
         return found
 
     @pytest.mark.parametrize(

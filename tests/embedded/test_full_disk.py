@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from dayfly.embedded.clock import now_ms
+from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import HostUnavailableError
 from embedded import documents as doc
 from embedded.machine import Machine, until

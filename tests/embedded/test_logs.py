@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder, runs_logged
+from dayfly.lib.clock import now_ms
 from dayfly.spec.log_times import LineCutter, within
 from embedded import documents as doc
 from embedded.machine import until

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from dayfly.embedded import state_door, states
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.state_door import StateDoor
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
@@ -22,6 +21,7 @@ from dayfly.execute.state.head import DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import digest
 from dayfly.execute.state.service import Found, FullError, Place
 from dayfly.execute.state.service import Service as StateService
+from dayfly.lib.clock import now_ms
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 from embedded import documents as doc
 from embedded.machine import until

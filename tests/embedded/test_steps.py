@@ -433,7 +433,7 @@ async def test_unsupported_units_are_refused(machine):
 
 
 def _in(milliseconds):
-    from dayfly.embedded.clock import now_ms
+    from dayfly.lib.clock import now_ms
 
     return now_ms() + milliseconds
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest_asyncio
 
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.launch import Processes
 from dayfly.execute.process.resident import UnansweredError
+from dayfly.lib.clock import now_ms
 from dayfly.link.wire import Verdict
 from embedded import documents as doc
 from embedded.machine import until

@@ -10,8 +10,9 @@ import pytest
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
-from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms, unix_ms
+from dayfly.kube.server_clock import Dated, ServerClock, ticks_ms
 from dayfly.kube.transport import Answer, HttpTransport, Stream
+from dayfly.lib.clock import now_ms
 from kube.fake import FakeCluster, run, serving
 from kube.test_client import Plain
 
@@ -37,7 +38,7 @@ class Watch:
 
 def test_it_is_this_machines_until_the_server_has_spoken():
     before = time.time_ns() // 1_000_000
-    assert before <= unix_ms() <= ServerClock().now() <= time.time_ns() // 1_000_000 + 1
+    assert before <= now_ms() <= ServerClock().now() <= time.time_ns() // 1_000_000 + 1
     assert 0 <= ticks_ms() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + 1 <= 1
     assert Watch(AT + DAY).clock.now() == AT + DAY
 
@@ -163,12 +164,12 @@ def test_only_who_succeeds_is_the_server(ask, status, heard):
 
 
 async def test_it_is_heard_over_http():
-    clock = ServerClock(lambda: unix_ms() + DAY)
+    clock = ServerClock(lambda: now_ms() + DAY)
     async with serving(FakeCluster()) as address:
         client = Client(Dated(HttpTransport(Plain(address)), clock))
         try:
-            assert clock.now() > unix_ms() + DAY - 1000
+            assert clock.now() > now_ms() + DAY - 1000
             await client.get(NAMESPACES, "default")
-            assert abs(clock.now() - unix_ms()) < 60_000
+            assert abs(clock.now() - now_ms()) < 60_000
         finally:
             await client.close()

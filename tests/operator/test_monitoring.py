@@ -113,7 +113,7 @@ def test_metrics_are_counted_and_served(monkeypatch):
         a_run("b", units={"x": unknown, "y": unknown, "z": UnitRecord()}),
         a_run("c", phase=Phase.CLOSED),
     ]
-    monkeypatch.setattr(metrics, "unix_ms", lambda: 5500)
+    monkeypatch.setattr(metrics, "now_ms", lambda: 5500)
     seen = SimpleNamespace(runs=runs, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()

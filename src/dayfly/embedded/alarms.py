@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dayfly.embedded.clock import now_ms
+from dayfly.lib.clock import now_ms
 
 
 class _Alarm(NamedTuple):

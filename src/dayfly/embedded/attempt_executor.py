@@ -3,7 +3,6 @@
 import abc
 
 from dayfly.embedded.attempts import Attempts, UnitAttempt
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute.executor import Known
@@ -12,6 +11,7 @@ from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.paths import private_directories
 from dayfly.execute.process.render import OrderContext
 from dayfly.execute.work_order import CannotRenderError
+from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import sensitive_inputs

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, AttemptSweeper
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving, ProcessExits, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
@@ -21,6 +20,7 @@ from dayfly.execute.process.attempt_folders import Beginnings
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import UnansweredError
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
 from dayfly.spec.identity import nonce

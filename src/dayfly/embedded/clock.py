@@ -1,17 +1,14 @@
-"""The host's one clock."""
+"""Jumps of the host's clock, and times in which it was stopped."""
 
 import time
 from typing import NamedTuple
+
+from dayfly.lib.clock import now_ms
 
 # Less than that is the clock being steered, not a jump.
 JUMP_MS = 1_000
 # Whoever looks each few seconds, and did not for so long, was stopped.
 SILENCE_MS = 15_000
-
-
-def now_ms() -> int:
-    """Unix milliseconds. Only deadlines and what people read rest on it; correctness does not."""
-    return time.time_ns() // 1_000_000
 
 
 class Gap(NamedTuple):

@@ -11,7 +11,7 @@ import msgspec
 from dayfly.embedded.alarms import Alarms
 from dayfly.embedded.attempt_executor import AttemptExecutor
 from dayfly.embedded.attempts import Attempts, UnitAttempt
-from dayfly.embedded.clock import Gaps, now_ms
+from dayfly.embedded.clock import Gaps
 from dayfly.embedded.forks import Ports
 from dayfly.embedded.ledger import LedgerError, SqliteLedger, Values
 from dayfly.embedded.registry import Executors
@@ -21,6 +21,7 @@ from dayfly.embedded.turn_view import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
 from dayfly.execute.process.run import folders
 from dayfly.execute.turn import Scene, turn
+from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import QueueClosedError, WorkQueue
 from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Claim, Decision, Dissolve, Effect, Move, Record, Void

@@ -12,7 +12,6 @@ from typing import Any, Self
 import msgspec
 
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports, unapplied
@@ -34,6 +33,7 @@ from dayfly.execute.process.attempt_storage import leave_place, open_place, swee
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
+from dayfly.lib.clock import now_ms
 from dayfly.lib.tasks import cancel
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
@@ -386,7 +386,7 @@ class EmbeddedHost:
 
     def history(self, uid: str) -> tuple[HistoryEntry, ...]:
         """What was written to the run's ledger, also after its end."""
-        return tuple(HistoryEntry(**msgspec.structs.asdict(entry)) for entry in self._engine.reader.history(uid))
+        return tuple(self._engine.reader.history(uid))
 
     def logs(self, uid: str) -> tuple[LogInfo, ...]:
         """The logs there are, also after the run's end, in the order of units and attempts."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from dayfly.embedded import states
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import HOST
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.states import StateFiles
@@ -21,6 +20,7 @@ from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
 from dayfly.execute.state.head import DamagedError, Head, damaged
 from dayfly.execute.state.service import Place, Service
+from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
 from dayfly.spec.scalars.numbers import port

@@ -1,13 +1,13 @@
 """What a turn sees on this machine: the run, the facts of its attempts, free places, and what stands in the way."""
 
 from dayfly.embedded.attempts import Attempts
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.registry import Executors
 from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute import route_group
 from dayfly.execute.inputs import remarks
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.turn import Scene, judged
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
 from dayfly.spec.run import Phase

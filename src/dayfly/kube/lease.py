@@ -18,6 +18,7 @@ from typing import Any
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import LEASES, Lease
+from dayfly.lib.clock import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,6 @@ class Terms:
         return cls(seconds, usual.renew_within * part, usual.every * part)
 
 
-def _utc() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 class Elector:
     """Stands for election under one name. `run` it; `leading` tells, and `led` waits."""
 
@@ -53,7 +50,7 @@ class Elector:
         identity: str,
         terms: Terms | None = None,
         *,
-        now: Callable[[], dt.datetime] = _utc,
+        now: Callable[[], dt.datetime] = utc_now,
         seed: int | None = None,
     ) -> None:
         """`identity` is unique to this process; `now` is what is written for people, and decides nothing."""

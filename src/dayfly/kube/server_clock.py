@@ -12,16 +12,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 
 from dayfly.kube.transport import Answer, Request, Stream, Transport
+from dayfly.lib.clock import now_ms
 
 # The first status that is no success: such an answer may be another's, who stands before the server.
 _NO_SUCCESS = 300
 # A date names the second in which it was written.
 _SECOND_MS = 1000
-
-
-def unix_ms() -> int:
-    """This machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 def ticks_ms() -> int:
@@ -36,7 +32,7 @@ class ServerClock:
     stays as it was where it is right.
     """
 
-    def __init__(self, own: Callable[[], int] = unix_ms, ticks: Callable[[], int] = ticks_ms) -> None:
+    def __init__(self, own: Callable[[], int] = now_ms, ticks: Callable[[], int] = ticks_ms) -> None:
         self.ticks = ticks
         self._own = own
         self._ahead: int | None = None  # of the ticks

@@ -16,6 +16,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Condition, HasMeta, ObjectMeta, Resource, whole
 from dayfly.kube.ownership import reference
+from dayfly.lib.clock import utc_now
 
 
 class HasConditions(Protocol):
@@ -37,10 +38,6 @@ class Spoken(HasMeta, Protocol):
 T = TypeVar("T", bound=Spoken)
 
 
-def _utc() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 class Speaker:
     """Writes statuses for one controller."""
 
@@ -50,7 +47,7 @@ class Speaker:
         events: Recorder,
         *,
         warnings: Collection[str] = (),
-        now: Callable[[], dt.datetime] = _utc,
+        now: Callable[[], dt.datetime] = utc_now,
     ) -> None:
         """`warnings` are the reasons of which the Events warn; the others are normal."""
         self._client = client

@@ -15,7 +15,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector, Terms
 from dayfly.kube.manager import Manager, Runnable
-from dayfly.kube.server_clock import unix_ms
+from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import WorkQueue, work
 from dayfly.lib.tasks import background, first
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
@@ -73,7 +73,7 @@ class Operator:
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         agent: Agents | None = None,
         heralds: Heralds = Heralds(),  # noqa: B008 - frozen
-        now: Callable[[], int] = unix_ms,
+        now: Callable[[], int] = now_ms,
         seed: int | None = None,
     ) -> None:
         self.cluster = ClusterWatches(client, now=now, seed=seed, istio=routing.istio)
@@ -344,7 +344,7 @@ async def operate(
     groups: Wings | None = None,
     agent: Agents | None = None,
     heralds: Heralds = Heralds(),  # noqa: B008 - frozen
-    now: Callable[[], int] = unix_ms,
+    now: Callable[[], int] = now_ms,
 ) -> None:
     """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
     began = time.monotonic()

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.routes.envoy_process import (
     ANSWER_S,
     SOCKET,
@@ -37,6 +36,7 @@ from dayfly.embedded.routes.envoy_process import (
 from dayfly.execute.process.files import put, slurp
 from dayfly.execute.route import envoy
 from dayfly.execute.route.envoy import HOST, EnvoyEntry
+from dayfly.lib.clock import now_ms
 from dayfly.spec.routing.routing_keys import Forms
 
 log = logging.getLogger(__name__)

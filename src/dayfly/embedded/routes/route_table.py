@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 
 from dayfly.embedded.attempts import UnitAttempt
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.routes.envoy import Envoy, EnvoyError
 from dayfly.execute.route.envoy import EnvoyEntry, Lead
+from dayfly.lib.clock import now_ms
 from dayfly.lib.tasks import cancel
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Running

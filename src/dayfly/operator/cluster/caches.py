@@ -16,8 +16,8 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, AnnotatedMeta, HasMeta, Key, ObjectMeta, Pod, Resource, Slim
 from dayfly.kube.ownership import drop_finalizer
-from dayfly.kube.server_clock import unix_ms
 from dayfly.kube.watches import Watches
+from dayfly.lib.clock import now_ms
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.interning import share
@@ -74,7 +74,7 @@ class ClusterWatches(Watches):
         self,
         client: Client,
         *,
-        now: Callable[[], int] = unix_ms,
+        now: Callable[[], int] = now_ms,
         seed: int | None = None,
         istio: Istio = Istio.AUTO,
     ) -> None:

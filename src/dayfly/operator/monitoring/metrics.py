@@ -7,7 +7,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dayfly.kube.server_clock import unix_ms
+from dayfly.lib.clock import now_ms
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.spec.run import State
 
@@ -58,7 +58,7 @@ class _Now(Collector):
         yield GaugeMetricFamily(
             "dayfly_clock_ahead_seconds",
             "By how much this machine's clock is ahead of the API server's.",
-            value=(unix_ms() - self._cluster.now()) / 1000,
+            value=(now_ms() - self._cluster.now()) / 1000,
         )
         for name, ask in self._gauges.items():
             yield GaugeMetricFamily(f"dayfly_{name}", name.replace("_", " ").capitalize() + ".", value=ask())

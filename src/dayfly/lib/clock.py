@@ -1,0 +1,14 @@
+"""This machine's clock."""
+
+import datetime as dt
+import time
+
+
+def now_ms() -> int:
+    """Return Unix time in milliseconds. Only deadlines and what people read rest on it; correctness does not."""
+    return time.time_ns() // 1_000_000
+
+
+def utc_now() -> dt.datetime:
+    """Return the time in UTC."""
+    return dt.datetime.now(dt.UTC)
