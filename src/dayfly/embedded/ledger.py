@@ -21,6 +21,7 @@ from dayfly.spec import run as ledger
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
+from dayfly.spec.run_data import HistoryEntry
 
 SCHEMA_VERSION = 3
 _BUSY_S = 10
