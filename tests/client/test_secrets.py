@@ -13,7 +13,7 @@ import pytest
 from client.test_connection import answering
 from control.client import KEY, serving
 from control.fake_host import FakeHost
-from control.test_vault import CANARY, GIVEN, Kept, wish
+from control.test_run_secrets import CANARY, GIVEN, Kept, wish
 from dayfly.client import ConflictError, DayflyError, Exit, InvalidError, RefusedError, UnreachableError
 from dayfly.client.connection import Request
 from dayfly.client.servers import Server
@@ -23,20 +23,20 @@ GIVES = {"mydb": {"key": CANARY}}
 
 
 @pytest.fixture
-def vault() -> Kept:
+def store() -> Kept:
     return Kept()
 
 
 @pytest.fixture
-def dayfly(tmp_path: Path, blank: Path, host: FakeHost, vault: Kept, connect: Any) -> Any:
-    with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}, vaults={"local": vault}) as server:
+def dayfly(tmp_path: Path, blank: Path, host: FakeHost, store: Kept, connect: Any) -> Any:
+    with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}, secret_stores={"local": store}) as server:
         yield connect(f"http://127.0.0.1:{server.port}", KEY)
 
 
-def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, vault: Kept):
+def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, store: Kept):
     for _ in range(2):
         made = dayfly.sandboxes.apply(WISH, secrets=GIVES, lease=600)
-    assert list(vault.values()) == [GIVEN]
+    assert list(store.values()) == [GIVEN]
     assert CANARY not in repr(made)
     assert "secrets" not in WISH, "what was given is as it was"
     with pytest.raises(ConflictError, match="cannot change while it lives") as other:
@@ -44,13 +44,13 @@ def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, vaul
     assert "canary" not in str(other.value)
 
 
-def test_one_that_is_missing_is_named_with_the_way_to_give_it(dayfly: Any, vault: Kept):
+def test_one_that_is_missing_is_named_with_the_way_to_give_it(dayfly: Any, store: Kept):
     with pytest.raises(InvalidError, match=r"key is a secret that was not given; .*, or in Python secrets="):
         dayfly.sandboxes.apply(WISH)
-    assert vault.ever == 0
+    assert store.ever == 0
 
 
-def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, vault: Kept):
+def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store: Kept):
     given = {"mydb": {"key": "xyz", "pin": b"canary", "empty": "", "long": "canary" * 20_000}, "other": "canary"}
     with pytest.raises(InvalidError) as fault:
         dayfly.sandboxes.apply(WISH, secrets=given)
@@ -63,7 +63,7 @@ def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, vault:
     ]
     with pytest.raises(InvalidError, match="secrets: must be a mapping of resources"):
         dayfly.sandboxes.apply(WISH, secrets=["canary"])
-    assert vault.ever == 0
+    assert store.ever == 0
 
 
 def test_a_server_elsewhere_is_given_none(connect: Any):

@@ -16,10 +16,10 @@ from control.client import KEY, ORG
 from dayfly.control import changes, exchange, group_changes, group_forms, run_records, tombstones
 from dayfly.control.group_strategy import GroupStrategy
 from dayfly.control.host_sync import HostSync
+from dayfly.control.run_secrets import SecretStores
 from dayfly.control.run_service import RunService
 from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.store import Store, StoreError
-from dayfly.control.vault import Vaults
 from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
 
@@ -136,7 +136,7 @@ def stream(store):
     """One that looks when it is told to, over a store that is written by the test."""
     links = Links()
     sync = HostSync(store, links)
-    strategy = SandboxStrategy(store, links, sync, Vaults(store, "local", {}))
+    strategy = SandboxStrategy(store, links, sync, SecretStores(store, "local", {}))
     boxes = RunService(store, links, sync, strategy)
     return changes.Stream(store, links, boxes, GroupStrategy(store, links, sync), "local")
 

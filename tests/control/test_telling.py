@@ -55,7 +55,7 @@ class World:
         self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
         self.receive = self.post
         to = Receiver(self.deliver, "http://receiver")
-        strategy = SandboxStrategy(store, self.links, sync, self.app.state.vaults)
+        strategy = SandboxStrategy(store, self.links, sync, self.app.state.secrets)
         boxes = RunService(store, self.links, sync, strategy)
         self.telling = Telling(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
 

@@ -35,11 +35,11 @@ from dayfly.control.reports import Reports
 from dayfly.control.routes import API
 from dayfly.control.routing_rules import RoutingRules
 from dayfly.control.run_records import read_entries
+from dayfly.control.run_secrets import SecretStores
 from dayfly.control.run_service import RunService
 from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
-from dayfly.control.vault import Vaults
 from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
 from dayfly.lib import http_server
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from dayfly.control.auth import Keys
     from dayfly.control.baselines import BaselineHost
+    from dayfly.control.run_secrets import SecretStore
     from dayfly.control.store import Store
     from dayfly.control.tls import Certificate
-    from dayfly.control.vault import Vault
     from dayfly.link.change_notifier import ChangeNotifier
     from dayfly.link.transport import Host
 
@@ -77,7 +77,7 @@ def create_app(
     rate: float | Rate = 0,
     agents: Agents | None = None,
     receiver: Receiver | None = None,
-    vaults: Mapping[str, Vault] = {},
+    secret_stores: Mapping[str, SecretStore] = {},
     baseline_hosts: Collection[BaselineHost] = (),
 ) -> Starlette:
     """The API over a store and the hosts that do the work.
@@ -94,13 +94,13 @@ def create_app(
         agents: The way to hosts that dial in, if another one than usual.
         receiver: Who is sent CloudEvents.
         baseline_hosts: Those of the server's own hosts whose forks derive from baselines that are declared here.
-        vaults: Where hosts keep secrets, by the names of their clusters; unused where others than loopback may ask.
+        secret_stores: Where hosts keep secrets, by the names of their clusters; only for a server on loopback.
     """
     agents = agents or Agents(store)
     links = _linked(org, hosts, agents, store.notifier)
     sync = HostSync(store, links)
     closing, local = asyncio.Event(), LocalBaselines(store, org, baseline_hosts)
-    kept = Vaults(store, org, vaults if loopback else {})
+    kept = SecretStores(store, org, secret_stores if loopback else {})
     sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, kept))
     strategy = GroupStrategy(store, links, sync)
     groups = RunService(store, links, sync, strategy)
@@ -130,7 +130,7 @@ def create_app(
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
-    app.state.vaults, app.state.baselines = kept, local
+    app.state.secrets, app.state.baselines = kept, local
     return app
 
 
@@ -225,8 +225,8 @@ async def prepare(app: Starlette) -> None:
     await clusters.known(app.state.org)
     local: LocalBaselines = app.state.baselines
     await local.catch_up()
-    vaults: Vaults = app.state.vaults
-    await vaults.drop_unwished()
+    secrets: SecretStores = app.state.secrets
+    await secrets.drop_unwished()
 
 
 async def serve(

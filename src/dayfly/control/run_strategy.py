@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from dayfly.control.host_sync import HostSync
     from dayfly.control.rows import Rows
     from dayfly.control.run_records import RunKind, RunRecord
+    from dayfly.control.run_secrets import Given
     from dayfly.control.run_specs import CompiledRun
     from dayfly.control.run_states import RunState
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
-    from dayfly.control.vault import Given
     from dayfly.link.server_end import Links
     from dayfly.link.transport import Place
 

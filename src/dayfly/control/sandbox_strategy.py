@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import clusters, endpoints, run_specs, vault
+from dayfly.control import clusters, endpoints, run_secrets, run_specs
 from dayfly.control.attention import tone
 from dayfly.control.run_records import SANDBOXES
 from dayfly.control.run_requests import lease_seconds
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from dayfly.control.host_sync import HostSync
     from dayfly.control.rows import Rows
     from dayfly.control.run_records import RunRecord
+    from dayfly.control.run_secrets import Given, SecretStores
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
-    from dayfly.control.vault import Given, Vaults
     from dayfly.link.server_end import Links
     from dayfly.link.transport import Place
     from dayfly.link.wire import Standing
@@ -42,9 +42,9 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     has_leases = True
     cluster_hint = "one machine can be several: dayfly up --cluster NAME; one with an agent: dayfly cluster add NAME"
 
-    def __init__(self, store: Store, links: Links, sync: HostSync, vaults: Vaults) -> None:
+    def __init__(self, store: Store, links: Links, sync: HostSync, secrets: SecretStores) -> None:
         super().__init__(store, links, sync)
-        self._vaults = vaults
+        self._secrets = secrets
 
     async def states(self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE) -> dict[str, RunState]:
         """Return the states of runs by UID, with what their hosts do not know yet or do not support."""
@@ -62,7 +62,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
 
     def parse(self, body: Any, name: str) -> Wanted[SandboxSpec]:
         """Read the body of a PUT, with the secrets and the lease that are no part of the spec."""
-        given = vault.taken_out(body)
+        given = run_secrets.take_out(body)
         sandbox = documents.from_wire(body, "Sandbox", name=name)
         assert isinstance(sandbox, Sandbox), "asked for by its kind"
         lease = lease_seconds(body["lease"], ("lease",)) if body.get("lease") is not None else 0
@@ -83,12 +83,12 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         return run_specs.changed(old, new)
 
     def check_secrets(self, record: RunRecord[SandboxSpec], given: Given) -> None:
-        self._vaults.refuse_others(record, given)
+        self._secrets.refuse_others(record, given)
 
     def keep_secrets(
         self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given
     ) -> AbstractAsyncContextManager[None]:
-        return self._vaults.kept(record, compiled, given)
+        return self._secrets.kept(record, compiled, given)
 
     async def compile_change(self, record: RunRecord[SandboxSpec]) -> CompiledRun:
         link = self._sync.link(record)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from dayfly.client.files import Wished
     from dayfly.control.baselines import BaselineHost
+    from dayfly.control.run_secrets import SecretStore
     from dayfly.control.store import Store
     from dayfly.control.telling import Receiver
-    from dayfly.control.vault import Vault
     from dayfly.execute.tracing import Tracer
     from dayfly.link.transport import Host
     from dayfly.spec.routing.routing_keys import Forms
@@ -258,7 +258,7 @@ async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event)
 
 
 def _application(
-    wish: _Wish, store: Store, hosts: Mapping[str, Host], vaults: Mapping[str, Vault], baselines: BaselineHost
+    wish: _Wish, store: Store, hosts: Mapping[str, Host], secrets: Mapping[str, SecretStore], baselines: BaselineHost
 ) -> Starlette:
     """The API, which listens on loopback alone."""
     from dayfly import __version__
@@ -272,7 +272,7 @@ def _application(
         keys=single(wish.key),
         version=__version__,
         receiver=wish.receiver,
-        vaults=vaults,
+        secret_stores=secrets,
         baseline_hosts=(baselines,),
     )
 

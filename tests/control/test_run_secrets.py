@@ -10,7 +10,7 @@ import pytest
 
 from control import wishes
 from control.client import serving
-from dayfly.control import vault as vaults
+from dayfly.control import run_secrets
 from dayfly.control.routes import ROUTES
 from dayfly.control.store import Shelf, StoreError
 
@@ -26,7 +26,7 @@ GIVEN = {("mydb", "key"): CANARY.encode()}
 
 
 class Kept(dict[str, dict[tuple[str, str], bytes]]):
-    """A vault in memory; `ever` is what was handed to it."""
+    """A secret store in memory; `ever` is what was handed to it."""
 
     ever = 0
 
@@ -44,17 +44,17 @@ class Kept(dict[str, dict[tuple[str, str], bytes]]):
     def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
         return self.get(uid) == values
 
-    __hash__ = object.__hash__  # type: ignore[assignment] # a vault is one thing
+    __hash__ = object.__hash__  # type: ignore[assignment] # a store is one thing
 
 
 @pytest.fixture
-def vault() -> Kept:
+def store() -> Kept:
     return Kept(left={("gone", "key"): b"of a server that was killed"})
 
 
 @pytest.fixture
-def client(tmp_path: Path, blank: Path, host: FakeHost, vault: Kept) -> Iterator[Client]:
-    with serving(shutil.copy(blank, tmp_path), {"local": host}, vaults={"local": vault}) as found:
+def client(tmp_path: Path, blank: Path, host: FakeHost, store: Kept) -> Iterator[Client]:
+    with serving(shutil.copy(blank, tmp_path), {"local": host}, secret_stores={"local": store}) as found:
         yield found
 
 
@@ -70,13 +70,13 @@ def wish(given: Any = None) -> dict[str, Any]:
 WISH = wish({"mydb": {"key": CANARY}})
 
 
-def test_they_are_with_the_host_and_in_nothing_that_is_told(client: Client, host: FakeHost, vault: Kept, tmp_path):
-    assert vault == {}, "what was left is forgotten when a server begins"
+def test_they_are_with_the_host_and_in_nothing_that_is_told(client: Client, host: FakeHost, store: Kept, tmp_path):
+    assert store == {}, "what was left is forgotten when a server begins"
     made = client.call("PUT", "sandboxes/sb1", WISH)
     assert made.status == 200, made.body
-    assert list(vault.values()) == [GIVEN]
+    assert list(store.values()) == [GIVEN]
     (offer,) = host.offers.values()
-    assert list(vault) == [offer.uid], "they are the run's own"
+    assert list(store) == [offer.uid], "they are the run's own"
     told = [str(offer), made.body.decode()]
     for path, methods in ROUTES.items():
         streams = path.endswith(("/changes", "/log"))
@@ -89,27 +89,27 @@ def test_they_are_with_the_host_and_in_nothing_that_is_told(client: Client, host
     assert not any(CANARY in each for each in told)
 
 
-def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, vault: Kept):
+def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, store: Kept):
     for _ in range(2):
         client.put("sandboxes/sb1", WISH)
     client.put("sandboxes/sb1", wish())
     other = client.call("PUT", "sandboxes/sb1", wish({"mydb": {"key": "canary-other"}}))
     assert (other.status, "canary" in str(other.body)) == (409, False)
     assert "cannot change while it lives" in other.json["error"]
-    assert (list(vault.values()), vault.ever) == ([GIVEN], 1)
+    assert (list(store.values()), store.ever) == ([GIVEN], 1)
 
 
-def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost, vault: Kept):
+def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost, store: Kept):
     host.refuse = "not here"
     assert client.call("PUT", "sandboxes/sb1", WISH).status == 400
-    assert (vault, vault.ever) == ({}, 1)
+    assert (store, store.ever) == ({}, 1)
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_nor_does_one_that_cannot_be_written(client: Client, vault: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
+def test_nor_does_one_that_cannot_be_written(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
     """Also where at first nobody can look whether it was."""
     write, failed = Shelf.write, []
-    monkeypatch.setattr(vaults, "AGAIN_S", 0.01)
+    monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
 
     async def full(shelf: Shelf, work: Any) -> Any:
         if len(failed) < times:
@@ -119,11 +119,11 @@ def test_nor_does_one_that_cannot_be_written(client: Client, vault: Kept, monkey
 
     monkeypatch.setattr(Shelf, "write", full)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
-    assert (vault, vault.ever) == ({}, 1)
+    assert (store, store.ever) == ({}, 1)
     assert client.get("sandboxes") == []
 
 
-def test_one_whose_answer_alone_failed_keeps_them(client: Client, vault: Kept, monkeypatch: pytest.MonkeyPatch):
+def test_one_whose_answer_alone_failed_keeps_them(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
     """Its run is to begin, and would never without them."""
     write, failed = Shelf.write, []
 
@@ -136,10 +136,10 @@ def test_one_whose_answer_alone_failed_keeps_them(client: Client, vault: Kept, m
 
     monkeypatch.setattr(Shelf, "write", unsure)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
-    assert list(vault.values()) == [GIVEN]
+    assert list(store.values()) == [GIVEN]
 
 
-def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, vault: Kept):
+def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, store: Kept):
     two = copy.deepcopy(WISH)
     inputs = two["spec"]["resources"][0]["spec"]["create"][0]["inputs"]
     inputs.append({"name": "pin", "valueFromSandbox": True, "secret": True})
@@ -155,7 +155,7 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, v
         answer = client.call("PUT", "sandboxes/sb1", {**two, "secrets": given})
         assert (answer.status, CANARY in str(answer.body)) == (400, False)
         assert said in answer.json["error"]
-    assert (vault, vault.ever) == ({}, 0)
+    assert (store, store.ever) == ({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -171,24 +171,24 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, v
         {"mydb": {str(number): CANARY for number in range(65)}},
     ],
 )
-def test_what_is_no_secret_is_refused_without_its_value(client: Client, vault: Kept, given: Any):
+def test_what_is_no_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
     answer = client.call("PUT", "sandboxes/sb1", wish(given))
     assert (answer.status, CANARY in str(answer.body)) == (400, False), answer.body
     assert "secrets" in answer.json["error"]
-    assert vault.ever == 0
+    assert store.ever == 0
 
 
 @pytest.mark.parametrize("more", [{}, {"loopback": False}])
 def test_a_server_that_others_reach_takes_none(
-    tmp_path: Path, blank: Path, host: FakeHost, vault: Kept, more: dict[str, Any]
+    tmp_path: Path, blank: Path, host: FakeHost, store: Kept, more: dict[str, Any]
 ):
-    kept = {"vaults": {"local": vault}} if more else {}
+    kept = {"secret_stores": {"local": store}} if more else {}
     with serving(shutil.copy(blank, tmp_path), {"local": host}, **kept, **more) as client:
         for body in (WISH, wish()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body
             assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
-    assert (host.offers, vault.ever) == ({}, 0)
+    assert (host.offers, store.ever) == ({}, 0)
 
 
 def test_a_document_never_holds_one(client: Client):

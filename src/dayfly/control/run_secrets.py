@@ -1,4 +1,4 @@
-"""Secrets on their way to a run: from the wish for a sandbox to the host of this very process, past every document.
+"""Secrets on their way to a run: from the request for a sandbox to the host of this process, past every document.
 
 They come in the body of the wish, are with the host before the wish is written, and nowhere else: the store, messages
 to hosts, answers, events and the audit log have none of them. Only a host in this process can keep them (`up`), so none
@@ -38,7 +38,7 @@ PATIENCE_S = 2.0
 AGAIN_S = 5.0
 
 
-class Vault(Protocol):
+class SecretStore(Protocol):
     """Where a host keeps the secrets of its runs. What is kept is durable when the method returns."""
 
     async def keep(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
@@ -54,7 +54,7 @@ class Vault(Protocol):
         """Whether these are the run's secrets, all of them and no others."""
 
 
-def taken_out(body: Any) -> Given:
+def take_out(body: Any) -> Given:
     """The secrets in the body of a wish; none are left in it.
 
     Raises:
@@ -82,13 +82,13 @@ def taken_out(body: Any) -> Given:
     return found
 
 
-class Vaults:
+class SecretStores:
     """Those of a server's own hosts, by the names of their clusters."""
 
-    def __init__(self, store: Store, org: str, vaults: Mapping[str, Vault]) -> None:
+    def __init__(self, store: Store, org: str, stores: Mapping[str, SecretStore]) -> None:
         self._store = store
         self._org = org
-        self._vaults = vaults
+        self._stores = stores
         self._settling: set[asyncio.Task[None]] = set()
 
     async def drop_unwished(self) -> None:
@@ -97,10 +97,10 @@ class Vaults:
         Raises:
             StoreError: the store cannot be read.
         """
-        if self._vaults:
+        if self._stores:
             wished = {entry.uid for entry in await self._store.of(self._org).read(run_records.read_entries)}
-            for vault in set(self._vaults.values()):
-                await vault.drop_all_but(wished)
+            for host_store in set(self._stores.values()):
+                await host_store.drop_all_but(wished)
 
     @contextlib.asynccontextmanager
     async def kept(self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given) -> AsyncIterator[None]:
@@ -109,16 +109,16 @@ class Vaults:
         Raises:
             SpecError: some are missing, or are more than the sandbox takes, or its cluster cannot be given any.
         """
-        vault = self._of(record)
-        _check(record, compiled, given, vault is not None)
-        if vault is None or not given:
+        host_store = self._of(record)
+        _check(record, compiled, given, host_store is not None)
+        if host_store is None or not given:
             yield
             return
-        await vault.keep(record.uid, given)
+        await host_store.keep(record.uid, given)
         try:
             yield
         except BaseException:  # also where whoever asked has gone
-            settling = asyncio.create_task(self._settle(record, vault))
+            settling = asyncio.create_task(self._settle(record, host_store))
             self._settling.add(settling)
             settling.add_done_callback(self._settling.discard)
             await asyncio.wait({settling}, timeout=PATIENCE_S)
@@ -130,15 +130,15 @@ class Vaults:
         Raises:
             ApiError: they are others.
         """
-        vault = self._of(record)
-        if given and (vault is None or not vault.are(record.uid, given)):
+        host_store = self._of(record)
+        if given and (host_store is None or not host_store.are(record.uid, given)):
             text = f"secrets of sandbox {quote(record.name)} cannot change while it lives; delete it and apply it again"
             raise ApiError(409, text)
 
-    def _of(self, record: RunRecord[SandboxSpec]) -> Vault | None:
-        return self._vaults.get(record.cluster) if record.org == self._org else None
+    def _of(self, record: RunRecord[SandboxSpec]) -> SecretStore | None:
+        return self._stores.get(record.cluster) if record.org == self._org else None
 
-    async def _settle(self, record: RunRecord[SandboxSpec], vault: Vault) -> None:
+    async def _settle(self, record: RunRecord[SandboxSpec], host_store: SecretStore) -> None:
         """Forget its secrets, unless it was written after all; what cannot be done now is tried again."""
         while True:
             with contextlib.suppress(StoreError, HostUnavailableError):
@@ -146,7 +146,7 @@ class Vaults:
                     lambda rows: run_records.find(rows, record.kind, record.name)
                 )
                 if written is None or written.uid != record.uid:
-                    await vault.drop(record.uid)
+                    await host_store.drop(record.uid)
                 return
             await asyncio.sleep(AGAIN_S)
 
