@@ -3,7 +3,7 @@
 import json
 import re
 
-from control.test_telling import report
+from control.test_cloud_event_publisher import report
 from dayfly.plan import cloud_events
 from docs.conftest import ROOT
 

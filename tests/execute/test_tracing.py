@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cli.command import until
-from control.test_telling import report
+from control.test_cloud_event_publisher import report
 from dayfly.execute import tracing
 from dayfly.execute.tracing import Tracer
 from dayfly.plan import run_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from control.test_telling import report
+from control.test_cloud_event_publisher import report
 from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target

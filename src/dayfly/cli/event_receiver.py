@@ -15,7 +15,7 @@ from dayfly.plan.cloud_events import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from dayfly.client.connection import Io
-    from dayfly.control import telling
+    from dayfly.control import cloud_event_publisher
 
 _TIMEOUT_S = 10.0
 # What a receiver may say; nobody reads it.
@@ -58,16 +58,16 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
     return Receiver(address, target)
 
 
-def told(url: str, allowed: frozenset[str], source: str = "") -> telling.Receiver:
+def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_publisher.Receiver:
     """Whom a server sends events; `source` is theirs if not each cluster has its own.
 
     Raises:
         DayflyError: as `receiver`.
     """
-    from dayfly.control import telling
+    from dayfly.control import cloud_event_publisher
 
     to = receiver(url, allowed)
-    return telling.Receiver(Poster(to), to.address.url, source)
+    return cloud_event_publisher.Receiver(Poster(to), to.address.url, source)
 
 
 class Poster:

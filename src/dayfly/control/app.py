@@ -18,6 +18,7 @@ from dayfly.control.audit import Audit
 from dayfly.control.auth import LOCAL, First
 from dayfly.control.baselines import LocalBaselines
 from dayfly.control.changes import Changes
+from dayfly.control.cloud_event_publisher import CloudEventPublisher, Receiver
 from dayfly.control.clusters import Clusters
 from dayfly.control.clusters import names as for_agents
 from dayfly.control.errors import ApiError
@@ -38,7 +39,6 @@ from dayfly.control.run_records import read_entries
 from dayfly.control.run_secrets import SecretStores
 from dayfly.control.run_service import RunService
 from dayfly.control.sandbox_strategy import SandboxStrategy
-from dayfly.control.telling import Receiver, Telling
 from dayfly.control.tls import Renewal
 from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
@@ -105,7 +105,7 @@ def create_app(
     strategy = GroupStrategy(store, links, sync)
     groups = RunService(store, links, sync, strategy)
     sweep = GroupSweep(store, links, sync, groups, strategy)
-    telling = Telling(store, links, sync, sandboxes, receiver) if receiver else None
+    publisher = CloudEventPublisher(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     known = First(keys, StoredKeys(store)) if keys else StoredKeys(store)
     sessions = PageSessions(store, known, tls=tls)
@@ -126,7 +126,7 @@ def create_app(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
         exception_handlers={Exception: _refused},
-        lifespan=lambda _app: _at_work(agents, sync, local, sweep, telling),
+        lifespan=lambda _app: _at_work(agents, sync, local, sweep, publisher),
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
@@ -187,12 +187,12 @@ def _page_routes() -> Iterator[Route]:
 
 @contextlib.asynccontextmanager
 async def _at_work(
-    agents: Agents, sync: HostSync, local: LocalBaselines, sweep: GroupSweep, telling: Telling | None
+    agents: Agents, sync: HostSync, local: LocalBaselines, sweep: GroupSweep, publisher: CloudEventPublisher | None
 ) -> AsyncIterator[None]:
     """What goes on beside requests, as long as they are served."""
     await agents.begin()
     works = {"sync": sync.run(), "baselines": local.run(), "groups": sweep.run(), "agents": agents.run()}
-    works |= {"events": telling.run()} if telling else {}
+    works |= {"events": publisher.run()} if publisher else {}
     keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
         yield

@@ -26,8 +26,8 @@ from dayfly.spec.scalars import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dayfly.control.cloud_event_publisher import Receiver
     from dayfly.control.store import Store
-    from dayfly.control.telling import Receiver
     from dayfly.control.tls import Certificate
 
 _LISTEN = "127.0.0.1:7851"

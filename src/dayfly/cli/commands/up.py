@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from dayfly.client.files import Wished
     from dayfly.control.baselines import BaselineHost
+    from dayfly.control.cloud_event_publisher import Receiver
     from dayfly.control.run_secrets import SecretStore
     from dayfly.control.store import Store
-    from dayfly.control.telling import Receiver
     from dayfly.execute.tracing import Tracer
     from dayfly.link.transport import Host
     from dayfly.spec.routing.routing_keys import Forms

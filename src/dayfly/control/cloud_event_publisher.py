@@ -1,8 +1,8 @@
-"""CloudEvents of the sandboxes of all organisations: noted in the store when they are so, sent until they are answered.
+"""CloudEvents of the sandboxes of all organisations: stored when they occur, and sent until the receiver accepts them.
 
-Of several servers one does it (`duties`), and another one when it is gone. What is noted outlives each of them, so that
-an event is sent at least once, and its id says whether it is the same. Organisations do not wait for each other: each
-has its own row of events, its own pauses, and its own bound of what may wait.
+Of several servers one publishes events, and another one takes over when it is gone. Stored events outlive each server,
+so an event is sent at least once; its id shows whether it is the same. Organisations do not wait for each other: each
+has its own row of events, its own pauses, and its own limit of stored events.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.spec.sandbox import SandboxSpec
 
-LOOK_S = 1.0
-# Rounds over very many sandboxes come less often.
+POLL_INTERVAL_S = 1.0
+# Polls of very many sandboxes are less frequent.
 PAUSE_PER_WORK, LONGEST_PAUSE_S = 99, 10.0
-# Where a cluster does not say how a sandbox stands, or has not taken its newest wish, it is asked again so much later.
-AGAIN_S = 10.0
-PIECE = 100
+# Poll interval for sandboxes whose cluster has not reported, or has not taken their newest spec.
+UNREPORTED_INTERVAL_S = 10.0
+BATCH_SIZE = 100
 DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
 
 log = logging.getLogger(__name__)
 
 
 class Receiver(NamedTuple):
-    """Who is told: how, how the log calls it, and what all events have as their source, if not each cluster its own."""
+    """The receiver of events: how to send to it, its name in the log, and the source of all events if it is the same."""
 
     post: Post
     name: str
     source: str = ""
 
 
-class Telling:
-    """One for each server that has a receiver."""
+class CloudEventPublisher:
+    """Publishes the events of one server."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Telling:
                     log.warning("the store cannot be used now: %s", fault)
                 except Exception:
                     log.exception("what is worth an event could not be looked for")
-                await self._pause(max(LOOK_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
+                await self._pause(max(POLL_INTERVAL_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
         finally:
             await self._leave()
 
@@ -184,16 +184,16 @@ class Telling:
         try:
             uids = list(seen)
             while uids and await self._has_room(key[0]):
-                piece, uids = uids[:PIECE], uids[PIECE:]
+                piece, uids = uids[:BATCH_SIZE], uids[BATCH_SIZE:]
                 await self._look_at(key[0], {uid: seen[uid] for uid in piece})
         except StoreError as fault:
             log.warning("the store cannot be used now: %s", fault)
             self._stamp = None
-            await self._pause(AGAIN_S)
+            await self._pause(UNREPORTED_INTERVAL_S)
         except Exception:
             log.exception("what is worth an event could not be found out")
             self._stamp = None
-            await self._pause(AGAIN_S)
+            await self._pause(UNREPORTED_INTERVAL_S)
         finally:
             self._looks.pop(key, None)
 
@@ -224,7 +224,10 @@ class Telling:
                     new.append(Noted(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
             _, version = seen[record.uid]
             certain = version == 0 or (standing.version == version and not self._sync.trouble(record.uid))
-            moments = [*([] if soon or not warns else [warns]), *([] if certain else [now + int(AGAIN_S * 1000)])]
+            moments = [
+                *([] if soon or not warns else [warns]),
+                *([] if certain else [now + int(UNREPORTED_INTERVAL_S * 1000)]),
+            ]
             again |= {record.uid: min(moments)} if moments else {}
         if new:
             await shelf.write(lambda rows: event_rows.note(rows, new))

@@ -14,13 +14,13 @@ from control.client import KEY, ORG
 from control.databases import sql
 from control.fake_host import FakeHost
 from control.lossy import call
-from dayfly.control import auth, event_rows, telling
+from dayfly.control import auth, cloud_event_publisher, event_rows
 from dayfly.control.agents.agents import Agents
 from dayfly.control.app import create_app
+from dayfly.control.cloud_event_publisher import CloudEventPublisher, Receiver
 from dayfly.control.run_service import RunService
 from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.store import Store
-from dayfly.control.telling import Receiver, Telling
 from dayfly.lib import delivery
 from dayfly.lib.delivery import Answer
 from dayfly.link import server_end as link
@@ -57,7 +57,7 @@ class World:
         to = Receiver(self.deliver, "http://receiver")
         strategy = SandboxStrategy(store, self.links, sync, self.app.state.secrets)
         boxes = RunService(store, self.links, sync, strategy)
-        self.telling = Telling(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
+        self.publisher = CloudEventPublisher(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
 
     async def deliver(self, body):
         return await self.receive(body)
@@ -97,8 +97,8 @@ class World:
     async def told(self):
         """One round, and all that comes of it as long as nobody keeps us waiting."""
         await self.arrived()
-        await self.telling.round()
-        await self.telling.looked()
+        await self.publisher.round()
+        await self.publisher.looked()
         await until(self.is_idle)
         heard, self.heard = self.heard, []
         return heard
@@ -109,7 +109,7 @@ class World:
 
     async def leave(self):
         """Have the server end as it does when it is stopped."""
-        running = asyncio.create_task(self.telling.run())
+        running = asyncio.create_task(self.publisher.run())
         await asyncio.sleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -276,7 +276,7 @@ async def test_refused_event_is_logged_and_not_resent(world, caplog):
 
 async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkeypatch):
     monkeypatch.setattr(event_rows, "MOST_WAITING", 3)
-    monkeypatch.setattr(telling, "PIECE", 1)
+    monkeypatch.setattr(cloud_event_publisher, "BATCH_SIZE", 1)
     gate = asyncio.Event()
 
     async def post(body):
@@ -289,8 +289,8 @@ async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkey
         await world.put(f"sb{number}")
     waiting = "SELECT org FROM cloud_events WHERE body != ''"
     for _ in range(3):
-        await world.telling.round()
-        await world.telling.looked()
+        await world.publisher.round()
+        await world.publisher.looked()
         assert sorted(org for (org,) in sql(world.store, waiting)) == ["local"] * 3 + ["other"]
     said = "3 events of local wait for http://receiver: what is over before it takes them is not told"
     assert [record.getMessage() for record in caplog.records] == [said]
@@ -318,7 +318,7 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
     world.links.of("other", "far").state.stands(Standing(uid="u-theirs", seq=99))
-    await asyncio.wait_for(world.telling.round(), 20)
+    await asyncio.wait_for(world.publisher.round(), 20)
 
     async def has_arrived():
         return [each[0] for each in world.heard] == ["sb1"]
@@ -342,9 +342,9 @@ async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
     for name, ready in (("sb1", False), ("sb2", True)):
         world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
         await world.arrived()
-        await world.telling.round()
+        await world.publisher.round()
     slow.set()
-    await world.telling.looked()
+    await world.publisher.looked()
     assert [each[:2] for each in await world.told()] == [("sb2", "ready")]
 
 
@@ -359,12 +359,12 @@ async def test_one_server_sends_events_and_another_takes_over(postgres):
         heard = await first.told()
         host.offers |= first.host.offers
         holder = sql(first.store, "SELECT holder FROM duties")
-        for passed in (0, telling.DUTY_MS - 1):
+        for passed in (0, cloud_event_publisher.DUTY_MS - 1):
             clock[0] += passed
-            await second.telling.round()
-            await second.telling.looked()
+            await second.publisher.round()
+            await second.publisher.looked()
             assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), "it may only be slow"
-        clock[0] += telling.DENIED_MS
+        clock[0] += cloud_event_publisher.DENIED_MS
         found = await second.told()
         assert [(each[0], each[3]) for each in found] == [("sb1", heard[0][3])]
         assert await first.told() == [], "the first one has heard that it is the other's now"
