@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(NamedTuple):
-    """The receiver of events: how to send to it, its name in the log, and the source of all events if it is the same."""
+    """The receiver of events: how to send to it, its name in the log, and the source of events if it is the same."""
 
     post: Post
     name: str
