@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from control import stored
-from dayfly.control import group_sweep, host_sync, worked
-from dayfly.control.worked import Worked
+from dayfly.control import cpu_timer, group_sweep, host_sync
+from dayfly.control.cpu_timer import CpuTimer
 from dayfly.link.server_end import Links
 from kube.fake import run
 
@@ -27,7 +27,7 @@ class Thread:
 @pytest.fixture
 def thread(monkeypatch) -> Thread:
     made = Thread()
-    monkeypatch.setattr(worked, "time", made)
+    monkeypatch.setattr(cpu_timer, "time", made)
     return made
 
 
@@ -96,7 +96,7 @@ async def test_work_is_counted_by_the_thread_it_is_done_in():
     def work() -> None:
         sum(range(3_000_000))
 
-    elsewhere, here = Worked(asyncio.to_thread(work)), Worked(_at_once(work))
+    elsewhere, here = CpuTimer(asyncio.to_thread(work)), CpuTimer(_at_once(work))
     await elsewhere
     await here
     assert elsewhere.seconds < here.seconds
@@ -116,7 +116,7 @@ async def test_round_that_is_cancelled_ends_in_its_own_way():
             await asyncio.sleep(0)
             ended.append(True)
 
-    begun = Worked(work())
+    begun = CpuTimer(work())
     task = asyncio.create_task(begun.done())
     await asyncio.sleep(0)
     begun.close()

@@ -28,6 +28,7 @@ from dayfly.control.group_strategy import GroupStrategy
 from dayfly.control.group_sweep import GroupSweep
 from dayfly.control.host_sync import HostSync
 from dayfly.control.keys import ApiKeys, StoredKeys
+from dayfly.control.long_poll_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.control.overview import Overview
 from dayfly.control.page_sessions import PageSessions
 from dayfly.control.plugins import Plugins
@@ -40,7 +41,6 @@ from dayfly.control.run_secrets import SecretStores
 from dayfly.control.run_service import RunService
 from dayfly.control.sandbox_strategy import SandboxStrategy
 from dayfly.control.tls import Renewal
-from dayfly.control.waits import CALLERS_PART, Waits
 from dayfly.control.workloads import Workloads
 from dayfly.lib import http_server
 from dayfly.lib.tasks import background, cancel
@@ -168,10 +168,10 @@ def _run_routes(
     store: Store, links: Links, services: Iterable[RunService[Any]], closing: asyncio.Event
 ) -> Iterator[Route]:
     """Of sandboxes and route groups, and their reports."""
-    waits = Waits(CALLERS_PART)
+    slots = LongPollSlots(CALLERS_SHARE)
     for service in services:
         yield from service.routes()
-        yield from Reports(store, links, service, closing, waits).routes()
+        yield from Reports(store, links, service, closing, slots).routes()
 
 
 def _page_routes() -> Iterator[Route]:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from dayfly.control import event_rows, run_records
+from dayfly.control.cpu_timer import CpuTimer
 from dayfly.control.event_rows import Noted
 from dayfly.control.exchange import rfc3339
 from dayfly.control.run_records import SANDBOXES
 from dayfly.control.store import ConflictError, StoreError
-from dayfly.control.worked import Worked
 from dayfly.lib.delivery import Delivery, Post, Waiting
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
@@ -90,7 +90,7 @@ class CloudEventPublisher:
         """Until cancelled."""
         try:
             while True:
-                round_ = Worked(self.round())
+                round_ = CpuTimer(self.round())
                 try:
                     await round_
                 except StoreError as fault:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dayfly.control.cpu_timer import CpuTimer
 from dayfly.control.group_keys import GroupKeys
 from dayfly.control.run_records import GROUPS, read_entries, save
 from dayfly.control.run_requests import end_request
 from dayfly.control.store import StoreError, again
 from dayfly.control.unreadable import UnreadableError
-from dayfly.control.worked import Worked
 from dayfly.plan.reasons import Reason
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES
 
@@ -51,7 +51,7 @@ class GroupSweep:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            round_ = Worked(self.sweep())
+            round_ = CpuTimer(self.sweep())
             try:
                 await round_
             except StoreError as fault:

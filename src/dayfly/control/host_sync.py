@@ -22,9 +22,9 @@ from weakref import WeakValueDictionary
 
 from dayfly.control import confirmations, run_records, run_specs, tombstones
 from dayfly.control.confirmations import NOTHING, Confirmation, Confirmations
+from dayfly.control.cpu_timer import CpuTimer
 from dayfly.control.store import ConflictError, StoreError
 from dayfly.control.unreadable import UnreadableError
-from dayfly.control.worked import Worked
 from dayfly.link.server_end import HostFailedError
 from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
 from dayfly.plan.reasons import Reason
@@ -195,7 +195,7 @@ class HostSync:
     async def _rounds(self) -> None:
         while True:
             # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
-            round_ = Worked(self.sweep())
+            round_ = CpuTimer(self.sweep())
             try:
                 await round_
             except StoreError as fault:
@@ -259,7 +259,7 @@ class HostSync:
         """
         random.shuffle(owed)
         left = iter(sorted(owed, key=lambda each: not each.entry.waits))
-        works = [Worked(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
+        works = [CpuTimer(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
         try:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
         finally:

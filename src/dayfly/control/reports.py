@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.control.long_poll_slots import LongPollSlots
     from dayfly.control.run_records import RunRecord
     from dayfly.control.run_service import RunService
     from dayfly.control.scopes import Scope
     from dayfly.control.store import Store
     from dayfly.control.tombstones import Tombstone
-    from dayfly.control.waits import Waits
     from dayfly.link.server_end import Link, Links
     from dayfly.link.wire import LogBytes
     from dayfly.spec.report import Report
@@ -75,14 +75,14 @@ class Reports:
     """The addresses that only tell."""
 
     def __init__(
-        self, store: Store, links: Links, service: RunService[Any], closing: asyncio.Event, waits: Waits
+        self, store: Store, links: Links, service: RunService[Any], closing: asyncio.Event, slots: LongPollSlots
     ) -> None:
         self._store = store
         self._links = links
         self._kind = service.kind
         self._service = service
         self._closing = closing
-        self._waits = waits
+        self._slots = slots
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -104,7 +104,7 @@ class Reports:
         subject = await self._subject(request)
         if subject.link is not None and subject.record is not None:
             who = auth.caller(request)
-            with self._waits.one(who.org, who.key_id, seconds):
+            with self._slots.one(who.org, who.key_id, seconds):
                 await self._unless_closing(subject.link.state.changed(subject.uid, after, seconds))
             # What was waited for may be its end.
             subject = await self._subject(request)
@@ -166,7 +166,7 @@ class Reports:
         With `sinceTime` from the first line on that is no older; with `timestamps` it is told when it was printed.
         """
         subject, who = await self._subject(request), auth.caller(request)
-        with self._waits.one(who.org, who.key_id, wait_seconds(request)):
+        with self._slots.one(who.org, who.key_id, wait_seconds(request)):
             return await self._read_log(request, subject)
 
     async def _read_log(self, request: Request, subject: Subject) -> Any:

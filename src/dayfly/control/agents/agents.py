@@ -19,8 +19,8 @@ from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_body, rfc3339, serve, wait_seconds, whole_number
+from dayfly.control.long_poll_slots import AGENTS_SHARE, LongPollSlots
 from dayfly.control.store import StoreError
-from dayfly.control.waits import AGENTS_PART, Waits
 from dayfly.link.envelope import (
     FROZEN_STATUS,
     MOST_BODY,
@@ -90,7 +90,7 @@ class Agents:
         # Hosts that wait at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
-        self._waits = Waits(AGENTS_PART)
+        self._slots = LongPollSlots(AGENTS_SHARE)
         # The store's mark as of the last look, if nothing was left to be read then.
         self._looked: object = None
 
@@ -272,7 +272,7 @@ class Agents:
         def look(rows: Rows) -> Any:
             return mailbox.collect(rows, who.cluster, session, after, digest, self._now())
 
-        with self._waits.one(who.org, who.cluster, seconds):
+        with self._slots.one(who.org, who.cluster, seconds):
             return await self._collected(request, who, look, until)
 
     async def _collected(

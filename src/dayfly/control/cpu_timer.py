@@ -1,4 +1,4 @@
-"""How much of this thread a piece of work took, for those who do it the less often the more it is."""
+"""Measures the CPU time that a coroutine takes of this thread, so that expensive rounds can be less frequent."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
 
 
-class Worked:
-    """Awaits something, and knows how many seconds of this thread its own steps took, whoever else had it between them.
-
-    Whoever looks only at a clock before and after counts what all others do while this one waits.
-    """
+class CpuTimer:
+    """Awaits a coroutine and counts the CPU seconds of its own steps, but not of other tasks between them."""
 
     def __init__(self, what: Coroutine[Any, Any, None]) -> None:
         self.seconds = 0.0
         self._what = what
 
     async def done(self) -> None:
-        """Awaits it in a task."""
+        """Await it, for use in a task."""
         await self
 
     def close(self) -> None:
-        """Let it go if nobody has awaited it: a task that is cancelled before its first step never does."""
+        """Close it if it was never awaited: a task that is cancelled before its first step does not await it."""
         if inspect.getcoroutinestate(self._what) == inspect.CORO_CREATED:
             self._what.close()
 
@@ -42,5 +39,5 @@ class Worked:
             thrown = None
             try:
                 yield waits_for
-            except BaseException as fault:  # noqa: BLE001  -- handed on to whom it is meant for, a cancellation above all
+            except BaseException as fault:  # noqa: BLE001  -- passed on to the coroutine, cancellations above all
                 thrown = fault

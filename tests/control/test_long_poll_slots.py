@@ -12,19 +12,19 @@ from control import wishes
 from control.client import Client, wait_for
 from control.fake_host import uid_of
 from control.test_agents import replica, store  # noqa: F401 # fixtures
-from dayfly.control import waits
+from dayfly.control import long_poll_slots
 from dayfly.control.errors import ApiError
-from dayfly.control.waits import AGENTS_PART, CALLERS_PART, Waits
+from dayfly.control.long_poll_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
 
 PLACES = 16
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(waits, "most_connections", lambda: int(PLACES / CALLERS_PART))
+    monkeypatch.setattr(long_poll_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
 
 
-def taken(found: Waits, org: str, key: str, held: contextlib.ExitStack) -> int:
+def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:
     """How many places that key gets until it gets no more."""
     places: list[None] = []
     with contextlib.suppress(ApiError):
@@ -34,7 +34,7 @@ def taken(found: Waits, org: str, key: str, held: contextlib.ExitStack) -> int:
 
 
 def test_organisation_gets_half_of_long_poll_slots():
-    found = Waits(CALLERS_PART)
+    found = LongPollSlots(CALLERS_SHARE)
     with contextlib.ExitStack() as held:
         assert taken(found, "acme", "one", held) == PLACES / 4
         assert sum(taken(found, "acme", str(key), held) for key in range(20)) == PLACES / 4
@@ -49,7 +49,7 @@ def test_organisation_gets_half_of_long_poll_slots():
 
 
 def test_organisation_leaves_connections_to_others():
-    assert CALLERS_PART / 2 + AGENTS_PART / 2 < 1 / 2
+    assert CALLERS_SHARE / 2 + AGENTS_SHARE / 2 < 1 / 2
 
 
 class Waiting:
@@ -90,7 +90,7 @@ def test_key_with_too_many_long_polls_is_refused(client, host, path):
 
 async def test_hosts_leave_connections_to_other_organisations(replica):  # noqa: F811
     await replica.open()
-    mine = int(int(PLACES / CALLERS_PART) * AGENTS_PART) // 4
+    mine = int(int(PLACES / CALLERS_SHARE) * AGENTS_SHARE) // 4
     asked = [
         asyncio.create_task(replica.ask("east", "GET", "messages", session=1, after=0, wait=20))
         for _ in range(mine + 1)

@@ -1,4 +1,4 @@
-"""Requests that wait for news: each holds a connection for up to half a minute, and nobody is to hold all of them."""
+"""Slots for requests that wait for a change: each keeps a connection for up to half a minute."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dayfly.lib.http_server import most_connections
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Of the connections that this process may have.
-CALLERS_PART, AGENTS_PART = 1 / 2, 3 / 8
+# Shares of the connections that this process may have.
+CALLERS_SHARE, AGENTS_SHARE = 1 / 2, 3 / 8
 
 
-class Waits:
-    """So many at once, of which each organisation and key has its share (`Listeners`)."""
+class LongPollSlots:
+    """A limited number of waiting requests, which organisations and keys share fairly (`Listeners`)."""
 
-    def __init__(self, part: float) -> None:
-        self._listeners = Listeners(int(most_connections() * part))
+    def __init__(self, share: float) -> None:
+        self._listeners = Listeners(int(most_connections() * share))
 
     @contextlib.contextmanager
     def one(self, org: str, key: str, seconds: float) -> Iterator[None]:
-        """One of them, for as long as it is answered. What does not wait needs no place.
+        """Hold a slot while a request is answered. A request that does not wait needs none.
 
         Raises:
-            ApiError: there is none for that key while others wait.
+            ApiError: the key has its share of the slots already.
         """
         if seconds <= 0:
             yield
