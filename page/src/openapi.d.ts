@@ -1253,7 +1253,7 @@ export interface components {
         };
         /**
          * Blocker
-         * @description An obstacle and its causes; empty if there is none.
+         * @description An obstacle and its causes; empty if there is none. `since` is in unix milliseconds.
          */
         Blocker: {
             /** @default  */
@@ -1419,7 +1419,7 @@ export interface components {
         };
         /**
          * Concern
-         * @description Something that needs somebody, of a `sandbox` or a route `group` or neither.
+         * @description Something that needs attention, of a `sandbox` or a route `group` or neither.
          *
          *         At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
          */

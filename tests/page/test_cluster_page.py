@@ -12,7 +12,7 @@ from cli.clusters import FLAGS, changed, still
 from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
 from control.client import wait_for
 from dayfly.cli.cluster_page import sessions
-from dayfly.control import page_forms
+from dayfly.control import attention, page_forms
 from dayfly.spec import api
 from page.clusters import SHOP, apart, serving, stage
 
@@ -128,7 +128,7 @@ class TestWhatItSays:
                 ("sandboxes/box/history", list[api.Move]),
                 ("sandboxes/box/attempts", list[api.Attempt]),
                 ("sandboxes/box/outputs?masked=true", list[api.Output]),
-                ("attention", list[page_forms.Concern]),
+                ("attention", list[attention.Concern]),
                 ("resource-plugins?version=all", list[api.Plugin]),
                 ("ended-sandboxes", list[page_forms.Ended]),
             ):

@@ -5,7 +5,7 @@ A pure function over rows: `overview` gathers them. The worst comes first, and o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,12 @@ ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", 
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One thing; as in `forms.Concern`."""
+    """Something that needs attention, of a `sandbox` or a route `group` or neither.
 
-    kind: str
+    At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
+    """
+
+    kind: Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"]
     subject: str
     reason: str
     message: str

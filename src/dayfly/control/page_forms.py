@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from dayfly.compile.preview import CompilePreview
 from dayfly.control.forms import Form, RoleWord, Time
 
@@ -56,22 +54,3 @@ class Ended(Form):
     routing_key: str
     created_at: Time
     ended_at: Time
-
-
-class Concern(Form):
-    """Something that needs somebody, of a `sandbox` or a route `group` or neither.
-
-    At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
-    """
-
-    kind: Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"]
-    subject: str
-    reason: str
-    message: str
-    sandbox: str = ""
-    group: str = ""
-    since: int = 0
-    until: int = 0
-    next: str = ""
-    units: list[str] = []
-    uid: str = ""

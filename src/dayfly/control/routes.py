@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.control import forms, page_forms
+from dayfly.control import attention, forms, page_forms
 from dayfly.control.auth import Role
 from dayfly.control.scopes import Reach
 from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
@@ -116,7 +116,7 @@ ROUTES: dict[str, dict[str, Operation]] = {
         "DELETE": Operation(MEMBER, "Remove a baseline that no fork derives from."),
     },
     _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
-    _ORG + "/attention": {"GET": Operation(VIEWER, "What needs somebody, the worst first.", [page_forms.Concern])},
+    _ORG + "/attention": {"GET": Operation(VIEWER, "What needs somebody, the worst first.", [attention.Concern])},
     _ORG + "/ended-sandboxes": {
         "GET": Operation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
     },

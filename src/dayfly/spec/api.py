@@ -14,6 +14,7 @@ import msgspec
 
 from dayfly.spec import run
 from dayfly.spec.report import UnitReport, with_reason
+from dayfly.spec.run_data import HistoryEntry, LogInfo
 from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
@@ -170,7 +171,7 @@ class Report(Answer, frozen=True, kw_only=True):
 
 
 class Blocker(Answer, frozen=True, kw_only=True):
-    """An obstacle and its causes; empty if there is none."""
+    """An obstacle and its causes; empty if there is none. `since` is in unix milliseconds."""
 
     subject: str = ""
     reason: str = ""
@@ -188,13 +189,8 @@ class Blocker(Answer, frozen=True, kw_only=True):
         return f"{self.subject}: {with_reason(self.reason, self.message)}"
 
 
-class Attempt(Answer, frozen=True, kw_only=True):
+class Attempt(LogInfo, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """An attempt that has a log, and the length of the log so far."""
-
-    unit: str
-    attempt: int
-    size: int
-    sealed: bool
 
 
 class LogTime(Answer, frozen=True, kw_only=True):
@@ -204,16 +200,8 @@ class LogTime(Answer, frozen=True, kw_only=True):
     time: dt.datetime
 
 
-class Move(Answer, frozen=True, kw_only=True):
+class Move(HistoryEntry, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One move of a ledger."""
-
-    seq: int
-    at: int
-    unit: str
-    attempt: int
-    move: str
-    reason: str
-    message: str
 
 
 class Output(Answer, frozen=True, kw_only=True):
