@@ -16,7 +16,7 @@ from control.databases import sql
 from dayfly.control import auth
 from dayfly.control.agents import mailbox
 from dayfly.control.agents.agents import Agents
-from dayfly.control.agents.host import AgentHost
+from dayfly.control.agents.mailbox_transport import MailboxTransport
 from dayfly.control.app import create_app
 from dayfly.control.run_records import save
 from dayfly.control.store import Store
@@ -439,10 +439,10 @@ async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field)
 
 async def test_documents_too_long_for_an_operator_are_refused(replica, store, monkeypatch):
     """The operator would fetch the answer with them again and again, and hear nothing any more."""
-    monkeypatch.setattr("dayfly.control.agents.host.MOST_ANSWER", 8_000)
+    monkeypatch.setattr("dayfly.control.agents.mailbox_transport.MOST_ANSWER", 8_000)
     await replica.open()
     (standing,) = await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
-    host = AgentHost(standing, lambda: replica.now, lambda: None)
+    host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 
     def of(length: int) -> tuple[Lifecycle, ...]:

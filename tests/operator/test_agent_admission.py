@@ -9,8 +9,8 @@ from rig.serving import BOXES, DOCUMENTS, UID, WEB, Bench, played, with_bench
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.agent.admission import check_documents, check_kept
-from dayfly.operator.agent.foreign import ForeignKeys
-from dayfly.operator.agent.trouble import unless_troubled
+from dayfly.operator.agent.api_errors import unavailable_on_error
+from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.cluster.objects import (
     SERVED_FOR_ANNOTATION,
     SERVED_LABEL,
@@ -80,7 +80,7 @@ class TestAdmission:
             ]
             for unit in units:
                 with pytest.raises(RefusedError, match="cannot be the name of a workload or host"):
-                    check_kept((unit,), group=False, foreign=ForeignKeys(bench.caches))
+                    check_kept((unit,), group=False, foreign=LocalKeys(bench.caches))
 
         played(story)
 
@@ -113,7 +113,7 @@ class TestAdmission:
     )
     @with_bench
     async def test_routes_and_previews_with_invalid_keys_are_refused(self, bench: Bench, unit, group, said):
-        foreign = ForeignKeys(bench.caches)
+        foreign = LocalKeys(bench.caches)
         if not said:
             check_kept((unit,), group=group, foreign=foreign)
             return
@@ -122,7 +122,7 @@ class TestAdmission:
 
     @with_bench
     async def test_routing_key_of_a_local_sandbox_is_refused(self, bench: Bench):
-        foreign = ForeignKeys(bench.caches)
+        foreign = LocalKeys(bench.caches)
         plain = bench.ask("POST", BOXES, {"metadata": {"name": "plain"}, "spec": {"cluster": "c"}})
         await bench.begun()
         key = routing_key(plain["metadata"]["uid"])
@@ -147,7 +147,7 @@ async def test_api_errors_are_reported_as_unavailable(fault, said):
     class Bound:
         namespace = "acme-boxes"
 
-        @unless_troubled
+        @unavailable_on_error
         async def work(self, *, fails: bool) -> str:
             if fails:
                 raise fault

@@ -10,7 +10,7 @@ from rig.plane import Plane, wish
 from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
-from dayfly.control.agents.host import AgentHost
+from dayfly.control.agents.mailbox_transport import MailboxTransport
 from dayfly.link import wire
 from dayfly.operator.agent.objects import name_of
 from dayfly.spec.identity import routing_key
@@ -20,13 +20,13 @@ from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin
 @pytest.fixture
 def evil(monkeypatch):
     """Alter every offer on its way out, as an attacker who controls the server could."""
-    send = AgentHost.send
+    send = MailboxTransport.send
 
     def alter(change) -> None:
         def altered(host, message):
             send(host, change(message) if isinstance(message, wire.Offer) else message)
 
-        monkeypatch.setattr(AgentHost, "send", altered)
+        monkeypatch.setattr(MailboxTransport, "send", altered)
 
     return alter
 

@@ -13,7 +13,7 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.link.wire import Offer
-from dayfly.operator.agent import settled
+from dayfly.operator.agent import offer_dedup
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, RunObject, SandboxObject
 from dayfly.operator.cluster.runs import RunStore
 from dayfly.plan.reasons import Reason
@@ -69,14 +69,14 @@ async def cluster(there: RunObject | None) -> SimpleNamespace:
     ],
 )
 async def test_offer_is_settled_if_the_run_has_all_of_it(there, changes, is_settled):
-    assert settled.is_carried_out(await cluster(there), SANDBOX, offer(**changes)) is is_settled
+    assert offer_dedup.is_carried_out(await cluster(there), SANDBOX, offer(**changes)) is is_settled
 
 
 async def test_offer_without_living_object_is_not_settled():
     there = await cluster(run())
     over = msgspec.structs.replace(META, annotations={SERVED_END_ANNOTATION: "{}"})
-    assert not settled.is_carried_out(there, None, offer())
-    assert not settled.is_carried_out(there, SandboxObject(metadata=over), offer())
+    assert not offer_dedup.is_carried_out(there, None, offer())
+    assert not offer_dedup.is_carried_out(there, SandboxObject(metadata=over), offer())
 
 
 async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
@@ -85,9 +85,9 @@ async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     before = there.ledger.get(run().metadata.name)
     other = msgspec.structs.replace(before, spec=run(keys="b").spec)
     assert await there.ledger.replace(before, other)
-    assert not settled.is_carried_out(there, SANDBOX, offer())
+    assert not offer_dedup.is_carried_out(there, SANDBOX, offer())
     there.runs.put(there.ledger.get(run().metadata.name))
-    assert settled.is_carried_out(there, SANDBOX, offer(forks=(route("b"),)))
+    assert offer_dedup.is_carried_out(there, SANDBOX, offer(forks=(route("b"),)))
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ async def test_own_write_unseen_by_the_watch_does_not_settle_an_offer():
     ],
 )
 def test_run_with_less_than_before_went_back(old, new, is_back):
-    assert settled.went_back(Change(Key("", "r"), old, new)) is is_back
+    assert offer_dedup.went_back(Change(Key("", "r"), old, new)) is is_back

@@ -16,8 +16,8 @@ from dayfly.kube.transport import Request as Call
 from dayfly.link.envelope import Session
 from dayfly.link.wire import Offer
 from dayfly.operator.agent import objects
-from dayfly.operator.agent.served import Served
-from dayfly.operator.agent.spoken import VERSIONS_IN_A_SESSION
+from dayfly.operator.agent.cluster_host import ClusterHost
+from dayfly.operator.agent.report_log import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, DocumentObject, RunObject, SandboxObject
 from dayfly.plan.reasons import Reason
@@ -103,7 +103,7 @@ class Bench:
     def start(self, *, bound: bool = True) -> None:
         """The operator begins, and has heard of no object yet."""
         namespaces = {"acme": "acme-boxes"} if bound else {}
-        self.served = Served(self.caches, namespaces, lambda *what: self.admitted.append(what))
+        self.served = ClusterHost(self.caches, namespaces, lambda *what: self.admitted.append(what))
         self.served.lost = self._lose
         self.served.meet(Session(org="acme", cluster="east", session=3, number=0, digest=""))
         self.end = self.served.end = End()

@@ -15,7 +15,7 @@ from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
 from dayfly.control.exchange import flag, read_json, wait_seconds, whole_number
 from dayfly.control.overview import output_in, shown_plan
 from dayfly.kube import errors
-from dayfly.operator.agent import answers
+from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import forgotten, mute
@@ -131,7 +131,7 @@ class Boxes:
     async def history(self, request: Request) -> Any:
         """What the ledger still holds."""
         run = (await self._side.living(_name(request)))["status"].get("run")
-        return list(answers.history(await self._side.client.get(RUNS, run))) if run else []
+        return list(run_reads.history(await self._side.client.get(RUNS, run))) if run else []
 
     async def outputs(self, request: Request) -> Any:
         """All; with `masked` in the query without what is in the sensitive ones."""

@@ -15,8 +15,8 @@ from starlette.requests import Request
 
 from dayfly.control import audit, auth, run_records, tokens
 from dayfly.control.agents import mailbox
-from dayfly.control.agents.host import AgentHost
 from dayfly.control.agents.mailbox import Frozen, MailboxError, OverError
+from dayfly.control.agents.mailbox_transport import MailboxTransport
 from dayfly.control.errors import ApiError
 from dayfly.control.exchange import read_body, rfc3339, serve, wait_seconds, whole_number
 from dayfly.control.long_poll_slots import AGENTS_SHARE, LongPollSlots
@@ -82,7 +82,7 @@ class Agents:
         self._identify = identify or functools.partial(tokens.caller, store)
         self._now = now or (lambda: time.time_ns() // 1_000_000)
         self._links = Links()
-        self._hosts: dict[tuple[str, str], AgentHost] = {}
+        self._hosts: dict[tuple[str, str], MailboxTransport] = {}
         self._news = asyncio.Event()
         # What of theirs came through this replica since it was looked at, and when all are to be looked at again.
         self._touched: set[tuple[str, str]] = set()
@@ -150,7 +150,7 @@ class Agents:
             if fault is not None:
                 raise fault
 
-    async def _publish_to(self, host: AgentHost) -> None:
+    async def _publish_to(self, host: MailboxTransport) -> None:
         (org, cluster), (pending, host.pending) = (host.standing.org, host.standing.cluster), (host.pending, [])
         # What cannot be written is lost, as it may be; whoever ordered it does so again.
         await self._store.of(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
@@ -203,8 +203,8 @@ class Agents:
         if standing.inbox > host.read:
             await self._hear(host)
 
-    def _meet(self, standing: Standing) -> AgentHost:
-        host = self._hosts[standing.org, standing.cluster] = AgentHost(standing, self._now, self._news.set)
+    def _meet(self, standing: Standing) -> MailboxTransport:
+        host = self._hosts[standing.org, standing.cluster] = MailboxTransport(standing, self._now, self._news.set)
         self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, shared=True))
         return host
 
@@ -213,7 +213,7 @@ class Agents:
         self._links.remove(*key)
         self._wake(key)
 
-    async def _hear(self, host: AgentHost) -> None:
+    async def _hear(self, host: MailboxTransport) -> None:
         at = host.standing
         found = await self._store.of(at.org).read(lambda rows: mailbox.heard(rows, at.cluster, host.read))
         for number, body in found:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dayfly.execute.pod import pod_precheck
 from dayfly.execute.pod.names import namespace_of
-from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.host_errors import RefusedError
@@ -43,7 +43,7 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
             raise RefusedError(found[0])
 
 
-def check_kept(forks: Iterable[Unit], *, group: bool, foreign: ForeignKeys) -> None:
+def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> None:
     """Refuse what would lead requests in a way that no compiler has said, or those of somebody else.
 
     Args:

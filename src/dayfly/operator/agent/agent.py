@@ -14,8 +14,8 @@ from dayfly.link.host_end import REMIND_S
 from dayfly.link.http import Way
 from dayfly.link.permits import Births
 from dayfly.operator.agent import objects
+from dayfly.operator.agent.cluster_host import Admit, ClusterHost
 from dayfly.operator.agent.cursor import Cursor
-from dayfly.operator.agent.served import Admit, Served
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
@@ -55,7 +55,7 @@ class Agent:
         self._cluster = cluster
         self._bound = dict(bound)
         self._uid = ""
-        self.served = Served(cluster, bound, admit)
+        self.served = ClusterHost(cluster, bound, admit)
         self.dial = Dial(way, Cursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed)
         self.served.lost = self.dial.begin_anew
         self._births = Births(self.dial.living)

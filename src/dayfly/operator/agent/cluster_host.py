@@ -14,11 +14,11 @@ from dayfly.link import run_queries, wire
 from dayfly.link.envelope import Session
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent import admission, answers, objects, settled
-from dayfly.operator.agent.foreign import ForeignKeys
+from dayfly.operator.agent import admission, objects, offer_dedup, run_reads
+from dayfly.operator.agent.api_errors import unavailable_on_error
+from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.agent.release import Release
-from dayfly.operator.agent.spoken import Spoken
-from dayfly.operator.agent.trouble import unless_troubled
+from dayfly.operator.agent.report_log import ReportLog
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, finalized
 from dayfly.operator.cluster.objects import (
@@ -47,7 +47,7 @@ from dayfly.spec.run import Request
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
 
-class Served:
+class ClusterHost:
     """`link.host_interface.Host` over the objects of one organisation, in the namespace that is bound to it."""
 
     is_remote = True
@@ -60,8 +60,8 @@ class Served:
         self._admit = admit
         self.org = self.cluster_name = ""
         self.session = 0
-        self._spoken = Spoken()
-        self._foreign = ForeignKeys(cluster)
+        self._spoken = ReportLog()
+        self._foreign = LocalKeys(cluster)
         self._keys: dict[str, Key] = {}
         # What is over, with its last word as it was read if the caches do not show that yet.
         self._over: dict[str, Report | None] = {}
@@ -139,9 +139,9 @@ class Served:
         self._admit(documents, forks)
         admission.check_kept(forks, group=documents[-1].target.kind == GROUP, foreign=self._foreign)
 
-    @unless_troubled
+    @unavailable_on_error
     async def offer(self, offer: wire.Offer) -> Verdict:
-        if settled.is_carried_out(self._cluster, self._seen(offer.uid), offer):
+        if offer_dedup.is_carried_out(self._cluster, self._seen(offer.uid), offer):
             return Verdict.TAKEN
         seen = await self._begin(offer) or await self._find(offer.uid)
         if seen is None:
@@ -162,7 +162,7 @@ class Served:
         self._cluster.queue.add(run.metadata.name)
         return Verdict.TAKEN
 
-    @unless_troubled
+    @unavailable_on_error
     async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
@@ -175,7 +175,7 @@ class Served:
         await self._change(run, lambda offered: msgspec.structs.replace(offered, stop=offered.stop or request))
         return Verdict.TAKEN
 
-    @unless_troubled
+    @unavailable_on_error
     async def abandon(self, uid: str, request: Request) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
@@ -192,7 +192,7 @@ class Served:
         self._cluster.queue.add(names.run_name(meta.name, meta.uid))
         return Verdict.TAKEN
 
-    @unless_troubled
+    @unavailable_on_error
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:  # noqa: ARG002 - said nowhere yet
         seen = await self._find(uid)
         if seen is None or await self._fresh(seen) is None:
@@ -203,7 +203,7 @@ class Served:
         await self._annotate(seen, {RETRY_ANNOTATION: note})
         return Verdict.TAKEN
 
-    @unless_troubled
+    @unavailable_on_error
     async def lease(self, uid: str, until: int) -> Verdict:
         seen = await self._find(uid)
         run = await self._fresh(seen) if seen is not None else None
@@ -216,7 +216,7 @@ class Served:
         await self._change(run, lambda offered: msgspec.structs.replace(offered, lease_until=until))
         return Verdict.TAKEN
 
-    @unless_troubled
+    @unavailable_on_error
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         # From here on a birth that was sent before cannot be told from one of these.
         self.end.forgets()
@@ -239,17 +239,17 @@ class Served:
         seen = self._seen(uid)
         return self._run(seen) if seen is not None else None
 
-    @unless_troubled
+    @unavailable_on_error
     async def look_up(self, question: wire.RunQuestion) -> wire.Answer:
         run, address = self.seen_run(question.uid), question.address
         match question:
             case wire.AskValues():
-                found = await answers.values(self._cluster, run) if run is not None else ()
+                found = await run_reads.values(self._cluster, run) if run is not None else ()
                 return wire.Values(**address, values=found)
             case wire.AskHistory():
-                return wire.History(**address, entries=answers.history(run) if run is not None else ())
-        kept = await answers.logs(self._client, run) if run is not None else {}
-        infos = answers.infos(kept)
+                return wire.History(**address, entries=run_reads.history(run) if run is not None else ())
+        kept = await run_reads.logs(self._client, run) if run is not None else {}
+        infos = run_reads.infos(kept)
         if isinstance(question, wire.AskLogs):
             return wire.Logs(**address, logs=infos)
         return run_queries.piece(question, infos, lambda key: kept[key])
@@ -275,7 +275,7 @@ class Served:
             self._keys[uid] = change.key
             self._may_be_over(seen, uid)
         else:
-            if settled.is_lost(seen, run=self._run(seen) is not None):
+            if offer_dedup.is_lost(seen, run=self._run(seen) is not None):
                 self.lost()
             self._keys.pop(uid, None)
             self._spoken.forget(uid)
@@ -285,7 +285,7 @@ class Served:
         offered = change.gone.spec.offered if change.gone is not None else None
         if offered is not None and (seen := self._seen(offered.uid)) is not None:
             self._may_be_over(seen, offered.uid)
-        if settled.went_back(change):
+        if offer_dedup.went_back(change):
             self.lost()
 
     def _may_be_over(self, seen: SandboxObject, uid: str) -> None:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _Method: TypeAlias = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
-def unless_troubled(method: _Method[S, P, T]) -> _Method[S, P, T]:
+def unavailable_on_error(method: _Method[S, P, T]) -> _Method[S, P, T]:
     """The cluster may fail us: nothing is known to be done then, and it is ordered again."""
 
     @functools.wraps(method)

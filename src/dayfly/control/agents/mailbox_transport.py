@@ -28,7 +28,7 @@ SILENT_MS = 90_000
 log = logging.getLogger(__name__)
 
 
-class AgentHost:
+class MailboxTransport:
     """Of one cluster. `standing` is what the roster said last."""
 
     def __init__(self, standing: Standing, now: Callable[[], int], poke: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ VERSIONS_IN_A_SESSION = 1_000_000
 _PORTS = {"http": 80, "https": 443}
 
 
-class Spoken:
+class ReportLog:
     """Numbers rise over restarts: the first session of this process gives the first of them."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from dayfly.operator.cluster.objects import is_served
 from dayfly.spec.identity import routing_key
 
 
-class ForeignKeys:
+class LocalKeys:
     """Kept up by what is heard of Sandboxes and RouteGroups. Keys are derived from their UIDs."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
