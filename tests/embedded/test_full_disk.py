@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dayfly.embedded.clock import now_ms
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import HostUnavailableError
 from embedded import documents as doc

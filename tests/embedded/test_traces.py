@@ -2,10 +2,7 @@
 
 from types import SimpleNamespace
 
-from control.test_telling import report
-
 from control.test_cloud_event_publisher import report
-from dayfly.embedded.clock import now_ms
 from dayfly.embedded.run_tracing import Traces
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
