@@ -317,7 +317,7 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
     await world.put("sb1")
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
-    world.links.of("other", "far").state.stands(Standing(uid="u-theirs", seq=99))
+    world.links.of("other", "far").state.record_status(Standing(uid="u-theirs", seq=99))
     await asyncio.wait_for(world.publisher.round(), 20)
 
     async def has_arrived():

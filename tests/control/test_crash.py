@@ -21,7 +21,8 @@ import pytest
 from control import databases, wishes
 from control.client import Client, serving, wait_for
 from control.fake_host import FakeHost
-from dayfly.control import app, chain
+from dayfly.control import chain
+from dayfly.lib import http_server
 from dayfly.link.host_state import HostState
 
 TESTS = Path(__file__).parent.parent
@@ -223,14 +224,14 @@ def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_pat
 
 def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, monkeypatch):
     host, asked = FakeHost(), threading.Event()
-    changed = HostState.changed
+    changed = HostState.wait_for_change
 
     def noted(self, uid, version, seconds):
         asked.set()
         return changed(self, uid, version, seconds)
 
-    monkeypatch.setattr(HostState, "changed", noted)
-    monkeypatch.setattr(app, "GRACE_S", 60)  # much longer than a slow machine needs
+    monkeypatch.setattr(HostState, "wait_for_change", noted)
+    monkeypatch.setattr(http_server, "GRACE_S", 60)  # much longer than a slow machine needs
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "control.db", {"local": host}) as client:
             client.put("sandboxes/sb1", wishes.empty())

@@ -150,7 +150,7 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
         record = await stored.read(store, "local", "sb1")
         link = app.state.sync.link(record)
         for number in range(100):
-            link.state.stands(Standing(uid=f"nobodys-{number}", seq=1))
+            link.state.record_status(Standing(uid=f"nobodys-{number}", seq=1))
         await app.state.sync.sweep()
         assert link.state.known == set(host.offers) != set()
     finally:

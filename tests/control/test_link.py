@@ -421,7 +421,7 @@ async def test_host_report_rings_when_it_is_visible():
     links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
     for name in ("local", "other"):
         picture = links.of("local", name).state
-        for say in (picture.stands, picture.ends):
+        for say in (picture.record_status, picture.record_end):
             before = notifier.changes
             say(wire.Standing(uid="u", seq=picture.version("u") + 1))
             assert notifier.changes == before + 1
@@ -448,23 +448,23 @@ def test_host_state_lists_runs_changed_since_a_moment():
         return wire.Inventory(session=session, count=0, runs=runs, ended=())
 
     told = HostState()
-    told.take_over(inventory(1, "u", "v"))
+    told.apply_inventory(inventory(1, "u", "v"))
     assert told.changed_since(0) == ["v", "u"]
     seen = told.changes
-    told.stands(wire.Standing(uid="u", seq=1))
+    told.record_status(wire.Standing(uid="u", seq=1))
     assert told.changed_since(seen) == []
-    told.stands(wire.Standing(uid="u", seq=2))
-    told.ends(wire.Standing(uid="w", seq=3))
+    told.record_status(wire.Standing(uid="u", seq=2))
+    told.record_end(wire.Standing(uid="w", seq=3))
     assert told.changed_since(seen) == ["w", "u"]
     assert told.changed_since(told.changes) == []
-    told.forget(["w"])
+    told.forget_ends(["w"])
     assert told.changed_since(seen) == ["u"]
     # Of a host that has begun anew all that was known stands otherwise, and what is not any more is not kept for ever.
     seen = told.changes
-    told.take_over(inventory(2, "v"))
+    told.apply_inventory(inventory(2, "v"))
     assert sorted(told.changed_since(seen)) == ["u", "v"]
-    told.take_over(inventory(3))
-    told.take_over(inventory(4))
+    told.apply_inventory(inventory(3))
+    told.apply_inventory(inventory(4))
     assert told.changed_since(0) == []
 
 
@@ -472,21 +472,21 @@ def test_host_state_drops_given_runs_except_ends():
     told, host = HostState(), FakeHost()
     for uid in ("u", "v", "w"):
         host.offers[uid] = offer(uid)
-        told.stands(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
-    told.ends(wire.Standing(uid="w", seq=3))
+        told.record_status(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
+    told.record_end(wire.Standing(uid="w", seq=3))
     assert told.known == {"u", "v", "w"}
-    told.drop(["u", "w", "x"])
+    told.forget_runs(["u", "w", "x"])
     assert (told.known, told.ended) == ({"v", "w"}, {"w"})
-    assert (told.last("u"), told.version("u"), told.changed_since(0)) == (None, NOTHING_YET, ["w", "v"])
-    assert told.last("v") is not None
-    told.stands(wire.Standing(uid="u", seq=1))
+    assert (told.last_report("u"), told.version("u"), told.changed_since(0)) == (None, NOTHING_YET, ["w", "v"])
+    assert told.last_report("v") is not None
+    told.record_status(wire.Standing(uid="u", seq=1))
     assert told.version("u") == 1
 
 
 def test_report_that_overtakes_another_counts_as_gap():
     told = HostState()
     for count in (2, 1):
-        told.hears(count)
-    assert told.lacks_something
-    told.take_over(wire.Inventory(session=1, count=2, runs=(), ended=()))
-    assert not told.lacks_something
+        told.record_count(count)
+    assert told.has_gap
+    told.apply_inventory(wire.Inventory(session=1, count=2, runs=(), ended=()))
+    assert not told.has_gap

@@ -129,13 +129,13 @@ def test_key_expires_and_last_use_is_stored_once_a_minute(client, monkeypatch):
 @contextlib.contextmanager
 def waiting(client, made, monkeypatch):
     """A request with that key that waits for news of a sandbox; whether the key is good is looked at all the time."""
-    waits, changed = threading.Event(), HostState.changed
+    waits, changed = threading.Event(), HostState.wait_for_change
 
     def noted(self, uid, version, seconds):
         waits.set()
         return changed(self, uid, version, seconds)
 
-    monkeypatch.setattr(HostState, "changed", noted)
+    monkeypatch.setattr(HostState, "wait_for_change", noted)
     monkeypatch.setattr(exchange, "LOOK_AGAIN_S", 0.05)
     client.put("sandboxes/sb1", wishes.empty())
     with ThreadPoolExecutor(1) as pool:

@@ -360,7 +360,7 @@ async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
         del host.over[uid]
-    monkeypatch.setattr(HostState, "last", lambda _self, _uid: None)
+    monkeypatch.setattr(HostState, "last_report", lambda _self, _uid: None)
 
     async def away(_self, _uids):
         return {}, "it does not answer"

@@ -310,7 +310,7 @@ def test_why_of_sandbox_its_host_forgot_is_not_empty(client, host, sb1, abandone
         host.finish(sb1)
     wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
     del host.over[sb1]
-    monkeypatch.setattr(HostState, "last", lambda _self, _uid: None)
+    monkeypatch.setattr(HostState, "last_report", lambda _self, _uid: None)
     told = client.get("sandboxes/sb1/why")
     assert told["reason"] == ("Abandoned" if abandoned else "Cleaned")
     assert "has dropped" in told["message"]

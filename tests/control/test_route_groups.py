@@ -471,7 +471,7 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
         (found,) = await membership.refresh()
         assert set(membership.of(found)) == {"u", "v"}
         runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
-        links.of("acme", "east").state.take_over(Inventory(session=1, **runs))
+        links.of("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
         assert set(membership.of(found)) == {"u"}
     finally:
         store.close()

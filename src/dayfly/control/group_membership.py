@@ -129,7 +129,7 @@ class GroupMembership:
         if seen is None or seen.has_expired(_now()):
             return True
         # A host that is met anew says which have ended, and of these no more.
-        last = link.state.last(uid) if link is not None else None
+        last = link.state.last_report(uid) if link is not None else None
         is_closed = last is not None and last.report is not None and last.report.phase is not Phase.OPEN
         return is_closed or (link is not None and link.state.has_ended(uid))
 

@@ -226,7 +226,7 @@ class HostSync:
         self._archived.clear()
         for each, (ended, known) in pictures.items():
             each.acknowledge(ended - living)
-            each.state.drop(known - living)  # a host may tell of what it likes, for as long as it likes
+            each.state.forget_runs(known - living)  # a host may tell of what it likes, for as long as it likes
 
     async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
         """Of whom a host does not know what the store says, or has said that it is over."""
@@ -376,7 +376,7 @@ class HostSync:
 
     async def _archive(self, record: RunRecord[Any]) -> None:
         link = self.link(record)
-        last = link.state.last(record.uid) if link is not None else None
+        last = link.state.last_report(record.uid) if link is not None else None
         report = last.report if last is not None else None
         # Whoever runs its host may give it up as well.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)

@@ -105,7 +105,7 @@ class Reports:
         if subject.link is not None and subject.record is not None:
             who = auth.caller(request)
             with self._slots.one(who.org, who.key_id, seconds):
-                await self._unless_closing(subject.link.state.changed(subject.uid, after, seconds))
+                await self._unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
             # What was waited for may be its end.
             subject = await self._subject(request)
         report, found, version = await self._told(subject)

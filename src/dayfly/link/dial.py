@@ -1,9 +1,9 @@
-"""The conversation with a control plane: one session after the other, as long as this operator is the one that works.
+"""A host's connection to a server: one session after the other, while this operator leads.
 
-Messages come with numbers and digests that make a chain; each is noted as seen (`cursor`) before it is carried out. A
-question changes nothing, and somebody waits for its answer: it is answered before that.
-What we say is numbered within a session, and sent again until it was heard. All that is lost is owed by somebody:
-orders by the control plane, what we say of runs by the next inventory. So nothing here is kept but the cursor.
+Messages from the server have numbers and digests that form a chain. The last number is stored (`Cursor`) before a
+message is carried out. A question changes nothing and a client waits for its answer, so it is answered before that.
+Messages to the server are numbered within a session, and resent until they are received. Nothing else is stored: the
+server resends orders, and the next inventory has the state of all runs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from dayfly.spec.scalars.numbers import MOST, whole
 
 WAIT_S = 25
 PATIENCE_S = 40.0
-# Between tries: of one that was refused, and where nobody answers, for what waits there is to be heard soon.
+# Pauses between tries: after a refusal, and while the server does not answer.
 REFUSED_PAUSE_S, AWAY_PAUSE_S = 60.0, 10.0
-# Within a session one try that fails is no trouble: whatever stands on the way may end a request that waits for long.
+# In a session the first failed try is not reported: a proxy may end a long poll.
 AWAY_AFTER = 2
-# What was not heard: beyond so much all of it is dropped, and the control plane asks for an inventory.
+# Messages that were not received. If there are more, they are dropped and another session begins.
 MOST_UNHEARD, MOST_UNHEARD_BYTES = 20_000, 32 << 20
 MOST_BYTES = 1 << 20
-# What cannot be read, be it for its depth alone: a control plane that is somebody else's by now must not end us.
+# Answers that cannot be read, for example because of their depth. They must not end the operator.
 _MEANS_NOTHING = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class Seen(NamedTuple):
-    """The last message that was seen: its session, number and digest."""
+    """The last message that was received: its session, number and digest."""
 
     session: int = 0
     number: int = 0
@@ -65,7 +65,7 @@ class Seen(NamedTuple):
 
 
 class Cursor(Protocol):
-    """Where the last message that was seen is recorded."""
+    """The stored position in the messages of the server."""
 
     seen: Seen
 
@@ -87,7 +87,7 @@ class Cursor(Protocol):
 
 
 class End(Protocol):
-    """Who carries out what comes, and says what we say (`link.host_end`)."""
+    """The host's end of the link (`host_end`)."""
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None: ...
 
@@ -95,19 +95,19 @@ class End(Protocol):
 
 
 class TroubleError(Exception):
-    """The control plane cannot be used now."""
+    """The server cannot be used now."""
 
 
 class RefusedError(TroubleError):
-    """It does not let us in."""
+    """The server refuses this host."""
 
 
 class FrozenError(TroubleError):
-    """It waits for a human."""
+    """The cluster is frozen until an administrator thaws it."""
 
 
 class OverError(TroubleError):
-    """Another session has begun; `session` is the one there is, 0 if that was not said."""
+    """Another session has begun. `session` is its number, 0 if it is unknown."""
 
     def __init__(self, session: int = 0) -> None:
         super().__init__()
@@ -120,9 +120,9 @@ class Dial:
     Args:
         way: The connection.
         cursor: What was seen last.
-        opening: What is said of this cluster at the beginning of each session.
+        opening: Returns the request that begins each session.
         end: Who carries out what comes.
-        meet: Told of each session before anything comes of it.
+        meet: Called with each session before its first message.
         seed: Makes pauses repeat.
     """
 
@@ -145,21 +145,21 @@ class Dial:
         self.session: Session | None = None
         self.refusals = 0
         self.trouble = ""
-        """Why there is no session, or why nothing of it gets through now; empty while all is well."""
+        """Why there is no session, or why its requests fail now; empty if neither is so."""
         self.is_frozen = False
         self._unheard: deque[str] = deque()
         self._unheard_bytes = 0
-        # Of the first that was not heard. A session begins with both anew.
+        # The number of the first message that was not received. A session resets both.
         self._first = 1
         self._says = asyncio.Event()
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a session in which what comes gets through."""
+        """Whether there is a session and its requests succeed."""
         return self.session is not None and not self.trouble
 
     async def run(self) -> None:
-        """Talk, until cancelled."""
+        """Keep a session, until cancelled."""
         failures = 0
         try:
             while True:
@@ -184,7 +184,7 @@ class Dial:
             self._forget()
 
     async def living(self, uids: tuple[str, ...]) -> frozenset[str] | None:
-        """Those of the sandboxes that are to live; None if the control plane cannot be asked now."""
+        """Return which of the sandboxes may start; None if the server cannot be asked now."""
         session = self.session
         if session is None:
             return None
@@ -196,7 +196,7 @@ class Dial:
         return found if found <= set(uids) else None
 
     def begin_anew(self) -> None:
-        """In another session, which takes nothing for known; if there is one now."""
+        """End the session, if there is one, so that the server sends everything again."""
         if self.session is not None:
             log.warning(
                 "this cluster has less than it had, as after a restore: the control plane tells everything again"
@@ -216,7 +216,7 @@ class Dial:
         except OverError as fault:
             if fault.session < seen.session:
                 raise
-            # Ours was the one before, or its beginning was never heard: now we know of it.
+            # The answer that began a later session was lost.
             asks = msgspec.structs.replace(asks, previous=fault.session)
             found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
         if found.check != found.checked() or found.session != asks.previous + 1:
@@ -235,7 +235,7 @@ class Dial:
         self._say_trouble(why)
 
     def _say_trouble(self, why: str) -> None:
-        """Once, however often it is tried; and once that it is over (empty)."""
+        """Log a problem once, however often it recurs, and its end (an empty text) once."""
         if why and why != self.trouble:
             log.warning("the control plane: %s. What was received goes on; it is tried again", why)
         elif self.trouble and not why:
@@ -243,7 +243,7 @@ class Dial:
         self.trouble = why
 
     def _void(self) -> None:
-        """Have this session end at once."""
+        """End this session at once."""
         self._forget()
         self.session = None
         self._says.set()
@@ -253,7 +253,7 @@ class Dial:
         self._unheard_bytes, self._first = 0, 1
 
     async def _listen(self) -> None:
-        """Have carried out what comes."""
+        """Receive messages and carry them out."""
         failures = 0
         while True:
             session, seen = self._now(), self._cursor.seen
@@ -284,7 +284,7 @@ class Dial:
                 self._end.send(order)
 
     def _answer_questions(self, found: tuple[Sent, ...]) -> list[wire.AnyToHost | wire.Unreadable]:
-        """Have questions answered; return everything else, in its order."""
+        """Answer questions; return everything else in its order."""
         others: list[wire.AnyToHost | wire.Unreadable] = []
         for each in found:
             try:
@@ -299,7 +299,7 @@ class Dial:
         return others
 
     def _hear(self, message: wire.AnyToControl) -> None:
-        """Something is to be said."""
+        """Queue a message to the server."""
         if self.session is None:
             return
         text = wire.encode(message).decode()
@@ -315,7 +315,7 @@ class Dial:
         self._says.set()
 
     async def _speak(self) -> None:
-        """Say it, and again until it was heard."""
+        """Send queued messages until they are received."""
         failures = 0
         while True:
             await self._says.wait()
@@ -334,13 +334,13 @@ class Dial:
             except WayError as fault:
                 log.debug("nothing was heard: %s", fault)
                 heard = self._first - 1
-            self._now()  # what was heard of a session that has ended meanwhile is not counted in the next one
+            self._now()  # a session that has ended since does not count
             failures = 0 if self._is_heard(heard) else failures + 1
             if failures:
                 await self._pause(failures)
 
     def _is_heard(self, heard: int) -> bool:
-        """Keep no more what was; whether anything was."""
+        """Drop the messages that were received; return whether there were any."""
         before = self._first
         if not self._first - 1 <= heard < self._first + len(self._unheard):
             raise TroubleError(f"it has heard {heard} messages, which cannot be")
@@ -380,14 +380,14 @@ class Dial:
 
 
 def _unreached(fault: WayError | errors.ApiError) -> str:
-    """Why the conversation does not go on, and whose fault that is."""
+    """Return why the session cannot go on, and which side the fault is on."""
     if isinstance(fault, WayError):
         return f"it cannot be reached: {fault}"
     return f"what it says cannot be noted in this cluster: {fault}"
 
 
 def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
-    """Where the chain ends with these messages."""
+    """Return the end of the chain after these messages."""
     for message in found:
         digest = chained(seen.digest, message.number, message.at, message.body)
         if message.number != seen.number + 1 or digest != message.digest:
@@ -397,7 +397,7 @@ def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
 
 
 def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
-    """What can be said of it: of a run its number alone, for who wants to know more asks; else that it is too long."""
+    """Return a short form of a message that is too long: a run without its report, or a refusal."""
     if isinstance(message, wire.Stands | wire.Ended):
         return msgspec.structs.replace(message, run=wire.Standing(uid=message.run.uid, seq=message.run.seq))
     if isinstance(message, wire.Answer):
@@ -407,7 +407,7 @@ def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
 
 
 def _text(answer: Answer) -> str:
-    """What a refusal says; whatever it is, one short line."""
+    """Return the text of a refusal as one short line."""
     try:
         said: Any = msgspec.json.decode(answer.body)
         text = str(said["error"])

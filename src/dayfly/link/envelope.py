@@ -1,4 +1,4 @@
-"""What a host that dials in and its control plane exchange around their messages (`link.wire`): numbers and digests."""
+"""The HTTP bodies around messages (`link.wire`) between a host that dials in and its server: numbers and digests."""
 
 import hashlib
 
@@ -6,25 +6,25 @@ import msgspec
 
 PROTOCOL_HEADER = "Dayfly-Agent-Protocol"
 TOKEN_HEADER = "signadot-cluster-token"  # noqa: S105 - the name of a header
-# With a 409: the session that there is.
+# With a 409: the current session.
 SESSION_HEADER = "Dayfly-Agent-Session"
-# Of what cannot go on before a human has looked.
+# The status of a frozen cluster.
 FROZEN_STATUS = 423
 MOST_MESSAGES = 200
-# Bytes of what a host says in one request, and of what it reads of one answer.
+# Bytes of one request of a host, and of one answer to it.
 MOST_BODY, MOST_ANSWER = 8 << 20, 16 << 20
-# What stands around a message that is sent alone, at most.
+# Bytes around a single message, at most.
 MOST_ENVELOPE = 1 << 10
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Unknown fields are passed over."""
+    """A body whose unknown fields are ignored."""
 
 
 class Opening(Mail, frozen=True, kw_only=True):
-    """What a host says when it begins: which cluster it is, the last session and message it knows, and its runs.
+    """A host's request for a session: which cluster it is, the last session and message it knows, and its runs.
 
-    `namespaces` says for each organisation where its Sandboxes live there.
+    `namespaces` has, for each organisation, the namespace of its Sandboxes.
     """
 
     cluster_uid: str
@@ -37,9 +37,9 @@ class Opening(Mail, frozen=True, kw_only=True):
 
 
 class Session(Mail, frozen=True, kw_only=True):
-    """One conversation: what belongs to another one is void. The host goes on after `number`, whose digest is given.
+    """A session. The host continues after `number`, whose digest is given.
 
-    `check` covers the rest: what a host notes wrongly here it would take for a restored control plane later.
+    `check` covers the other fields: a host that stored a wrong one would later take the server for a restored one.
     """
 
     org: str
@@ -50,12 +50,12 @@ class Session(Mail, frozen=True, kw_only=True):
     check: str = ""
 
     def checked(self) -> str:
-        """What `check` is to be."""
+        """Return the right value of `check`."""
         return chained(self.digest, self.number, self.session, f"{self.org}/{self.cluster}")
 
 
 class Sent(Mail, frozen=True, kw_only=True):
-    """One message to a host; its digest covers all before it."""
+    """One message to a host. Its digest covers all messages before it."""
 
     number: int
     at: int
@@ -64,13 +64,13 @@ class Sent(Mail, frozen=True, kw_only=True):
 
 
 class Letters(Mail, frozen=True, kw_only=True):
-    """What a host has not seen yet."""
+    """Messages that a host has not received yet."""
 
     messages: tuple[Sent, ...]
 
 
 class Said(Mail, frozen=True, kw_only=True):
-    """Messages of a host, the first of them with that number in its session."""
+    """Messages of a host. `first` is the number of the first one in its session."""
 
     session: int
     first: int
@@ -78,25 +78,25 @@ class Said(Mail, frozen=True, kw_only=True):
 
 
 class Heard(Mail, frozen=True, kw_only=True):
-    """So many of a session's messages were heard in all."""
+    """How many messages of a session the server has received."""
 
     heard: int
 
 
 class Asked(Mail, frozen=True, kw_only=True):
-    """Sandboxes of which a host wants to know whether they are to live; and the answer, those that are."""
+    """Sandboxes that a host wants to start; in the answer, those that may."""
 
     uids: tuple[str, ...]
     session: int = 0
 
 
 def chained(before: str, number: int, at: int, body: str) -> str:
-    """The digest of a message that follows the one with the digest `before`."""
+    """Return the digest of a message that follows the one with the digest `before`."""
     return hashlib.sha256(f"{before}\n{number}\n{at}\n{body}".encode()).hexdigest()
 
 
 def has_room(body: str, most: int) -> bool:
-    """Whether a message has room in so many bytes. What has not is never heard, and keeps back all behind it."""
+    """Return whether a message fits into `most` bytes. One that does not would block all messages after it."""
     room = most - MOST_ENVELOPE
-    # As JSON in JSON no character has more than four bytes: most messages need not be looked at closely.
+    # As JSON in JSON no character has more than four bytes, so most messages need not be encoded to know.
     return 4 * len(body) <= room or len(msgspec.json.encode(body)) <= room

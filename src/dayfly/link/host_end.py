@@ -1,7 +1,7 @@
-"""A host's end of the link to its control plane, the same for each host: numbers, repetition, and what has no answer.
+"""A host's end of the link, the same for each host: sessions, numbers, repetition, and answers for faults.
 
-What is asked of the host itself is in `host_interface`. Its orders are joins: whichever comes first, and however often,
-the same is left. What they cannot decide by themselves the numbers do, here.
+`host_interface` is what it needs of the host. Orders to a host are joins, so their order and repetition do not matter;
+the numbers decide between those that replace each other.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ log = logging.getLogger(__name__)
 
 
 class HostEnd:
-    """The host tells it what has `changed` and `ended`; whoever is attached hears it, and sends."""
+    """The end of one host, which reports what has `changed` and `ended`. A transport attaches to it, and sends."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._hear: Callable[[wire.AnyToControl], None] | None = None
         self._session = 0
         self._count = 0
-        # The highest number that came, and the one below which a birth could be of a run that is forgotten.
+        # The highest number received, and the one up to which a birth may be of a forgotten run.
         self._highest = 0
         self._floor = 0
-        # Of orders that replace what was there: the highest number that was carried out, by what they are about.
+        # The highest number carried out of orders that replace each other, by kind and run.
         self._newest: dict[tuple[str, str], int] = {}
         self._changed: set[str] = set()
-        # Orders that failed: by their kind and the run they are about.
+        # Orders that failed, by kind and run.
         self._failing: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    # --- what the control plane does ----------------------------------------------------------------------------------
+    # --- what the server does -----------------------------------------------------------------------------------------
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Begin a session with whoever hears what the host says; the one before is over."""
+        """Begin a session whose messages go to `hear`; the session before is over."""
         self._hear = hear
         self._session = self._host.begin_session()
         self._count, self._highest, self._floor = 0, 0, 0
@@ -59,12 +59,12 @@ class HostEnd:
         self._say_everything()
 
     def send(self, message: wire.AnyToHost | wire.Unreadable) -> None:
-        """Bring a message to the host. It returns before an order is carried out."""
+        """Deliver a message to the host. It returns before an order is carried out."""
         if isinstance(message, wire.Hello):
             self._say_everything()
             return
         if not self._session or message.session != self._session:
-            self.pulse()  # whose session the sender does not know
+            self.pulse()  # the sender does not know this session
             return
         self._highest = max(self._highest, message.number)
         if isinstance(message, wire.Question):
@@ -89,13 +89,13 @@ class HostEnd:
 
     async def _carry_out(self, order: wire.Order) -> None:
         if order.session != self._session:
-            return  # another one has begun before its turn came
+            return  # another session has begun since
         if self._is_belated(order):
             self.reply(order, Verdict.UNAVAILABLE, "it may be of a run that is forgotten by now; offer it again")
             return
         key = _replaced(order)
         if key and order.number < self._newest.get(key, order.number):
-            self.reply(order, Verdict.TAKEN)  # and replaced since
+            self.reply(order, Verdict.TAKEN)  # and replaced by a later one
             return
         if key:
             self._newest[key] = order.number
@@ -109,11 +109,11 @@ class HostEnd:
             self.reply(order, verdict, said, seq=self._host.version(order.uid))
 
     def _is_belated(self, order: wire.Order) -> bool:
-        """Whether the run to be born may have ended and been forgotten while the order was under way."""
+        """Return whether the run may have ended and been forgotten while its offer was under way."""
         return isinstance(order, wire.Offer) and order.birth and order.number <= self._floor
 
     async def _tried(self, order: wire.Order) -> tuple[Verdict, str]:
-        """What comes of an order. Nothing is awaited before the host has it, so they keep their turns."""
+        """Carry out an order; return its verdict and a message. Orders reach the host in the order they came."""
         subject = type(order).__name__, getattr(order, "uid", "")
         try:
             verdict = await self.ordered(order)
@@ -122,7 +122,7 @@ class HostEnd:
         except RefusedError as fault:
             return Verdict.REFUSED, str(fault)
         except Exception:
-            # It will come again; it is said once.
+            # The order will come again, so its failure is logged once.
             if subject not in self._failing:
                 log.exception("%s %s failed", *subject)
             self._failing.add(subject)
@@ -158,7 +158,7 @@ class HostEnd:
             log.warning("noted ends are said again: %s", fault)
 
     def answer(self, question: wire.Question) -> None:
-        """Answer, at once or later."""
+        """Answer a question, at once or later."""
         if isinstance(question, wire.AskAdmit | wire.AskStanding):
             self.tell(question, lambda: self._stand(question))
         else:
@@ -173,7 +173,7 @@ class HostEnd:
             self.say(answer)
 
     def tell(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
-        """Say what is found, or why it is not."""
+        """Send what `find` returns, or why it fails."""
         try:
             answer = find()
         except Exception as fault:  # noqa: BLE001 - the answer says so
@@ -201,7 +201,7 @@ class HostEnd:
                 return wire.Standings(**question.address, runs=runs)
 
     def _standing(self, uid: str) -> wire.Standing | None:
-        """How a run stands. One whose ledger cannot be understood, say, keeps nobody from hearing of the others."""
+        """Return the state of a run. One that cannot be read, for example in the ledger, must not hide the others."""
         try:
             return self._host.standing(uid)
         except RunDamagedError as fault:
@@ -216,10 +216,10 @@ class HostEnd:
         )
         return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
 
-    # --- what the host does -------------------------------------------------------------------------------------------
+    # --- what the host reports ----------------------------------------------------------------------------------------
 
     def changed(self, uid: str) -> None:
-        """The run's report may be another one. Of many changes in one turn of the loop one is told."""
+        """Report that the run has changed. Several changes in one turn of the event loop are one message."""
         if not self._session:
             return
         if not self._changed:
@@ -227,24 +227,24 @@ class HostEnd:
         self._changed.add(uid)
 
     def ended(self, uid: str) -> None:
-        """The run is over, durably."""
+        """Report that the run has ended, which is durable."""
         self._changed.discard(uid)
         self._forget_failures(uid)
-        for replaced in ("offer", "lease"):  # whatever comes late is told that it is over
+        for replaced in ("offer", "lease"):  # late orders are answered by the end
             self._newest.pop((replaced, uid), None)
         if self._session:
             self._say_end(uid)
 
     def _forget_failures(self, uid: str) -> None:
-        """Of a run that is over no order will be carried out any more, so none could show that it fails no longer."""
+        """Forget failed orders of an ended run: no later order can succeed."""
         self._failing = {each for each in self._failing if each[1] != uid}
 
     def forgets(self) -> None:
-        """Ended runs are about to be forgotten: a birth that was sent before cannot be told from theirs any more."""
+        """Accept no birth with a number up to the highest received one: ended runs are about to be forgotten."""
         self._floor = self._highest
 
     def remind(self) -> None:
-        """Say again what may have been lost: ends that nobody has noted, and how much was said."""
+        """Resend what may have been lost: ends that are not acknowledged, and the count of messages."""
         if not self._session:
             return
         for uid in self._host.unacknowledged():
@@ -253,45 +253,45 @@ class HostEnd:
             except HostUnavailableError:
                 raise
             except Exception:
-                # One of which nothing can be said must not keep the ends of all others from being heard of.
+                # A run that cannot be read must not block the ends of the others.
                 log.exception("the end of %s cannot be said", uid)
         self.pulse()
 
     def pulse(self) -> None:
-        """Say how much was said, and what may have changed since the inventory: whether the host leads requests."""
+        """Send the count of messages, and whether the host routes requests, which may have changed."""
         if self._session:
             self.say(wire.Pulse(session=self._session, count=self._count, routes=self._host.routes))
 
     async def run(self) -> None:
-        """Remind, now and then, until cancelled."""
+        """Remind periodically, until cancelled."""
         while True:
             await asyncio.sleep(REMIND_S)
             try:
                 self.remind()
             except Exception:
-                # As where a ledger cannot be read for a moment. The next time it may, and nobody else would remind.
+                # The ledger may be unreadable for a moment. Without reminders, lost messages would never be resent.
                 log.exception("nobody could be reminded of what was said")
 
     async def close(self) -> None:
-        """Finish what was begun; nothing more is heard."""
+        """Finish orders that have begun; send nothing more."""
         self._hear = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tell_changes(self) -> None:
-        # Taken first: whatever becomes of these, the next change is told again.
+        # Cleared first, so that the next change is reported even if this fails.
         changed, self._changed = self._changed, set()
         for uid in changed:
             try:
                 run = self.news(uid)
             except Exception:
-                # One of which nothing can be said must not keep all others from being heard of.
+                # A run that cannot be read must not block the others.
                 log.exception("how %s stands cannot be said", uid)
                 run = self._bare(uid)
             self._count += 1
             self.say(wire.Stands(session=self._session, count=self._count, run=run))
 
     def news(self, uid: str) -> wire.Standing:
-        """Return what is said of a run that has changed: with its report, if a question would have far to go."""
+        """Return the status of a changed run: with its report, if a question would have to cross the network."""
         return (self._host.standing(uid) if self._host.is_remote else None) or self._bare(uid)
 
     def _bare(self, uid: str) -> wire.Standing:
@@ -307,7 +307,7 @@ class HostEnd:
     def reply(
         self, message: wire.Order | wire.Question | wire.Unreadable, verdict: Verdict, text: str = "", seq: int = 0
     ) -> None:
-        # Of the session in which it came: in another one its number is somebody else's.
+        # The session is that of the message: in another session its number belongs to another one.
         self.say(wire.Reply(**message.address, verdict=verdict, message=text, seq=seq))
 
     def say(self, message: wire.AnyToControl) -> None:
@@ -321,10 +321,10 @@ class HostEnd:
 
 
 def _replaced(order: wire.Order) -> tuple[str, str] | None:
-    """What an order replaces, whatever was there before; None for one that adds to it."""
+    """Return the kind and run of an order that replaces an earlier one; None for other orders."""
     match order:
         case wire.Offer(uid=uid):
-            # Of two with one generation the keys of its routes can differ: they change with the groups it is in.
+            # Offers of one generation can differ in routing keys, which change with the route groups.
             return "offer", uid
         case wire.Lease(uid=uid):
             return "lease", uid

@@ -1,7 +1,6 @@
-"""What the control plane knows of a host: what it has said, each thing in its newest form, and what it must have said.
+"""The state of a host as its messages have reported it, in whatever order they arrived.
 
-It follows from messages alone, whatever order they come in. What nobody has said is not in it: a run that is missing
-here has not ended, and may not even be missing.
+A run that is missing here has not ended: the host may not have reported it yet.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ if TYPE_CHECKING:
 
     from dayfly.link.wire import Inventory, Standing
 
-# The version of a run of which nothing has been said, so that whoever waits from 0 on is told so once.
+# The version of a run without a report, so that a client that waits from version 0 gets one answer at once.
 NOTHING_YET = 1
 
 
 class HostState:
-    """Of one host. `session` is 0 before it has said anything."""
+    """The state of one host. `session` is 0 before its first message."""
 
     def __init__(self) -> None:
         self.session = 0
@@ -27,87 +26,87 @@ class HostState:
         """Rises whenever a version may have changed."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after that."""
-        # By uid: how each run stands, the newest of them that came with a report, and whose end is to be noted.
+        # By UID: the newest status, the newest that came with a report, and ends that are not acknowledged yet.
         self._runs: dict[str, Standing] = {}
         self._reports: dict[str, Standing] = {}
         self._ended: dict[str, Standing] = {}
-        # Everything up to this count was received in order, and the host has reported this many.
-        self._heard = 0
-        self._said = 0
+        # Everything up to the first count was received in order; the host has sent as many as the second.
+        self._received = 0
+        self._sent = 0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        # By uid which of all `changes` was its last one, the latest at the end.
+        # By UID the number of its last change, in the order of changes.
         self._changed: dict[str, int] = {}
 
-    def take_over(self, inventory: Inventory) -> bool:
-        """Everything that the host knows. Returns whether a session begins with it."""
+    def apply_inventory(self, inventory: Inventory) -> bool:
+        """Apply the host's complete list. Return whether it begins a session."""
         begins = inventory.session != self.session
         if begins:
             self.session = inventory.session
             before = {*self._runs, *self._ended}
             self._runs, self._reports, self._ended = {}, {}, {}
-            self._heard, self._said = 0, 0
+            self._received, self._sent = 0, 0
             self._changed = {uid: number for uid, number in self._changed.items() if uid in before}
             for uid in before:
-                self._wake(uid)
+                self._notify(uid)
         for run in inventory.runs:
-            self.stands(run)
+            self.record_status(run)
         for run in inventory.ended:
-            self.ends(run)
-        self._heard = max(self._heard, inventory.count)
-        self.is_told(inventory.count)
+            self.record_end(run)
+        self._received = max(self._received, inventory.count)
+        self.record_total(inventory.count)
         return begins
 
-    def stands(self, run: Standing) -> None:
-        """A run stands so, unless it is known to stand otherwise since."""
+    def record_status(self, run: Standing) -> None:
+        """Record a run's status, unless a newer one is known."""
         if run.uid in self._ended:
             return
         known, told = self._runs.get(run.uid), self._reports.get(run.uid)
         if known is None or run.seq > known.seq:
             self._runs[run.uid] = run
-            self._wake(run.uid)
+            self._notify(run.uid)
         if run.report is not None and (told is None or run.seq > told.seq):
             self._reports[run.uid] = run
 
-    def ends(self, run: Standing) -> None:
-        """A run is over. That is final."""
+    def record_end(self, run: Standing) -> None:
+        """Record that a run has ended, which is final."""
         self._ended[run.uid] = run
         self._runs.pop(run.uid, None)
         self._reports.pop(run.uid, None)
-        self._wake(run.uid)
+        self._notify(run.uid)
 
-    def forget(self, uids: Iterable[str]) -> None:
-        """Their ends are noted elsewhere."""
+    def forget_ends(self, uids: Iterable[str]) -> None:
+        """Forget the ends of these runs, which have left the store."""
         for uid in uids:
             self._ended.pop(uid, None)
             self._changed.pop(uid, None)
 
     @property
     def known(self) -> set[str]:
-        """Runs of which something is kept here."""
+        """The runs that have a record here."""
         return set(self._changed)
 
-    def drop(self, uids: Iterable[str]) -> None:
-        """Nobody asks for these: whatever was said of them, but for an end that is to be acknowledged."""
+    def forget_runs(self, uids: Iterable[str]) -> None:
+        """Forget these runs, except ends that are not acknowledged yet."""
         for uid in uids:
             if uid not in self._ended:
                 self._runs.pop(uid, None)
                 self._reports.pop(uid, None)
                 self._changed.pop(uid, None)
 
-    def hears(self, count: int) -> None:
-        """Receive the host's report with that count. One that overtakes another counts as a gap."""
-        if count == self._heard + 1:
-            self._heard = count
-        self.is_told(count)
+    def record_count(self, count: int) -> None:
+        """Record that the message with this count was received. One that overtakes another counts as a gap."""
+        if count == self._received + 1:
+            self._received = count
+        self.record_total(count)
 
-    def is_told(self, count: int) -> None:
-        """The host has said so many things."""
-        self._said = max(self._said, count)
+    def record_total(self, count: int) -> None:
+        """Record how many messages the host has sent."""
+        self._sent = max(self._sent, count)
 
     @property
-    def lacks_something(self) -> bool:
-        """Whether the host has said things that were not heard, or not yet."""
-        return self._heard < self._said
+    def has_gap(self) -> bool:
+        """Whether the host has sent messages that were not received, or not yet."""
+        return self._received < self._sent
 
     @property
     def ended(self) -> set[str]:
@@ -115,25 +114,25 @@ class HostState:
         return set(self._ended)
 
     def has_ended(self, uid: str) -> bool:
-        """Whether the host has said that the run is over."""
+        """Whether the host has reported the run's end."""
         return uid in self._ended
 
-    def last(self, uid: str) -> Standing | None:
-        """The newest report that the host has sent by itself."""
+    def last_report(self, uid: str) -> Standing | None:
+        """Return the newest status that came with a report."""
         return self._ended.get(uid) or self._reports.get(uid)
 
     def is_fresh(self, standing: Standing) -> bool:
-        """Whether nothing newer was said of the run than this report of it."""
+        """Whether no newer status of the run is known."""
         known = self._runs.get(standing.uid)
         return standing.report is not None and (known is None or standing.seq >= known.seq)
 
     def version(self, uid: str) -> int:
-        """The number of the run's newest report."""
+        """Return the number of the run's newest report."""
         known = self._ended.get(uid) or self._runs.get(uid)
         return known.seq if known else NOTHING_YET
 
     def changed_since(self, changes: int) -> list[str]:
-        """The runs whose versions may have changed since there were so many `changes`; none that are forgotten."""
+        """Return the runs whose versions may have changed after that number of `changes`, without forgotten ones."""
         found = []
         for uid, number in reversed(self._changed.items()):
             if number <= changes:
@@ -141,8 +140,8 @@ class HostState:
             found.append(uid)
         return found
 
-    async def changed(self, uid: str, version: int, seconds: float) -> int:
-        """Wait until the run's report is newer than `version`, at most so long; returns its version."""
+    async def wait_for_change(self, uid: str, version: int, seconds: float) -> int:
+        """Wait until the run's report is newer than `version`, or for `seconds`; return its version."""
         if self.version(uid) <= version and seconds > 0:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting = self._waiting.setdefault(uid, set())
@@ -155,7 +154,7 @@ class HostState:
                     del self._waiting[uid]
         return self.version(uid)
 
-    def _wake(self, uid: str) -> None:
+    def _notify(self, uid: str) -> None:
         self.changes += 1
         self._changed.pop(uid, None)
         self._changed[uid] = self.changes

@@ -1,4 +1,4 @@
-"""The connection to a control plane: requests that we make, over TLS that is checked, with the token of the cluster."""
+"""HTTP requests of a host to its server: over verified TLS, with the cluster's token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.link.wire import PROTOCOL
 
 
 class WayError(Exception):
-    """No whole answer came; what was sent may have arrived."""
+    """There is no complete answer; the request may have arrived."""
 
 
 class Answer(NamedTuple):
@@ -27,26 +27,26 @@ class Answer(NamedTuple):
 
 
 class Way(Protocol):
-    """How requests reach a control plane."""
+    """A way to send requests to a server."""
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
     ) -> Answer:
-        """One request below `/api/v2/agent/`.
+        """Send one request below `/api/v2/agent/`.
 
         Raises:
             WayError: no answer.
         """
 
     async def close(self) -> None:
-        """Use it no more."""
+        """Close the connections."""
 
 
 class HttpWay:
-    """aiohttp. It follows no redirect: the token is for the server that it was given for."""
+    """Requests with aiohttp. It follows no redirects: the token is for one server."""
 
     def __init__(self, url: str, token: str, authority: str = "") -> None:
-        """`authority` is a file with the certificates to trust, rather than the machine's.
+        """`authority` is a file with certificates to trust instead of the machine's.
 
         Raises:
             ValueError: an address that is none, or over which the token would travel in clear.

@@ -1,7 +1,7 @@
-"""Whether sandboxes are to live, asked of the control plane for many at once.
+"""The server's permission to start sandboxes, requested for many at once.
 
-One question is under way at a time. Whoever comes meanwhile is in the next one, so an answer is never older than the
-asking; and of hundreds that begin together none waits for one request each.
+One request is under way at a time, and later callers share the next one. So an answer is never older than its request,
+and hundreds of sandboxes that start together do not take a request each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from dayfly.link.envelope import MOST_MESSAGES
 
-# A server passes over what is beyond.
+# A server ignores UIDs beyond this limit.
 MOST_AT_ONCE = MOST_MESSAGES
 
 
@@ -23,7 +23,7 @@ class _Question:
 
 
 class Births:
-    """`ask` asks of some which of them are to live; it answers None if nobody says."""
+    """`ask` returns which of some sandboxes may start; None if the server cannot be asked."""
 
     def __init__(self, ask: Callable[[tuple[str, ...]], Awaitable[frozenset[str] | None]]) -> None:
         self._ask = ask
@@ -31,7 +31,7 @@ class Births:
         self._turn = asyncio.Lock()
 
     async def may_begin(self, uid: str) -> bool | None:
-        """Whether it is to live; None: nobody says so now."""
+        """Return whether the sandbox may start; None if the server cannot be asked now."""
         if self._next.is_asked or len(self._next.uids) >= MOST_AT_ONCE:
             self._next = _Question()
         question = self._next

@@ -27,7 +27,7 @@ class LogSource(Protocol):
 def piece(
     question: wire.AskLog, there: tuple[LogInfo, ...], source: Callable[[tuple[str, int]], LogSource]
 ) -> wire.LogBytes:
-    """What is asked for of one log, of those that are there."""
+    """Return the requested piece of one log of those that exist."""
     found = [info for info in there if info.unit == question.unit and question.attempt in (0, info.attempt)]
     if not found:
         return wire.LogBytes(**question.address, logs=there)

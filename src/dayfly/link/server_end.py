@@ -1,7 +1,6 @@
-"""The control plane's end of the link to one host: numbers what it sends, waits for answers, keeps the host's picture.
+"""A server's end of the link to one host: it numbers messages, waits for answers and keeps the host's state.
 
-Nothing here is certain to arrive. An order without an answer stays owed by whoever gave it, and is given again; that it
-came to nothing is never concluded from silence.
+No message is certain to arrive. An order without an answer may have been carried out, and its sender gives it again.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from dayfly.link.transport import Host, Place
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
-# In one process an answer comes at once, or as soon as its disk has written.
+# The longest wait for an answer. In one process it comes as soon as the disk has written.
 ANSWER_S = 20.0
-# Where the answer can go without: a cluster that went away a moment ago holds nobody up for longer.
+# The longest wait for an answer that the caller can do without.
 COURTESY_S = 3.0
-# Of so many runs is asked at once: an answer is one message, and what a host that dials in says has a largest size.
+# Runs in one question: the answer is one message, and messages of hosts that dial in have a limit.
 RUNS_AT_ONCE = 100
 
 
@@ -42,7 +41,7 @@ class HostFailedError(Exception):
 
 
 NO_ANSWER = (HostUnavailableError, HostFailedError, RefusedError)
-"""What a question may come to instead of an answer: for whoever can tell all else without."""
+"""What a question may raise, for callers that can go on without an answer."""
 
 A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
 
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Link:
-    """One for each host, whatever the names of the clusters that it serves. They are of one organisation."""
+    """The link to one host, which may serve several clusters of one organisation."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Link:
     ) -> None:
         self.org = org
         self.shared = shared
-        """Whether its sessions outlive this process: other replicas have the same ones."""
+        """Whether other replicas have the same session, which outlives this process."""
         self._place = place
         self.state = HostState()
         self._routes = False
@@ -77,16 +76,16 @@ class Link:
         host.attach(self.hear)
 
     def place(self) -> Place:
-        """What its sandboxes are compiled for, as far as it has said."""
+        """Return what sandboxes of this host are compiled for, as far as the host has reported it."""
         return self._place()._replace(routes=self._routes)
 
     @property
     def has_met(self) -> bool:
-        """Whether the host has said anything at all of itself."""
+        """Whether the inventory of the host has arrived."""
         return self._met.is_set()
 
     async def meet(self) -> tuple[int, Place]:
-        """The session there is, and what is compiled for it: of a host that has said nothing nobody knows either.
+        """Return the session, and what sandboxes are compiled for; wait for the inventory.
 
         Raises:
             HostUnavailableError: it does not say.
@@ -94,15 +93,15 @@ class Link:
         await self._meet(ANSWER_S)
         return self.session, self.place()
 
-    # --- what comes ---------------------------------------------------------------------------------------------------
+    # --- messages of the host -----------------------------------------------------------------------------------------
 
     def hear(self, message: wire.AnyToControl) -> None:
-        """Take note of whatever the host says, in any order."""
+        """Apply a message of the host; messages may come in any order."""
         self._silent = False
         if isinstance(message, wire.Inventory):
             self._takes_over(message)
         elif message.session != self.state.session:
-            # Of a session that is over; or of one of which only the beginning was lost.
+            # Of an earlier session, or of a later one whose inventory was lost.
             if message.session > self.state.session:
                 self._greet()
         else:
@@ -113,7 +112,7 @@ class Link:
             return
         self._greeted = False
         self._routes = inventory.routes
-        begins = self.state.take_over(inventory)
+        begins = self.state.apply_inventory(inventory)
         self._met.set()
         if begins:
             for future in self._waiting.values():
@@ -123,30 +122,30 @@ class Link:
     def _notes(self, message: wire.Stands | wire.Ended | wire.Pulse | wire.Answer) -> None:
         match message:
             case wire.Stands():
-                self.state.stands(message.run)
+                self.state.record_status(message.run)
             case wire.Ended():
-                self.state.ends(message.run)
+                self.state.record_end(message.run)
             case wire.Pulse():
-                self.state.is_told(message.count)
+                self.state.record_total(message.count)
                 self._routes = self._routes if message.routes is None else message.routes
                 return
         if message.count:
-            self.state.hears(message.count)
+            self.state.record_count(message.count)
         if not isinstance(message, wire.Stands):
             future = self._waiting.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message)
 
-    # --- what goes ----------------------------------------------------------------------------------------------------
+    # --- messages to the host -----------------------------------------------------------------------------------------
 
     @property
     def session(self) -> int:
-        """What an earlier one was told has to be told again."""
+        """The host's session. Orders of an earlier one have to be given again."""
         return self.state.session
 
     def mend(self) -> None:
-        """Called now and then: ask again for what was said and not heard, or never answered."""
-        if self._greeted or self.state.lacks_something:
+        """Request the inventory again if messages are missing; called periodically."""
+        if self._greeted or self.state.has_gap:
             self._greeted = False
             self._greet()
 
@@ -166,7 +165,7 @@ class Link:
         return self._number
 
     async def order(self, order: wire.Order) -> wire.Reply | wire.Ended:
-        """Give an order; what comes back is durable there. A reply has the order's number in the host's session.
+        """Give an order, and return when it is durable at the host. A reply has the order's number in the session.
 
         Raises:
             RefusedError: the host cannot do it, ever.
@@ -178,11 +177,11 @@ class Link:
             return answer
         reply = _reply(answer)
         if reply.verdict is Verdict.TAKEN and reply.seq:
-            self.state.stands(wire.Standing(uid=order.uid, seq=reply.seq))
+            self.state.record_status(wire.Standing(uid=order.uid, seq=reply.seq))
         return reply
 
     async def ask(self, question: wire.Question, kind: type[A], seconds: float = ANSWER_S) -> A:
-        """Ask something, and wait for the answer at most so long.
+        """Ask a question, and wait for the answer for at most `seconds`.
 
         Raises:
             HostUnavailableError: there is no answer now.
@@ -222,7 +221,7 @@ class Link:
                 waiting.cancel()
 
     async def _patience(self, future: asyncio.Future[Any], seconds: float) -> None:
-        # Of one that did not answer last time nobody waits for an answer again, until it has said something.
+        # If the host did not answer last time, there is no wait until it has sent something.
         if not self._silent:
             await asyncio.wait({future}, timeout=seconds)
         if not future.done():
@@ -230,10 +229,10 @@ class Link:
             raise HostSilentError("it does not answer")
 
     def acknowledge(self, uids: Collection[str]) -> None:
-        """Let the host forget ends that are noted. Should that be lost, it says them again."""
+        """Let the host forget ends that are recorded. If the message is lost, the host resends them."""
         if not uids:
             return
-        self.state.forget(uids)
+        self.state.forget_ends(uids)
         try:
             self._host.send(wire.Acknowledge(session=self.state.session, number=self._next(), uids=tuple(sorted(uids))))
         except HostUnavailableError as fault:
@@ -242,7 +241,7 @@ class Link:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     async def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
-        """Ask whether the host could run this. One that does not answer now refuses the offer, should it have to.
+        """Ask whether the host could run this. A host that does not answer now may still refuse the offer.
 
         Raises:
             RefusedError: the first thing it cannot run.
@@ -254,9 +253,9 @@ class Link:
             log.info("stored without having been asked about: %s", fault)
 
     async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
-        """How runs stand, as far as the host knows them, and why that may be out of date (empty: it is not)."""
+        """Return the state of runs that the host knows, and why it may be out of date (empty: it is not)."""
         now = time.time_ns() // 1_000_000
-        found = {uid: _at(last, now) for uid in uids if (last := self.state.last(uid)) is not None}
+        found = {uid: _at(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
         if len(stale) <= RUNS_AT_ONCE:
             asked = [await self._standings(stale)] if stale else []
@@ -267,32 +266,32 @@ class Link:
         return found | said, next((why for _, why in asked if why), "")
 
     async def _standings(self, uids: tuple[str, ...]) -> tuple[tuple[wire.Standing, ...], str]:
-        """How these stand, or why that is not known."""
+        """Return the state of these runs, or why it is unknown."""
         try:
             return (await self.ask(wire.AskStanding(uids=uids), wire.Standings, COURTESY_S)).runs, ""
         except HostUnavailableError as fault:
             return (), str(fault)
         except (HostFailedError, RefusedError) as fault:
-            # A defect there, or a question that it does not know: those of other clusters are told all the same.
+            # A defect of the host, or an unknown question, must not hide the runs of other clusters.
             log.warning("a host does not say how its runs stand: %s", fault)
             return (), str(fault)
 
     async def values(self, uid: str) -> tuple[Value, ...]:
-        """All recorded outputs of a living run."""
+        """Return all recorded outputs of a living run."""
         return (await self.ask(wire.AskValues(uid=uid), wire.Values)).values
 
     async def history(self, uid: str) -> tuple[HistoryEntry, ...]:
-        """What was written to the run's ledger, also after its end."""
+        """Return the history of the run's ledger, also after its end."""
         return (await self.ask(wire.AskHistory(uid=uid), wire.History)).entries
 
     async def logs(self, uid: str) -> tuple[LogInfo, ...]:
-        """The logs there are, also after the run's end."""
+        """Return which logs exist, also after the run's end."""
         return (await self.ask(wire.AskLogs(uid=uid), wire.Logs)).logs
 
     async def read_log(
         self, uid: str, unit: str, attempt: int, *, offset: int, limit: int, times: bool = False, since: int = 0
     ) -> wire.LogBytes:
-        """Bytes of one log (attempt 0: of the newest) from `offset`, or which logs there are instead.
+        """Return bytes of one log (attempt 0: the newest) from `offset`, or which logs exist instead.
 
         With `times`, also when they were printed; with `since` from the first line on that is no older.
         """
@@ -301,7 +300,7 @@ class Link:
 
 
 def _at(standing: wire.Standing, now: int) -> wire.Standing:
-    """As it stands by what was said earlier, for whoever hears it `now`."""
+    """Return a status with the clocks of its report as they are `now`."""
     return msgspec.structs.replace(standing, report=standing.report and respoken(standing.report, now))
 
 
@@ -319,7 +318,7 @@ def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
 
 
 class Links:
-    """All links by organisation and cluster. Clusters of agents come and go while the server runs.
+    """All links, by organisation and cluster. Clusters with agents come and go while the server runs.
 
     Args:
         notifier: Notified whenever a host has reported anything about its runs.
@@ -330,13 +329,13 @@ class Links:
         self._links: dict[tuple[str, str], Link] = {}
 
     def add(self, org: str, hosts: Mapping[str, Host]) -> None:
-        """Connect an organisation's hosts, by the clusters' names; one may serve several."""
+        """Connect an organisation's hosts, by the names of their clusters; one host may serve several."""
         links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
         for name, host in hosts.items():
             self._join(name, links[id(host)])
 
     def put(self, cluster: str, link: Link) -> None:
-        """Somebody serves that cluster of the link's organisation now, unless somebody does already."""
+        """Add the link to the host of a cluster, unless the cluster has one."""
         if (link.org, cluster) not in self._links:
             self._join(cluster, link)
 
@@ -346,22 +345,22 @@ class Links:
         self._notifier.notify()
 
     def remove(self, org: str, cluster: str) -> None:
-        """Nobody serves that cluster any more."""
+        """Remove the link of a cluster."""
         self._links.pop((org, cluster), None)
         self._notifier.notify()
 
     def of(self, org: str, cluster: str) -> Link | None:
-        """The link to the host that serves a cluster now."""
+        """Return the link to the host that serves a cluster now."""
         return self._links.get((org, cluster))
 
     def clusters(self, org: str) -> set[str]:
-        """The clusters of an organisation that a host serves now."""
+        """Return the clusters of an organisation that have a host now."""
         return {cluster for of, cluster in self._links if of == org}
 
     async def look(
         self, uids: Mapping[tuple[str, str], Collection[str]]
     ) -> dict[tuple[str, str], tuple[dict[str, wire.Standing], str]]:
-        """As `Link.look`, by organisation and cluster. Clusters that say nothing are waited for together."""
+        """Do the same as `Link.look`, by organisation and cluster. Silent clusters are waited for together."""
 
         async def of(where: tuple[str, str]) -> tuple[dict[str, wire.Standing], str]:
             link = self._links.get(where)
@@ -370,5 +369,5 @@ class Links:
         return dict(zip(uids, await asyncio.gather(*map(of, uids)), strict=True))
 
     def each(self, org: str = "") -> set[Link]:
-        """All links, or an organisation's."""
+        """Return all links, or those of an organisation."""
         return {link for link in self._links.values() if org in ("", link.org)}

@@ -78,10 +78,10 @@ HERE = Place()
 
 
 class Host(Protocol):
-    """The way to a host. Both methods return at once, and neither says that anything has arrived."""
+    """The way to a host. Both methods return at once, before anything has arrived."""
 
     def attach(self, hear: Callable[[AnyToControl], None]) -> None:
-        """Have what the host says heard, in the event loop's thread. Whoever is attached last hears."""
+        """Pass the host's messages to `hear`, in the event loop's thread. Only the last one attached receives them."""
 
     def send(self, message: AnyToHost) -> None:
         """Send a message.

@@ -1,7 +1,7 @@
-"""What a control plane and a host say to each other: messages, each whole by itself (protocol: `transport`).
+"""The messages between a server and a host (protocol: `transport`).
 
-A message may be lost, late, doubled or overtaken. So each tells a whole state, and numbers say which of two is newer.
-As bytes it is JSON with its `type`; unknown fields of a message are ignored, those of a sealed document are refused.
+Each message has a whole state, and numbers tell which of two is newer. It is encoded as JSON with its `type`. Unknown
+fields of a message are ignored, those of a sealed document are refused.
 """
 
 import enum
@@ -20,19 +20,18 @@ PROTOCOL = 2
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="type", tag=True
 ):
-    """Both ways. `session` is the host's number of its conversation with one process of the control plane."""
+    """A message in either direction. `session` is the host's number of the session."""
 
     session: int = 0
 
 
-# --- from the control plane to a host -------------------------------------------------------------------------------
+# --- from the server to a host --------------------------------------------------------------------------------------
 
 
 class ToHost(Message, frozen=True, kw_only=True):
-    """What answers a message repeats its `number` and `id`.
+    """A message to a host. Its answer repeats `number` and `id`.
 
-    The number rises through a session, in the order of sending. The ID is the sender's own: other replicas of a server
-    do not know it.
+    The number rises through a session, in the order of sending. The ID is known only to the replica that sent it.
     """
 
     number: int = 0
@@ -40,7 +39,7 @@ class ToHost(Message, frozen=True, kw_only=True):
 
     @property
     def address(self) -> dict[str, Any]:
-        """The fields by which an answer finds whoever waits for it."""
+        """The fields that an answer repeats."""
         return {"session": self.session, "number": self.number, "id": self.id}
 
 
@@ -49,10 +48,10 @@ class Hello(ToHost, frozen=True, kw_only=True):
 
 
 class Offer(ToHost, frozen=True, kw_only=True):
-    """A run to be sealed, or, for a run that exists, its newest forks and times. Offering twice is offering once.
+    """A run to be sealed, or, for an existing run, its newest forks and times. A repeated offer changes nothing.
 
-    `uid` is the run's identity, `generation` that of its wish: an older one changes nothing. Without `birth` it may
-    only go on: a host that does not know it says so. Times are unix milliseconds, 0 for never; the lease counts at
+    `uid` identifies the run, and `generation` its spec: an older generation changes nothing. Without `birth` the run
+    must exist; a host that does not know it answers so. Times are unix milliseconds, 0 for never. The lease counts at
     birth.
     """
 
@@ -69,7 +68,7 @@ class Offer(ToHost, frozen=True, kw_only=True):
 
 
 class Stop(ToHost, frozen=True, kw_only=True):
-    """The run is to end. Where it is not `known` to have begun, it never will: an offer that comes later is late."""
+    """Request the run's end. If it is not `known` to have begun, it never will, also if an offer comes later."""
 
     uid: str
     request: Request
@@ -77,14 +76,14 @@ class Stop(ToHost, frozen=True, kw_only=True):
 
 
 class Abandon(ToHost, frozen=True, kw_only=True):
-    """The run is to end without its cleanup, whether or not the host knows it."""
+    """Request the run's end without its cleanup, whether or not the host knows the run."""
 
     uid: str
     request: Request
 
 
 class Retry(ToHost, frozen=True, kw_only=True):
-    """The back-off after those attempts of units is over; after no others."""
+    """End the back-off after these attempts of units, and after no others."""
 
     uid: str
     attempts: dict[str, int]
@@ -92,53 +91,54 @@ class Retry(ToHost, frozen=True, kw_only=True):
 
 
 class Lease(ToHost, frozen=True, kw_only=True):
-    """The run's lease is renewed to `until`, unix milliseconds."""
+    """Renew the run's lease to `until`, unix milliseconds."""
 
     uid: str
     until: int
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):
-    """The ends of these runs are noted. Nobody asks the host to say them again."""
+    """Tell the host that the ends of these runs are recorded; it stops to resend them."""
 
     uids: tuple[str, ...]
 
 
 class AskAdmit(ToHost, frozen=True, kw_only=True):
-    """Could the host run this? Nothing is begun."""
+    """Ask whether the host could run this. Nothing is begun."""
 
     documents: tuple[Lifecycle, ...]
     forks: tuple[Unit, ...] = ()
 
 
 class AskStanding(ToHost, frozen=True, kw_only=True):
-    """How do these runs stand at this moment?"""
+    """Ask for the state of these runs."""
 
     uids: tuple[str, ...]
 
 
 class AskValues(ToHost, frozen=True, kw_only=True):
-    """Which outputs has a living run recorded?"""
+    """Ask for the recorded outputs of a living run."""
 
     uid: str
 
 
 class AskHistory(ToHost, frozen=True, kw_only=True):
-    """What was written to a run's ledger?"""
+    """Ask for the history of a run's ledger."""
 
     uid: str
 
 
 class AskLogs(ToHost, frozen=True, kw_only=True):
-    """Which logs of a run are there?"""
+    """Ask which logs of a run exist."""
 
     uid: str
 
 
 class AskLog(ToHost, frozen=True, kw_only=True):
-    """At most `limit` bytes of one log from `offset`; attempt 0 is the newest there is.
+    """Ask for at most `limit` bytes of one log from `offset`; attempt 0 is the newest.
 
-    With `times`, also when they were printed. With `since` (Unix milliseconds) from the first line on that is no older.
+    With `times`, also for when they were printed. With `since` (Unix milliseconds), from the first line that is not
+    older.
     """
 
     uid: str
@@ -150,19 +150,19 @@ class AskLog(ToHost, frozen=True, kw_only=True):
     since: int = 0
 
 
-# --- from a host to the control plane -------------------------------------------------------------------------------
+# --- from a host to the server --------------------------------------------------------------------------------------
 
 
 class ToControl(Message, frozen=True, kw_only=True):
-    """`count` numbers what a host says of itself, without gaps; what answers has none, who asks misses it himself."""
+    """A message of a host. `count` numbers its reports of runs, without gaps; answers have none."""
 
     count: int = 0
 
 
 class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A run that the host knows. `seq` rises with each change of its report, also over restarts of the host.
+    """The status of a run. `seq` rises with each change of its report, also over restarts of the host.
 
-    `report` and `endpoints` are there where somebody asked for them, or where the host sends them by itself.
+    `report` and `endpoints` are in answers, and in messages of hosts that dial in.
     """
 
     uid: str
@@ -172,17 +172,17 @@ class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
 
 class Answering(ToControl, frozen=True, kw_only=True):
-    """What repeats the number and ID of the message that it answers."""
+    """An answer, with the number and ID of the message that it answers."""
 
     number: int = 0
     id: str = ""
 
 
 class Inventory(ToControl, frozen=True, kw_only=True):
-    """Everything: every run that is alive, and every end that is not acknowledged. It begins each session.
+    """All living runs, and all ends that are not acknowledged. It begins each session.
 
-    It covers all that was said up to its `count`. `routes` tells whether the host leads requests to forks by their
-    routing key.
+    It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
+    key.
     """
 
     runs: tuple[Standing, ...] = ()
@@ -191,31 +191,31 @@ class Inventory(ToControl, frozen=True, kw_only=True):
 
 
 class Stands(ToControl, frozen=True, kw_only=True):
-    """A run's report is another one."""
+    """A run's report has changed."""
 
     run: Standing
 
 
 class Ended(Answering, frozen=True, kw_only=True):
-    """A run is over, with its last word. Said again until it is acknowledged; it answers an order that met it."""
+    """A run has ended, with its last report. It is resent until it is acknowledged, and answers later orders."""
 
     run: Standing
 
 
 class Pulse(ToControl, frozen=True, kw_only=True):
-    """Nothing new: this `count` was the last. Whoever lacks something says hello again.
+    """The count of the last report, so that the server notices a lost one.
 
-    `routes` is the inventory's, as it is now: what leads requests may come to a cluster, and go. None says nothing.
+    `routes` is that of the inventory, as it is now: a cluster may gain or lose routing. None means unchanged.
     """
 
     routes: bool | None = None
 
 
 class Verdict(enum.StrEnum):
-    """What a host says to an order.
+    """A host's answer to an order.
 
-    `over`: the run has ended, which `Ended` says. `closed`: it takes none of these any more. `unavailable`: nothing was
-    changed, it may go later. `failed`: the host's own fault.
+    `over`: the run has ended, as `Ended` reports. `closed`: the run accepts no such order any more. `unavailable`:
+    nothing was changed, and a later try may succeed. `failed`: a defect of the host.
     """
 
     TAKEN = "taken"
@@ -228,7 +228,7 @@ class Verdict(enum.StrEnum):
 
 
 class Reply(Answering, frozen=True, kw_only=True):
-    """To an order, or to a question that has no better answer. `taken` is durable. `seq` is the run's."""
+    """The answer to an order, or to a question that fails. `taken` is durable. `seq` is that of the run's report."""
 
     verdict: Verdict
     message: str = ""
@@ -236,7 +236,7 @@ class Reply(Answering, frozen=True, kw_only=True):
 
 
 class Standings(Answering, frozen=True, kw_only=True):
-    """Those of the runs asked for that the host knows, alive or ended, with their reports."""
+    """The known ones of the requested runs, living or ended, with their reports."""
 
     runs: tuple[Standing, ...]
 
@@ -260,10 +260,10 @@ class Logs(Answering, frozen=True, kw_only=True):
 
 
 class LogBytes(Answering, frozen=True, kw_only=True):
-    """Bytes of a log, `info` from before they were read; None for a log that is not there, and then `logs` are.
+    """Bytes of a log, and its `info` from before they were read; for a missing log, None and all `logs`.
 
-    They begin at `offset`; -1 is where it was asked for, as of a host that knows no times. `times` is a row of pairs:
-    from which byte of the log on, Unix milliseconds.
+    They begin at `offset`; -1 means the requested one, of a host that knows no times. `times` is a row of pairs: a byte
+    of the log, and when it was printed in Unix milliseconds.
     """
 
     info: LogInfo | None = None
@@ -285,7 +285,7 @@ AnyToControl = News | Answer
 
 
 class Unreadable(ToHost, frozen=True, kw_only=True):
-    """What came to a host and means nothing to it: of a type, or with a document, that it does not know."""
+    """A message that the host cannot read: of an unknown type, or with a document that it does not know."""
 
     problem: str
 
@@ -305,10 +305,10 @@ _address = msgspec.json.Decoder(_Address).decode
 
 
 def read_to_host(data: bytes) -> AnyToHost | Unreadable:
-    """A message to a host. What it does not understand it can still refuse, if it can be told whom to answer.
+    """Decode a message to a host. One that it cannot read is refused, if its sender can be answered.
 
     Raises:
-        msgspec.DecodeError: not even that.
+        msgspec.DecodeError: its sender cannot be answered.
     """
     try:
         found: AnyToHost = _to_host(data)
@@ -318,10 +318,10 @@ def read_to_host(data: bytes) -> AnyToHost | Unreadable:
 
 
 def read_to_control(data: bytes) -> AnyToControl:
-    """A message to the control plane.
+    """Decode a message of a host.
 
     Raises:
-        msgspec.DecodeError: it is none that we know.
+        msgspec.DecodeError: it is unknown.
     """
     found: AnyToControl = _to_control(data)
     return found
