@@ -23,7 +23,7 @@ from control.fake_host import FakeHost
 from dayfly.cli.backends.target_server import Client
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
-from dayfly.cli.local.sharing import Sharing
+from dayfly.cli.local.temporary_server import Sharing
 from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.control.run_service import RunService

@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_said_and_stops_nobody(caplog, monkeypatch):
 
 def test_who_asks_for_none_does_not_import_the_library():
     code = (
-        "import os, sys; import dayfly.cli.up; from dayfly.execute import tracing; "
+        "import os, sys; import dayfly.cli.commands.up; from dayfly.execute import tracing; "
         "assert tracing.from_environment(os.environ) is None; "
         "sys.exit(any(name.startswith(('opentelemetry', 'requests', 'google')) for name in sys.modules))"
     )

@@ -17,7 +17,7 @@ import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import CLUSTER, Client
-from dayfly.cli.local import server_process, sharing
+from dayfly.cli.local import server_process, temporary_server
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.address import ORGANISATION, Address
@@ -250,7 +250,7 @@ async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event)
     if not wish.while_used:
         yield
         return
-    watching = asyncio.create_task(sharing.stop_when_unused(wish.home, is_idle, stop))
+    watching = asyncio.create_task(temporary_server.stop_when_unused(wish.home, is_idle, stop))
     try:
         yield
     finally:

@@ -13,17 +13,15 @@ import functools
 import os
 import shutil
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dayfly.cli import apply_spec, options, outputs, secret_files, temporary_spec, watch
 from dayfly.cli.backends import lookup
-from dayfly.cli.backends.target_server import CLUSTER, Client, find, is_elsewhere
-from dayfly.cli.local import server_process
+from dayfly.cli.backends.target_server import CLUSTER, Client, is_elsewhere
 from dayfly.cli.local.child import Interrupted, Signals
-from dayfly.cli.local.sharing import Sharing
+from dayfly.cli.local.temporary_server import SharedServer, running_server
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, RefusedError, UnreachableError
 from dayfly.client.home import Home
@@ -40,8 +38,6 @@ SUSPENDED_S = 86_400
 KEPT_S = 3600
 RENEW_S = 5
 CLEANUP_S = 600
-_STOP_S = 60
-_POLL_S = 0.1
 _CLEANUP_ATTEMPTS = 3
 
 _CANNOT_BE_RUN = 126
@@ -102,7 +98,7 @@ def command(
     given = functools.partial(secret_files.given, borrowed.body, secrets_file)
     # Before anything starts, unless the server has to be asked what its plugins take.
     secrets = given() if borrowed.is_whole else None
-    with Signals() as signals, _running_server(Home.find()) as server_:
+    with Signals() as signals, running_server(Home.find()) as server_:
         ending = Ending.REUSE if reuse else Ending.KEEP if keep else Ending.REMOVE
         if secrets is None:
             secrets = given(server_.client)
@@ -154,91 +150,8 @@ class Ending(enum.Enum):
     REUSE = "reuse"
 
 
-class _Server:
-    """The server of the home, or the one that the command line names.
-
-    Attributes:
-        client: Of the server, for the main thread.
-        started: The process of the server if this command started it; 0 otherwise.
-    """
-
-    def __init__(self, home: Home, sharing: Sharing | None) -> None:
-        """`sharing` is None if the command line names the server."""
-        self.started = 0
-        self._home, self._sharing = home, sharing
-        self._reviving = threading.Lock()
-        self.client = self._open()
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether it was started for commands like this one, by this command or by another."""
-        return self._sharing is not None and bool(self._sharing.noted() or self.started)
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether it is temporary and ended without being stopped."""
-        return self.is_temporary and self._home.is_left_behind()
-
-    def follow(self, client: Client) -> None:
-        """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
-        if self._sharing is None:
-            return
-        with contextlib.suppress(DayflyError), self._reviving:
-            self._revive()
-            if address := find(self._home):
-                client.json.move_to(address)
-
-    def _open(self) -> Client:
-        """Return a client of the running server, or of one that is started now."""
-        try:
-            client = Client.open(self._home)
-            client.health()
-            if self._sharing is None or not self._home.is_left_behind():
-                return client
-        except DayflyError as fault:
-            if fault.code != Exit.NO_SERVER or self._sharing is None:
-                raise
-        return self._start()
-
-    def _start(self) -> Client:
-        """Start a server, or find the one that another command started first."""
-        try:
-            client = server_process.start(self._home, ["--port", "0", "--while-used"])
-        except DayflyError:
-            started = server_process.answering(self._home)
-            if started is None:
-                raise
-            return started
-        self.started = self._home.server_process() or 0
-        if self._sharing is not None and self.started:
-            self._sharing.note(self.started)
-        return client
-
-    def _revive(self) -> None:
-        """Start a killed server again, or wait until another command has done so.
-
-        Raises:
-            DayflyError: it does not start.
-        """
-        deadline = time.monotonic() + _STOP_S
-        while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
-            client = server_process.answering(self._home) if self._home.server_process() is not None else None
-            if client is not None:
-                client.close()
-                return
-            try:
-                if self.was_killed:
-                    self._start().close()
-                    show.talk("dayfly: the server was killed and has been started again")
-                    return
-            except DayflyError:
-                if self._home.server_process() is None:
-                    raise
-            time.sleep(_POLL_S)
-
-
 def _use(
-    server_: _Server,
+    server_: SharedServer,
     signals: Signals,
     body: Any,
     aliases: dict[str, str],
@@ -292,7 +205,7 @@ def _put(client: Client, body: Any, ending: Ending) -> None:
     client.put("sandboxes", name, body=body)
 
 
-def _keep(server_: _Server, signals: Signals, name: str, ending: Ending) -> int:
+def _keep(server_: SharedServer, signals: Signals, name: str, ending: Ending) -> int:
     """Let it live for a while."""
     client = _client_after_signal(server_, signals)
     for_, seconds = ("an hour", KEPT_S) if ending is Ending.KEEP else ("a day", SUSPENDED_S)
@@ -305,7 +218,7 @@ def _keep(server_: _Server, signals: Signals, name: str, ending: Ending) -> int:
     return Exit.OK
 
 
-def _clean_up(server_: _Server, signals: Signals, name: str) -> int:
+def _clean_up(server_: SharedServer, signals: Signals, name: str) -> int:
     """Delete the sandbox and wait until it is gone. One more signal ends the waiting, not the cleanup."""
     try:
         for attempt in range(1, _CLEANUP_ATTEMPTS + 1):
@@ -331,7 +244,7 @@ def _clean_up(server_: _Server, signals: Signals, name: str) -> int:
     return Exit.OK
 
 
-def _client_after_signal(server_: _Server, signals: Signals) -> Client:
+def _client_after_signal(server_: SharedServer, signals: Signals) -> Client:
     """Return the client with a new connection: a signal may have interrupted an exchange."""
     server_.client.close()
     signals.forget()
@@ -351,7 +264,7 @@ class _Lease:
         kept: Whether the sandbox is there and stays until we end it; that it goes before is worth a word.
     """
 
-    def __init__(self, server_: _Server, name: str) -> None:
+    def __init__(self, server_: SharedServer, name: str) -> None:
         self.kept = False
         self._server = server_
         self._client = Client(server_.client.address, timeout=RENEW_S)
@@ -406,35 +319,6 @@ class _Lease:
         yield
         self._seconds = LEASE_S
         self._news.set()
-
-
-@contextlib.contextmanager
-def _running_server(home: Home) -> Iterator[_Server]:
-    """The home's server. One that is started for a `with` is stopped after the last of those that use it then."""
-    with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
-        server_ = _Server(home, sharing)
-        try:
-            yield server_
-        finally:
-            if sharing is not None and sharing.alone() and (started := sharing.noted() or server_.started):
-                # If it has sandboxes it stops itself after the last of them.
-                sharing.note(0)
-                _stop_unless_used(home, server_.client, started)
-
-
-def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
-    try:
-        used = bool(client.get("sandboxes"))
-        if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's
-            return
-        if used:
-            show.talk(
-                "The server that was started keeps running until its sandboxes have ended; stop it with: dayfly down"
-            )
-        else:
-            server_process.stop(home, ours, _STOP_S)
-    except DayflyError as fault:
-        show.talk(f"dayfly: {fault}")
 
 
 def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:

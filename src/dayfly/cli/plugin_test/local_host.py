@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli.backends.target_server import CLUSTER, Client
 from dayfly.cli.local import server_process
 from dayfly.cli.local.child import Interrupted, Signals, run_group
-from dayfly.cli.local.sharing import Sharing
+from dayfly.cli.local.temporary_server import Sharing
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import Way
 from dayfly.cli.plugin_test.session import BlindError, heeding

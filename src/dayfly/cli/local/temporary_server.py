@@ -1,0 +1,235 @@
+"""A server that is started for one command, and shared with others that run at the same time: the last one stops it.
+
+That it has no sandboxes does not show that it is unused: another command may have found it and applied nothing yet.
+If all commands were killed, the server stops itself once their sandboxes have ended. If the server was killed, it is
+started again, so that the sandboxes are deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from dayfly.cli.backends.target_server import Client, find, is_elsewhere
+from dayfly.cli.local import server_process
+from dayfly.cli.output import show
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.spec.scalars.numbers import whole
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Iterator
+    from typing import Self
+
+    from dayfly.client.home import Home
+
+_LOCK_POLL_S = 0.02
+_POLL_S = 0.1
+_STOP_S = 60
+_IDLE_POLL_S = 0.5
+_LONGEST, _MOST = 16, (1 << 22) - 1  # as many processes as Linux knows
+
+
+class Sharing:
+    """Held while a server is used. The kernel lets go of it with our process, however that ends.
+
+    Where no lock can be had there is none: a command is not refused for that.
+    """
+
+    def __init__(self, home: Home, seconds: float) -> None:
+        """`seconds` is how long at most is waited for one that is just stopping its server."""
+        self._home = home
+        self._seconds = seconds
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        import fcntl
+
+        try:
+            self._home.make()
+            self._descriptor = os.open(self._home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            deadline = time.monotonic() + self._seconds
+            while not self._locked(fcntl.LOCK_SH) and time.monotonic() < deadline:
+                time.sleep(_LOCK_POLL_S)
+        except (OSError, DayflyError):
+            self._let_go()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def alone(self) -> bool:
+        """Whether no other command uses it. If so, who comes now waits until we are done with it.
+
+        We use it no more in either case: of several that ask at once the last one is alone.
+        """
+        import fcntl
+
+        if self._descriptor is None:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return self._locked(fcntl.LOCK_EX)
+
+    def note(self, server: int) -> None:
+        """Have the last who uses it stop the server of that process; 0: none is to be stopped."""
+        if self._descriptor is not None:
+            text = f"{server}\n" if server else ""
+            with contextlib.suppress(OSError):  # as of a disk that is full: then who has started it stops it, if alone
+                os.pwrite(self._descriptor, text.encode(), 0)
+                os.truncate(self._descriptor, len(text))
+
+    def noted(self) -> int:
+        """The process of the server that the last is to stop; 0 if none is."""
+        text = b"" if self._descriptor is None else os.pread(self._descriptor, _LONGEST, 0)
+        return whole(text.decode(errors="replace").strip(), _MOST) or 0
+
+    def _locked(self, how: int) -> bool:
+        assert self._descriptor is not None, "there is a file to be locked"
+        return _lock(self._descriptor, how)
+
+
+async def stop_when_unused(home: Home, is_idle: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
+    """Set `stop` once no process holds the home's lock for users and the server is idle.
+
+    The lock is kept then until this process ends: a new user waits for that, and starts another server.
+    Without a working lock it is unknown whether the server is used, so it is not stopped.
+    """
+    import asyncio
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        descriptor = os.open(home.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while not (_lock(descriptor, fcntl.LOCK_EX) and await is_idle()):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            await asyncio.sleep(_IDLE_POLL_S)
+        stop.set()
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class SharedServer:
+    """The server of the home, or the one that the command line names.
+
+    Attributes:
+        client: Of the server, for the main thread.
+        started: The process of the server if this command started it; 0 otherwise.
+    """
+
+    def __init__(self, home: Home, sharing: Sharing | None) -> None:
+        """`sharing` is None if the command line names the server."""
+        self.started = 0
+        self._home, self._sharing = home, sharing
+        self._reviving = threading.Lock()
+        self.client = self._open()
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it was started for commands like this one, by this command or by another."""
+        return self._sharing is not None and bool(self._sharing.noted() or self.started)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it is temporary and ended without being stopped."""
+        return self.is_temporary and self._home.is_left_behind()
+
+    def follow(self, client: Client) -> None:
+        """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
+        if self._sharing is None:
+            return
+        with contextlib.suppress(DayflyError), self._reviving:
+            self._revive()
+            if address := find(self._home):
+                client.json.move_to(address)
+
+    def _open(self) -> Client:
+        """Return a client of the running server, or of one that is started now."""
+        try:
+            client = Client.open(self._home)
+            client.health()
+            if self._sharing is None or not self._home.is_left_behind():
+                return client
+        except DayflyError as fault:
+            if fault.code != Exit.NO_SERVER or self._sharing is None:
+                raise
+        return self._start()
+
+    def _start(self) -> Client:
+        """Start a server, or find the one that another command started first."""
+        try:
+            client = server_process.start(self._home, ["--port", "0", "--while-used"])
+        except DayflyError:
+            started = server_process.answering(self._home)
+            if started is None:
+                raise
+            return started
+        self.started = self._home.server_process() or 0
+        if self._sharing is not None and self.started:
+            self._sharing.note(self.started)
+        return client
+
+    def _revive(self) -> None:
+        """Start a killed server again, or wait until another command has done so.
+
+        Raises:
+            DayflyError: it does not start.
+        """
+        deadline = time.monotonic() + _STOP_S
+        while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
+            client = server_process.answering(self._home) if self._home.server_process() is not None else None
+            if client is not None:
+                client.close()
+                return
+            try:
+                if self.was_killed:
+                    self._start().close()
+                    show.talk("dayfly: the server was killed and has been started again")
+                    return
+            except DayflyError:
+                if self._home.server_process() is None:
+                    raise
+            time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def running_server(home: Home) -> Iterator[SharedServer]:
+    """The home's server. One that is started for a `with` is stopped after the last of those that use it then."""
+    with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
+        server_ = SharedServer(home, sharing)
+        try:
+            yield server_
+        finally:
+            if sharing is not None and sharing.alone() and (started := sharing.noted() or server_.started):
+                # If it has sandboxes it stops itself after the last of them.
+                sharing.note(0)
+                _stop_unless_used(home, server_.client, started)
+
+
+def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
+    try:
+        used = bool(client.get("sandboxes"))
+        if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's
+            return
+        if used:
+            show.talk(
+                "The server that was started keeps running until its sandboxes have ended; stop it with: dayfly down"
+            )
+        else:
+            server_process.stop(home, ours, _STOP_S)
+    except DayflyError as fault:
+        show.talk(f"dayfly: {fault}")
