@@ -40,8 +40,10 @@ def main() -> None:
     began = born(root)
     if first and pipe.readline() == DONE:
         return
-    # The number may be another process's by now.
-    end(mark, {root} if began and began == born(root) else (), GRACE_S)
+    for _ in range(2):  # a process that is just being replaced by another program has no environment for a moment
+        # The number may be another process's by now.
+        end(mark, {root} if began and began == born(root) else (), GRACE_S)
+        _wait()
 
 
 def born(process: int) -> str:
