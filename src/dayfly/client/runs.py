@@ -13,7 +13,7 @@ from dayfly.client.errors import InvalidError
 from dayfly.client.following import Follower
 from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
 from dayfly.spec.errors import SpecError
-from dayfly.spec.report import FAILED
+from dayfly.spec.report import expects_more
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -27,9 +27,6 @@ T = TypeVar("T", bound=Sandbox | RouteGroup)
 
 _POLL_S = 0.3
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MOVING = ("running", "retrying", "unknown")
-_CREATING = ("preStart", "start", "postStart")
-_CLEANING = ("preStop", "postStop")
 
 
 class AsyncRuns(Generic[T]):
@@ -157,7 +154,9 @@ class AsyncRuns(Generic[T]):
         offsets: dict[tuple[str, int], int] = {}
         first: dict[str, int] = {}
         while True:
-            more = follow and _expects_more(await self.report(name), unit)
+            report = await self.report(name)
+            states = [(each.state, each.event) for each in report.units if _is_of(each.id, unit)]
+            more = follow and expects_more(report.phase, report.reason, states)
             found = [each for each in await self.attempts(name) if _is_of(each.unit, unit)]
             latest = {each.unit: each.attempt for each in found}
             for each in found:
@@ -340,16 +339,3 @@ def _moment(since: dt.datetime | dt.timedelta | None) -> str | None:
 
 def _is_of(unit: str, chosen: str) -> bool:
     return not chosen or unit == chosen or unit.startswith(f"{chosen}/")
-
-
-def _expects_more(report: Report, chosen: str) -> bool:
-    """Whether a chosen unit is running, or will in the phase the run is in."""
-    if report.is_over:
-        return False
-    due = _CREATING if report.phase == "open" else _CLEANING
-    hopeless = report.reason in FAILED
-    return any(
-        unit.state in _MOVING or (unit.state == "waiting" and unit.event in due and not hopeless)
-        for unit in report.units
-        if _is_of(unit.id, chosen)
-    )

@@ -4,6 +4,7 @@ A host of another release may say more than we know: unlike a document, a report
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from dayfly.spec.lifecycle import WireStruct
@@ -16,6 +17,17 @@ _INNER_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
 # stopped: ended because the run closes; skipped: will not be run
 STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
+_CREATING, _CLEANING = ("preStart", "start", "postStart"), ("preStop", "postStop")
+_MOVING = ("running", "retrying", "unknown")
+
+
+def expects_more(phase: str, reason: str, units: Iterable[tuple[str, str]]) -> bool:
+    """Return whether one of these units, by state and event, runs or will run in the phase that the run is in."""
+    if phase not in ("open", "closed"):
+        return False
+    due = _CREATING if phase == "open" else _CLEANING
+    hopeless = reason in FAILED
+    return any(state in _MOVING or (state == "waiting" and event in due and not hopeless) for state, event in units)
 
 
 def with_reason(reason: str, message: str) -> str:

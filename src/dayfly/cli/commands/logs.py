@@ -14,7 +14,7 @@ from dayfly.cli.backends.protocol import NO_TIMES, When
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
-from dayfly.spec.report import FAILED
+from dayfly.spec.report import expects_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _POLL = 0.3
 _AGO = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 _NO_TIME = b"-"
-_MOVING = ("running", "retrying", "unknown")
 
 
 class Chosen(NamedTuple):
@@ -99,7 +98,9 @@ def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, when:
     tails: dict[tuple[str, int], Tail] = {}
     first = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
     while True:
-        more = _expects_more(host.report(sandbox), chosen)
+        report = host.report(sandbox)
+        states = [(unit["state"], unit["event"]) for unit in report["units"] if chosen.takes(unit["id"])]
+        more = expects_more(report["phase"], report["reason"], states)
         for info in _attempts(host, sandbox, chosen, attempt, follow=True):
             key = (info["unit"], info["attempt"])
             if info["attempt"] < first.setdefault(*key):
@@ -118,19 +119,6 @@ def _attempts(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, 
     """The chosen logs, attempts of a unit in their order."""
     found = host.attempts(sandbox, follow=follow)
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
-
-
-def _expects_more(report: Any, chosen: Chosen) -> bool:
-    """Whether a chosen unit is running, or will in the phase the run is in."""
-    if report["phase"] not in ("open", "closed"):
-        return False
-    due = ("preStart", "start", "postStart") if report["phase"] == "open" else ("preStop", "postStop")
-    hopeless = report["reason"] in FAILED
-    return any(
-        unit["state"] in _MOVING or (unit["state"] == "waiting" and unit["event"] in due and not hopeless)
-        for unit in report["units"]
-        if chosen.takes(unit["id"])
-    )
 
 
 def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, attempt: int | None, when: When) -> None:
