@@ -11,7 +11,7 @@ from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, Events
 from dayfly.client.connection import walk
-from dayfly.client.following import Follower
+from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
 
 QUICK = Retry(patience=20, first=0.01, longest=0.05)

@@ -10,14 +10,14 @@ import typing
 import pytest
 
 import dayfly.client
-from dayfly.client import asynchronous, runs, synchronous, things, types
+from dayfly.client import asynchronous, plugins, runs, synchronous, types
 
 TWINS = [
     (runs.AsyncRuns, synchronous.Runs),
     (runs.AsyncSandboxes, synchronous.Sandboxes),
     (runs.AsyncRouteGroups, synchronous.RouteGroups),
-    (things.AsyncPlugins, synchronous.Plugins),
-    (things.AsyncBaselines, synchronous.Baselines),
+    (plugins.AsyncPlugins, synchronous.Plugins),
+    (plugins.AsyncBaselines, synchronous.Baselines),
     (asynchronous.AsyncClient, synchronous.Client),
 ]
 

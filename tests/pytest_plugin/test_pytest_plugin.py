@@ -199,7 +199,7 @@ def test_it(dayfly_resource):
     signal.pause()
 """
     )
-    shorter = "import dayfly.pytest_plugin.making as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
+    shorter = "import dayfly.pytest_plugin.resources as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
     (suite.folder / "conftest.py").write_text(shorter)
     process = subprocess.Popen(suite.command(), cwd=suite.folder, env=suite.environment, stdout=subprocess.PIPE)
     until((suite.folder / "notes-ready").exists)

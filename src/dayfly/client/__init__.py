@@ -9,7 +9,7 @@
 What a method means is written once, as a coroutine over an `Io` (`connection`): `AsyncClient` is made of these
 coroutines, and `Client` carries out the same ones over sockets that block, where a coroutine needs a single step. So
 the two cannot differ, there is no thread and no generated code, and a test of one is a test of both. `json_client`
-sends requests, again where `retry` allows it; `runs` and `things` are the verbs; `waiting` and `following` take time;
+sends requests, again where `retry` allows it; `runs` and `plugins` are the verbs; `waiting` and `follower` take time;
 `types` is what comes back, held against the server's own description of itself by a test.
 
 It may import `spec` and `compile` and no other room. The command line is built on it: homes, logged-in servers, files,
@@ -34,10 +34,10 @@ from dayfly.client.errors import (
 )
 
 if TYPE_CHECKING:
-    from dayfly.client.applying import Applied
     from dayfly.client.asynchronous import AsyncClient
     from dayfly.client.changes import Change
     from dayfly.client.retry import Retry
+    from dayfly.client.sources import Applied
     from dayfly.client.synchronous import Client
     from dayfly.client.types import (
         Attempt,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # The command line has its errors from here, and its start is measured: the rest is imported when it is asked for.
 _WHERE = {
-    "Applied": "applying",
+    "Applied": "sources",
     "AsyncClient": "asynchronous",
     "Change": "changes",
     "Retry": "retry",

@@ -1,4 +1,4 @@
-"""`AsyncClient`: one server, for programs on an event loop. What it means is written in `runs` and `things`."""
+"""`AsyncClient`: one server, for programs on an event loop. What it means is written in `runs` and `plugins`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.client import address, applying
+from dayfly.client import address, sources
 from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.client.json_client import JsonClient
+from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
 from dayfly.client.retry import Retry
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
-from dayfly.client.things import AsyncBaselines, AsyncPlugins
 from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dayfly.client.address import Address
-    from dayfly.client.applying import Applied
     from dayfly.client.connection import Io
-    from dayfly.client.wishes import Variables
+    from dayfly.client.sources import Applied, Variables
 
 TIMEOUT_S = 30.0
 _RULES = "/api/v2/workloads/routing-rules"
@@ -111,7 +110,7 @@ class AsyncClient:
             "sandbox": self.sandboxes.apply,
             "route group": self.route_groups.apply,
         }
-        return await applying.apply(ways, paths, variables or {})
+        return await sources.apply_all(ways, paths, variables or {})
 
     async def close(self) -> None:
         """Let go of all connections."""

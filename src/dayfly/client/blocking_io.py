@@ -7,7 +7,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.client.trust import Trust
+from dayfly.client.connection import Trust
 
 if TYPE_CHECKING:
     import ssl

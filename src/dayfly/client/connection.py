@@ -15,6 +15,7 @@ from dayfly.client.address import START, Address, Place, place
 from dayfly.client.errors import UnreachableError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
 T = TypeVar("T")
@@ -52,6 +53,22 @@ class Io(Protocol):
 
     def now(self) -> float:
         """Seconds on a clock that only goes forward."""
+
+
+class Trust:
+    """The TLS context of a client: the one that is given, else one for each set of certificate authorities."""
+
+    def __init__(self, given: ssl.SSLContext | None) -> None:
+        self._given = given
+        self._made: dict[str, ssl.SSLContext] = {}
+
+    def context(self, ca: str) -> ssl.SSLContext:
+        """Return the context for these authorities (PEM; empty: the machine's). A server that moves may have others."""
+        import ssl
+
+        if self._given is None and ca not in self._made:
+            self._made[ca] = ssl.create_default_context(cadata=ca or None)
+        return self._given or self._made[ca]
 
 
 class Unshown(bytes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dayfly.client.trust import Trust
+from dayfly.client.connection import Trust
 
 if TYPE_CHECKING:
     import ssl

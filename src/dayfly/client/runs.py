@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from dayfly.client import secret_values, waiting, wishes
+from dayfly.client import secret_values, sources, waiting
 from dayfly.client.errors import InvalidError
-from dayfly.client.following import Follower
+from dayfly.client.follower import Follower
 from dayfly.client.types import Attempt, Blocker, LogPiece, LogTime, Move, Output, Outputs, Report, RouteGroup, Sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.report import expects_more
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dayfly.client.changes import Change
     from dayfly.client.json_client import JsonClient
     from dayfly.client.secret_values import Secrets
-    from dayfly.client.wishes import Source, Variables
+    from dayfly.client.sources import Source, Variables
 
 T = TypeVar("T", bound=Sandbox | RouteGroup)
 
@@ -207,10 +207,10 @@ class AsyncRuns(Generic[T]):
         """
         await self._done("POST", name, "abandon", body={"reason": reason, "force": force})
 
-    async def _apply(self, wish: wishes.Wish, more: dict[str, Any]) -> T:
+    async def _apply(self, wish: sources.Wish, more: dict[str, Any]) -> T:
         if not wish.name:
             raise InvalidError([SpecError("it has no name", ("name",))])
-        with wishes.placed(wish.document):
+        with sources.placed(wish.document):
             path = self._json.below(self.plural, wish.name)
             return await self._json.ask(self.form, "PUT", path, body={**wish.body, **more})
 
@@ -269,7 +269,7 @@ class AsyncSandboxes(AsyncRuns[Sandbox]):
         more: dict[str, Any] = {} if lease is None else {"lease": {"seconds": lease}}
         if secrets:
             more["secrets"] = secret_values.checked(secrets, self._json.address.url)
-        return await self._apply(wishes.read(source, variables or {}, self.kind), more)
+        return await self._apply(sources.read(source, variables or {}, self.kind), more)
 
     async def lease(self, name: str, seconds: int) -> None:
         """Have it live for so many seconds from now, at most 86,400, and be deleted then."""
@@ -291,7 +291,7 @@ class AsyncRouteGroups(AsyncRuns[RouteGroup]):
         Raises:
             InvalidError: what is wrong, with its places; nothing was changed.
         """
-        return await self._apply(wishes.read(source, variables or {}, self.kind), {})
+        return await self._apply(sources.read(source, variables or {}, self.kind), {})
 
 
 class _RetriedUnit(msgspec.Struct):

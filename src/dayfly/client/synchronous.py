@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from dayfly.client.applying import Applied
     from dayfly.client.changes import Change
     from dayfly.client.connection import Io
+    from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
     from dayfly.client.runs import AsyncRouteGroups, AsyncRuns, AsyncSandboxes
     from dayfly.client.secret_values import Secrets
-    from dayfly.client.things import AsyncBaselines, AsyncPlugins
+    from dayfly.client.sources import Applied, Source, Variables
     from dayfly.client.types import Attempt, Baseline, Blocker, LogPiece, Move, Outputs, Plugin, Report
-    from dayfly.client.wishes import Source, Variables
     from dayfly.spec.routing.rules import RoutingRule
 
 T = TypeVar("T", bound=Sandbox | RouteGroup)

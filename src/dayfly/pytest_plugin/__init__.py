@@ -1,7 +1,7 @@
 """How does a test ask? Fixtures for pytest: resources and sandboxes for as long as a test, a module or a session.
 
 pytest imports this file whenever the package is installed, so it imports nothing of ours: what makes resources is in
-`making`, imported when the first test asks for one.
+`resources`, imported when the first test asks for one.
 
 Decided:
 
@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from dayfly.pytest_plugin.making import Making
+    from dayfly.pytest_plugin.resources import Making
 
 _KEPT = "dayfly kept"
 _SCOPES = ("function", "module", "session")
@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def _making(config: pytest.Config) -> Making:
     if _MAKING not in config.stash:
-        from dayfly.pytest_plugin.making import Making
+        from dayfly.pytest_plugin.resources import Making
 
         config.stash[_MAKING] = Making(config)
     return config.stash[_MAKING]
@@ -76,7 +76,7 @@ def _making(config: pytest.Config) -> Making:
 def _factory(scope: Any, name: str, method: str, says: str) -> Any:
     def fixture(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         making = _making(request.config)
-        from dayfly.pytest_plugin.making import shown
+        from dayfly.pytest_plugin.resources import shown
 
         with making.scope(request) as of:
             yield shown(getattr(of, method))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dayfly.client import files
 from dayfly.client.errors import Exit, InvalidError, RefusedError
 from dayfly.spec import documents
-from dayfly.spec.errors import SpecError
+from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.parsing.text import ParsedDocument
+
+if TYPE_CHECKING:
+    from dayfly.client.types import Baseline, Plugin, RouteGroup, Sandbox
 
 Source: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str]"
 """A wish as the API takes it (`{"name": ..., "spec": ...}`), or a file or folder with exactly one."""
@@ -69,3 +72,31 @@ def placed(document: ParsedDocument | None) -> Iterator[None]:
 
 def _again(problem: SpecError, document: ParsedDocument | None) -> SpecError:
     return files.located(str(problem), document) if document is not None and not problem.file else problem
+
+
+class Applied(NamedTuple):
+    """What was in some files, as the server has it now."""
+
+    plugins: tuple[Plugin, ...]
+    baselines: tuple[Baseline, ...]
+    sandboxes: tuple[Sandbox, ...]
+    route_groups: tuple[RouteGroup, ...]
+
+
+async def apply_all(ways: dict[str, Any], paths: Iterable[str | os.PathLike[str]], variables: Variables) -> Applied:
+    """Apply all that is in the files, each kind in its way.
+
+    Raises:
+        InvalidError: all mistakes, with their places.
+    """
+    with placed(None):
+        found = files.load(map(str, paths), sets(variables))
+        for wished in found:
+            if wished.kind == "lifecycle hook":
+                problem = f"{quote(wished.name)} is a lifecycle hook, which goes with objects of a cluster"
+                raise wished.document.error(f"{problem}: apply it to one with {wished.way} {wished.document.file}")
+    made: dict[str, list[Any]] = {kind: [] for kind in ways}
+    for wished in found:
+        with placed(wished.document):
+            made[wished.kind].append(await ways[wished.kind](documents.export(wished.wish)))
+    return Applied(*(tuple(each) for each in made.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.client import wishes
+from dayfly.client import sources
 from dayfly.client.errors import ConflictError, InvalidError
 from dayfly.client.types import Baseline, Plugin
 from dayfly.spec import documents
@@ -13,7 +13,7 @@ from dayfly.spec.plugin import Plugin as Wished
 
 if TYPE_CHECKING:
     from dayfly.client.json_client import JsonClient
-    from dayfly.client.wishes import Source, Variables
+    from dayfly.client.sources import Source, Variables
 
 _AT = "resource-plugins"
 
@@ -31,8 +31,8 @@ class AsyncPlugins:
             InvalidError: what is wrong, with its places.
             ConflictError: that version is there, with other content.
         """
-        wish = wishes.read(source, variables or {}, "plugin")
-        with wishes.placed(wish.document):
+        wish = sources.read(source, variables or {}, "plugin")
+        with sources.placed(wish.document):
             wished = documents.from_wire(wish.body, "ResourcePlugin")
             assert isinstance(wished, Wished), "asked for by its kind"
             name, version = wished.name, wished.version
@@ -86,11 +86,11 @@ class AsyncBaselines:
         Raises:
             InvalidError: what is wrong, with its places.
         """
-        wish = wishes.read(source, variables or {}, "baseline")
+        wish = sources.read(source, variables or {}, "baseline")
         if not wish.name:
             raise InvalidError([SpecError("it has no name", ("name",))])
         path = self._json.below("workloads", str(wish.body.get("namespace", "default")), wish.name)
-        with wishes.placed(wish.document):
+        with sources.placed(wish.document):
             return await self._json.ask(Baseline, "PUT", path, body=wish.body)
 
     async def get(self, name: str, namespace: str = "default") -> Baseline:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dayfly.client import Client, DayflyError, FailedError, Outputs, files, temporary, wishes
+from dayfly.client import Client, DayflyError, FailedError, Outputs, files, sources, temporary
 from dayfly.pytest_plugin.own_server import OwnServer
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
@@ -201,8 +201,8 @@ class FactoryScope:
         place = self._place(file)
         if place is None:
             raise FileNotFoundError(f"{file}: no such file beside the test or below {self._request.config.rootpath}")
-        with wishes.placed(None):
-            found = files.load([str(place)], wishes.sets({**(variables or {}), **more}))
+        with sources.placed(None):
+            found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
         for each in found:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
@@ -257,7 +257,7 @@ class FactoryScope:
                 )
             return None
         inside = place / "plugin.yaml"
-        with wishes.placed(None):
+        with sources.placed(None):
             found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
         assert isinstance(found, Plugin), "asked for by its kind"
         return found
