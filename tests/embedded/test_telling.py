@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dayfly.spec.wire import HistoryEntry
 
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.run_queries import answering, recorded
@@ -16,6 +15,7 @@ from dayfly.execute.process.run import KEPT_LOGS, Folder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Held, Running
 from dayfly.spec.run import OutputRecord, Run, State, UnitRecord
+from dayfly.spec.run_data import HistoryEntry
 from embedded import documents as doc
 
 FORK = "fork:default/app"
