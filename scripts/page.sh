@@ -46,7 +46,7 @@ types)
     node_and_npm
     modules
     PYTHONPATH="$root/src" "$root/.venv/bin/python" -c \
-        'import json; from dayfly.control.openapi import document; print(json.dumps(document("")))' >"$cache/openapi.json"
+        'import json; from dayfly.server.http.openapi import document; print(json.dumps(document("")))' >"$cache/openapi.json"
     (cd "$page" && npx --no-install openapi-typescript "$cache/openapi.json" --default-non-nullable=false -o "${2:-src/openapi.d.ts}" >&2)
     exit ;;
 tools)

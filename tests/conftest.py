@@ -42,9 +42,9 @@ HEAVY = (
         "tests/spec/test_glob.py",
         "tests/test_selection.py",
     ),
-    *("tests/control/test_crash.py", "tests/control/test_fuzz.py", "tests/control/test_store.py"),
-    *("tests/control/test_fleet.py", "tests/control/test_lossy.py", "tests/control/test_rights.py"),
-    *("tests/control/test_schemathesis.py", "tests/control/test_sdk.py", "tests/page/test_browser.py"),
+    *("tests/server/test_crash.py", "tests/server/test_fuzz.py", "tests/server/test_store.py"),
+    *("tests/server/test_fleet.py", "tests/server/test_lossy.py", "tests/server/test_rights.py"),
+    *("tests/server/test_schemathesis.py", "tests/server/test_sdk.py", "tests/page/test_browser.py"),
     *("tests/embedded/test_container", "tests/embedded/test_routes.py", "tests/embedded/test_forks.py"),
     "tests/simulator/test_machine.py",
 )

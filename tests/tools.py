@@ -21,9 +21,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from testcluster import build  # noqa: E402 - the path comes first
 
-from control import sdk_environment  # noqa: E402 - the path comes first
 from examples import outside, servers  # noqa: E402 - the path comes first
 from selection import SELECTION  # noqa: E402 - the path comes first
+from server import sdk_environment  # noqa: E402 - the path comes first
 
 
 def kubernetes() -> None:
@@ -53,7 +53,7 @@ def runner() -> None:
 
 
 def sdk() -> None:
-    """The client of the public API, for tests/control."""
+    """The client of the public API, for tests/server."""
     sdk_environment.python()
 
 

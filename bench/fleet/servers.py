@@ -75,7 +75,7 @@ def postgresql(place: Path) -> Iterator[Server]:
 def replicas(place: Path, count: int) -> Iterator[list[Server]]:
     """Run several servers on such a PostgreSQL."""
     sys.path.append(str(ROOT / "tests"))  # who starts one lives there
-    from control.databases import postgres
+    from server.databases import postgres
 
     with postgres() as found, contextlib.ExitStack() as stack:
         database = found.fresh()

@@ -17,13 +17,13 @@ import pytest
 from cli import wishes
 from cli.command import refused, until
 from client.test_retry import World
-from control import databases
-from control.fake_host import FakeHost
 from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.lib.delivery import Answer
 from dayfly.link import wire
 from dayfly.link.envelope import Letters, Opening, Said, Session
+from server import databases
+from server.fake_host import FakeHost
 
 TO = event_receiver.receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'

@@ -18,15 +18,15 @@ from cli.command import until
 from cli.fake import serving
 from cli.wishes import waiting
 from cli.with_command import FakeServer, fake_home, run_with
-from control import client as control
-from control.fake_host import FakeHost
 from dayfly.cli.backends.target_server import Client
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
 from dayfly.cli.local.temporary_server import Sharing
 from dayfly.client.address import Address
 from dayfly.client.home import Home
-from dayfly.control.run_service import RunService
+from dayfly.server.runs.run_service import RunService
+from server import client as control
+from server.fake_host import FakeHost
 
 __all__ = ["fake_home"]
 

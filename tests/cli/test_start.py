@@ -21,7 +21,7 @@ HEAVY = {
     "sqlalchemy",
     "starlette",
     "uvicorn",
-    "dayfly.control",
+    "dayfly.server",
     "dayfly.embedded",
 }
 

@@ -11,7 +11,7 @@ from dayfly.client import Client as Dayfly
 from dayfly.client import FailedError, Retry
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError
-from dayfly.control.reports import piece
+from dayfly.server.api.reports import piece
 
 
 def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:

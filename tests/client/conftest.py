@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from control.client import KEY, serving
-from control.client import Client as Raw
-from control.fake_host import FakeHost
 from dayfly.client import AsyncClient, Client
-from dayfly.control import changes
-from dayfly.control.store import Store
+from dayfly.server.api import changes
+from dayfly.server.db.store import Store
+from server.client import KEY, serving
+from server.client import Client as Raw
+from server.fake_host import FakeHost
 
 
 class Looped:

@@ -6,8 +6,6 @@ import datetime as dt
 
 import pytest
 
-from control import wishes
-from control.fake_host import uid_of
 from dayfly.client import (
     ConflictError,
     DayflyError,
@@ -28,6 +26,8 @@ from dayfly.client.types import Report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
+from server import wishes
+from server.fake_host import uid_of
 
 MAKE = UnitReport(
     id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="exec", state="failed", attempt=1

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from cli.test_many import certificate
-from control import wishes
-from control.client import KEY
 from dayfly.client import (
     AsyncClient,
     Client,
@@ -30,6 +28,8 @@ from dayfly.client.address import Address, Place
 from dayfly.client.connection import Connection, Request, run
 from dayfly.client.home import Home
 from dayfly.client.loop_io import LoopIo
+from server import wishes
+from server.client import KEY
 
 NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"

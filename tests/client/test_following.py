@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from client.relay import relayed
-from control import wishes
-from control.client import KEY
 from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, Events
 from dayfly.client.connection import walk
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
+from server import wishes
+from server.client import KEY
 
 QUICK = Retry(patience=20, first=0.01, longest=0.05)
 

@@ -10,14 +10,14 @@ import time
 import pytest
 
 from client.relay import relayed
-from control import wishes
-from control.client import KEY
 from dayfly.client import ConflictError, NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.connection import run
 from dayfly.client.errors import RefusedError, refusal
 from dayfly.client.json_client import JsonClient
 from dayfly.client.retry import after
+from server import wishes
+from server.client import KEY
 
 UNSENT = UnreachableError("refused")
 LOST = UnreachableError("no answer", sent=True)

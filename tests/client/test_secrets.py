@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from client.test_connection import answering
-from control.client import KEY, serving
-from control.fake_host import FakeHost
-from control.test_run_secrets import CANARY, GIVEN, Kept, wish
 from dayfly.client import ConflictError, DayflyError, Exit, InvalidError, RefusedError, UnreachableError
 from dayfly.client.connection import Request
 from dayfly.client.servers import Server
+from server.client import KEY, serving
+from server.fake_host import FakeHost
+from server.test_run_secrets import CANARY, GIVEN, Kept, wish
 
 WISH = {"name": "sb1", **wish()}
 GIVES = {"mydb": {"key": CANARY}}

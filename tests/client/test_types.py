@@ -45,5 +45,5 @@ def test_all_that_is_public_is_there_and_costs_nothing_before_it_is_used():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = (set(line.split()) for line in done.stdout.splitlines())
     assert not {"msgspec", "h11", "asyncio", "ssl", "yaml"} & first
-    assert not {"asyncio", "ssl", "click", "starlette", "dayfly.control"} & second
+    assert not {"asyncio", "ssl", "click", "starlette", "dayfly.server"} & second
     assert typing.get_type_hints(types.Sandbox)

@@ -14,8 +14,8 @@ from bench.cluster.place import OPERATOR, Operator, Place, operator, place
 
 from cluster.installed import ACCOUNT, API, ROOT
 from cluster.patience import eventually
-from control.balancer import Way
-from control.replicas import environment
+from server.balancer import Way
+from server.replicas import environment
 
 ORG, NAMESPACE = "acme", "acme-sandboxes"
 # Which pods the operator made, and which it let go: what a step did, as the API server tells it.

@@ -16,9 +16,9 @@ from cluster.conftest import TEAM
 from cluster.control_plane import ControlPlane, certificate, dialling
 from cluster.installed import Installed
 from cluster.patience import eventually
-from dayfly.control import auth
-from dayfly.control.app import create_app
-from dayfly.control.store import Store
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
 
 ORG, CLUSTER, KEY = "acme", "east", "a-key"
 
@@ -29,7 +29,7 @@ class Server(ControlPlane):
     def __init__(self, host: str, folder: Path) -> None:
         self.certificate = certificate(folder, f"IP:{host}")
         self._store = Store.open(folder / "control.db")
-        app = create_app(self._store, {}, org=ORG, keys=auth.single(KEY, ORG), version="1", loopback=False)
+        app = create_app(self._store, {}, org=ORG, keys=callers.single(KEY, ORG), version="1", loopback=False)
         files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
         self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))

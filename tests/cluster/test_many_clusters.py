@@ -17,10 +17,10 @@ from cluster.journal import Journal
 from cluster.member import ORG, Member, member
 from cluster.patience import eventually
 from cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
-from control import databases
-from control.replicas import Asking, Replicas
-from control.test_killed_replicas import check_audit
 from selection import in_time
+from server import databases
+from server.replicas import Asking, Replicas
+from server.test_killed_replicas import check_audit
 
 EAST, WEST, NORTH = "east", "west", "north"
 AT_FIRST, BRIEF, CHANGES = 100, 20, 1000

@@ -21,9 +21,9 @@ from cluster.journal import Journal
 from cluster.member import ORG, Member, member
 from cluster.patience import eventually
 from cluster.the_day import PLUGIN, plugin, wish
-from control import databases
-from control.replicas import Asking, Replicas
 from link import wire_forms
+from server import databases
+from server.replicas import Asking, Replicas
 
 OLD = "old"
 

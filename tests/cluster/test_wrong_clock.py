@@ -12,7 +12,7 @@ from bench.cluster.place import HOME, Place, operator, place
 from cluster.installed import Installed
 from cluster.journal import Journal
 from cluster.wishes import Wishes
-from control.replicas import environment
+from server.replicas import environment
 
 DAY_S = 24 * 3600
 # Python loads it before anything of Dayfly; whatever waits does so by clocks that nobody sets.

@@ -10,7 +10,7 @@ from typing import Any
 from testcluster import images
 
 from cluster.journal import Journal
-from control.replicas import Asking
+from server.replicas import Asking
 
 PEOPLE = 6
 PLUGIN = "words"

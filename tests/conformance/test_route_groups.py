@@ -12,20 +12,20 @@ from rig.world import API, Unit, World, live
 from conformance.cluster import Moves, reconcilers
 from conformance.machine import opened
 from conformance.telling import EVENTS, line, said, settled
-from control.client import Client, serving
-from control.fake_host import FakeHost
 from dayfly.compile import compile_group
-from dayfly.control.store import Store
 from dayfly.execute.pod import names
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Offer
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.plan.reasons import Reason
+from dayfly.server.db.store import Store
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
 from dayfly.spec.run import Request
 from embedded.machine import Machine, until
+from server.client import Client, serving
+from server.fake_host import FakeHost
 
 STEPS = {"preStart": "announce", "postStart": "warm", "preStop": "drain", "postStop": "withdraw"}
 MATCH = {"label": {"key": "team", "value": "pay*"}}

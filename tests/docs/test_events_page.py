@@ -3,9 +3,9 @@
 import json
 import re
 
-from control.test_cloud_event_publisher import report
 from dayfly.plan import cloud_events
 from docs.conftest import ROOT
+from server.test_cloud_event_publisher import report
 
 PAGE = (ROOT / "docs" / "events.md").read_text()
 

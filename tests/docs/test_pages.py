@@ -12,7 +12,7 @@ import pytest
 from cluster.patience import eventually
 from dayfly.cli.verbs import root
 from dayfly.client.errors import Exit
-from dayfly.control import openapi
+from dayfly.server.http import openapi
 from docs.conftest import ROOT, Person
 from docs.transcript import Command, commands, differences, follow
 from processes import processes

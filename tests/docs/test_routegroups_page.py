@@ -2,11 +2,11 @@
 
 import pytest
 
-from dayfly.control.group_forms import ASKED
-from dayfly.control.group_strategy import MOST_GROUPS
 from dayfly.operator.route_groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT, EXPIRES
+from dayfly.server.runs.group_forms import ASKED
+from dayfly.server.runs.group_strategy import MOST_GROUPS
 from dayfly.spec.errors import SpecError
 from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match

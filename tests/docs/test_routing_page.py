@@ -1,7 +1,7 @@
 """The page on routing: what it says to type is typed, and no form or bound is missing."""
 
-from dayfly.control.routes import ROUTES
-from dayfly.control.routing_rules import OLD
+from dayfly.server.api.routing_rules import OLD
+from dayfly.server.http.route_table import ROUTES
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.routing.routing_keys import KEY_NAMES, LONGEST_KEY, PLAIN
 from dayfly.spec.unsupported_fields import PREVIEWED

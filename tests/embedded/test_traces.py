@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-from control.test_cloud_event_publisher import report
 from dayfly.embedded.run_tracing import Traces
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
@@ -10,6 +9,7 @@ from dayfly.plan.reasons import Reason
 from embedded import documents as doc
 from embedded.machine import until
 from plan.test_trace import HISTORY, RUN
+from server.test_cloud_event_publisher import report
 
 
 class Bench:

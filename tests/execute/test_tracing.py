@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from cli.command import until
-from control.test_cloud_event_publisher import report
 from dayfly.execute import tracing
 from dayfly.execute.tracing import Tracer
 from dayfly.plan import run_trace
@@ -24,6 +23,7 @@ from examples import outside
 from execute.collector import collecting
 from plan.test_trace import HISTORY, RUN
 from ports import free_port
+from server.test_cloud_event_publisher import report
 
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 ROOT = Path(tracing.__file__).parents[2]

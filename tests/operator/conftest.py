@@ -15,8 +15,9 @@ def story(tmp_path, monkeypatch):
     from rig import plane as planes
     from rig.world import live
 
-    from dayfly.control import group_sweep, host_sync
-    from dayfly.control.agents import agents
+    from dayfly.server.runs import group_sweep
+    from dayfly.server.sync import host_sync
+    from dayfly.server.sync.agents import agents
 
     def play(tell, *, dialling: bool = True, born=planes.world):
         async def told(world):

@@ -12,7 +12,7 @@ from rig.scenes import wish as applied
 from rig.served import begin, box, gone, left, lost_there, ready, true, until
 from rig.world import World
 
-from dayfly.control import host_sync
+from dayfly.server.sync import host_sync
 from selection import SELECTION
 
 HOUR = 3600.0

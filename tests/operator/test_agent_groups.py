@@ -11,7 +11,7 @@ from rig.plane import Fate, Plane
 from rig.served import box, left, lost_there, ready, true, until
 from rig.world import World
 
-from dayfly.control.group_sweep import GroupSweep
+from dayfly.server.runs.group_sweep import GroupSweep
 from selection import SELECTION
 
 AT = "routegroups/pay"

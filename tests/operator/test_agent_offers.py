@@ -10,9 +10,9 @@ from rig.plane import Plane, wish
 from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
-from dayfly.control.agents.mailbox_transport import MailboxTransport
 from dayfly.link import wire
 from dayfly.operator.agent.objects import name_of
+from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
 

@@ -14,14 +14,14 @@ from rig.plane import ORG, Plane, wish
 from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
-from control import stored
-from dayfly.control.host_sync import HostSync
 from dayfly.kube import errors
 from dayfly.link.permits import MOST_AT_ONCE, Births
 from dayfly.link.server_end import Link
 from dayfly.operator.agent.release import Release
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
+from dayfly.server.sync.host_sync import HostSync
+from server import stored
 
 CURSOR = "PATCH /api/v1/namespaces/dayfly-system/secrets/dayfly-agent"
 RUNS, SANDBOXES = "/apis/dayfly.dev/v1alpha1/runs", "/apis/dayfly.dev/v1alpha1/namespaces/acme-sandboxes/sandboxes"
@@ -120,7 +120,7 @@ def test_another_server_version_resends_each_offer_once(story, monkeypatch):
         await begin(world, plane)
         await world.rest(40)
         told = fetched(plane)
-        monkeypatch.setattr("dayfly.control.confirmations.__version__", "99.0")
+        monkeypatch.setattr("dayfly.server.records.confirmations.__version__", "99.0")
         for _ in range(2):
             await plane.restart()
             await world.rest(120)

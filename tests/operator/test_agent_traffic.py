@@ -10,7 +10,7 @@ from rig.played import Played
 from rig.served import begin, until
 from rig.world import World
 
-from dayfly.control.tokens import ClusterCaller
+from dayfly.server.admin.cluster_tokens import ClusterCaller
 
 
 def counted(plane: Plane) -> Counter[str]:

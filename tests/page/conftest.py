@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from control import wishes
-from control.client import serving
-from control.fake_host import FakeHost
-from dayfly.control.store import Store
+from dayfly.server.db.store import Store
 from page import browser as driven
 from page.network import own_network
 from page.worlds import told
+from server import wishes
+from server.client import serving
+from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from control.client import Client
+    from server.client import Client
 
     Enter = Callable[..., contextlib.AbstractContextManager[driven.Visit]]
 

@@ -15,19 +15,23 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
 
-from control import wishes  # noqa: E402 - found beside this script
-from control.client import Client, serving  # noqa: E402 - found beside this script
-from control.fake_host import FakeHost  # noqa: E402 - found beside this script
-from dayfly.control import changes, feed  # noqa: E402 - found beside this script
+from dayfly.server.api import changes  # noqa: E402 - found beside this script
+from dayfly.server.http import event_stream  # noqa: E402 - found beside this script
 from dayfly.spec.report import UnitReport  # noqa: E402 - found beside this script
 from page.browser import link_of  # noqa: E402 - found beside this script
+from server import wishes  # noqa: E402 - found beside this script
+from server.client import Client, serving  # noqa: E402 - found beside this script
+from server.fake_host import FakeHost  # noqa: E402 - found beside this script
 
 MANY, UNIT = 120, "mydb/provision"
 STATES = ("running", "retrying", "succeeded", "failed")
 
 
 def main() -> None:
-    changes.LOOK_S, feed.KEPT = 0.05, MANY - 20  # a day in minutes: who blinks has missed too much, and comes back
+    changes.LOOK_S, event_stream.KEPT = (
+        0.05,
+        MANY - 20,
+    )  # a day in minutes: who blinks has missed too much, and comes back
     host = FakeHost()
     with serving(Path(sys.argv[1]), {"local": host}) as client:
         day = Day(client, host)

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 import yaml
 
-from control import wishes
-from control.client import Client
 from dayfly.client.home import Home
 from dayfly.spec.run import Request
 from dayfly.spec.run_data import HistoryEntry
 from page import browser as driven
 from page.worlds import told
+from server import wishes
+from server.client import Client
 
 pytestmark = pytest.mark.builds("page", "runner")
 

@@ -10,11 +10,12 @@ import pytest
 
 from cli.clusters import FLAGS, changed, still
 from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
-from control.client import wait_for
 from dayfly.cli.cluster_page import sessions
-from dayfly.control import attention, page_forms
+from dayfly.server import attention
+from dayfly.server.http import page_forms
 from dayfly.spec import api
 from page.clusters import SHOP, apart, serving, stage
+from server.client import wait_for
 
 from rig.scenes import wish  # isort: skip
 from rig.world import World  # isort: skip

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from control.client import serving
-from control.fake_host import FakeHost
-from dayfly.control.store import Store
 from dayfly.page import files
+from dayfly.server.db.store import Store
+from server.client import serving
+from server.fake_host import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,13 +8,15 @@ import threading
 import pytest
 import yaml
 
-from control import wishes
-from control.client import wait_for
-from dayfly.control import group_changes, group_sweep, host_sync
+from dayfly.server.api import group_changes
+from dayfly.server.runs import group_sweep
+from dayfly.server.sync import host_sync
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run_data import Endpoint, HistoryEntry
 from page import browser as driven
 from page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
+from server import wishes
+from server.client import wait_for
 
 __all__ = ["home"]
 
@@ -164,7 +166,7 @@ def test_whom_it_has_and_whose_fork_answers(world, host, enter):
 
 
 def test_of_a_group_with_more_sandboxes_than_are_named_a_sandbox_still_knows(world, enter, monkeypatch):
-    monkeypatch.setattr("dayfly.control.group_forms.LISTED", 1)
+    monkeypatch.setattr("dayfly.server.runs.group_forms.LISTED", 1)
     with enter() as visit:
         visit.open("/page/routegroups/pay", "text=and 1 more")
         visit.open("/page/sandboxes/pay-web", "dd a.chip:has-text('pay')")

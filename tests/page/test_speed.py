@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.command import Cli
-from control import databases, wishes
 from dayfly.client.home import Home
 from dayfly.spec.report import UnitReport
 from page import browser as driven
+from server import databases, wishes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

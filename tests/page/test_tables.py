@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control import wishes
+from server import wishes
 
 pytestmark = pytest.mark.builds("page")
 

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from control import wishes
-from dayfly.control.tables import ended_sandboxes
+from dayfly.server.db.tables import ended_sandboxes
 from dayfly.spec.run_data import HistoryEntry, Value
 from page.test_browser import JUMP, uid_of
+from server import wishes
 
 pytestmark = pytest.mark.builds("page")
 # Whatever moves from now on, also just after a click.

@@ -15,7 +15,7 @@ from dayfly.plan.cloud_events import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from dayfly.client.connection import Io
-    from dayfly.control import cloud_event_publisher
+    from dayfly.server.events import cloud_event_publisher
 
 _TIMEOUT_S = 10.0
 # What a receiver may say; nobody reads it.
@@ -64,7 +64,7 @@ def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_pub
     Raises:
         DayflyError: as `receiver`.
     """
-    from dayfly.control import cloud_event_publisher
+    from dayfly.server.events import cloud_event_publisher
 
     to = receiver(url, allowed)
     return cloud_event_publisher.Receiver(Poster(to), to.address.url, source)

@@ -8,6 +8,6 @@ It asks nobody who he is, as its clients have no key to show: whoever reaches it
 routing key, and what it forks. So it is a process of its own, that nobody runs who does not want it, reads with rights
 of its own, and listens on this machine alone unless told otherwise.
 
-Stands upon `client`, `kube`, `control.app` (how HTTP is served) and the kinds of `operator.cluster`; called by `cli`
+Stands upon `client`, `kube`, `server.app` (how HTTP is served) and the kinds of `operator.cluster`; called by `cli`
 (`dayfly routeserver`).
 """

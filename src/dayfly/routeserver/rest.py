@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dayfly.control.auth import is_loopback_name
+from dayfly.server.access.callers import is_loopback_name
 from dayfly.spec.routing.rules import Query
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dayfly.control.agents import agents
 from dayfly.link import wire
+from dayfly.server.sync.agents import agents
 from rig import plane as planes
 from rig.plane import Plane
 from rig.served import gone, ready

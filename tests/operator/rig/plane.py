@@ -15,17 +15,18 @@ from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import parse_qsl, urlencode
 
-from dayfly.control import auth, group_commit
-from dayfly.control import store as stores
-from dayfly.control.agents.agents import Agents
-from dayfly.control.app import create_app
-from dayfly.control.store import Store
-from dayfly.control.tokens import ClusterCaller
 from dayfly.lib.group_commit import Outcome
 from dayfly.link import wire
 from dayfly.link.http import Answer, WayError
 from dayfly.link.server_end import Link, Links
 from dayfly.operator.agent.agent import Agent
+from dayfly.server.access import callers
+from dayfly.server.admin.cluster_tokens import ClusterCaller
+from dayfly.server.app import create_app
+from dayfly.server.db import group_commit
+from dayfly.server.db import store as stores
+from dayfly.server.db.store import Store
+from dayfly.server.sync.agents.agents import Agents
 from kube.fake import Crash
 from rig.cloud import Object
 from rig.kubelet import Script
@@ -127,7 +128,7 @@ class Plane:
     async def start(self) -> None:
         self.lives += 1
         self.agents = JoinedAgents(self.store, identify=self.identify, now=self.world.now)
-        self.app = create_app(self.store, {}, org=ORG, keys=auth.single(KEY, ORG), version="1", agents=self.agents)
+        self.app = create_app(self.store, {}, org=ORG, keys=callers.single(KEY, ORG), version="1", agents=self.agents)
         self._life = contextlib.AsyncExitStack()
         await self._life.enter_async_context(self.app.router.lifespan_context(self.app))
 

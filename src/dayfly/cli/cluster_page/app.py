@@ -18,14 +18,14 @@ from dayfly.cli.cluster_page.rights import Rights
 from dayfly.cli.cluster_page.sandbox_watch import Watched
 from dayfly.cli.cluster_page.sandboxes import Boxes
 from dayfly.cli.cluster_page.sessions import Sessions
-from dayfly.control import app as control
-from dayfly.control.exchange import AuthMiddleware
 from dayfly.lib import http_server
 from dayfly.page import files
+from dayfly.server import app as control
+from dayfly.server.http.handler import AuthMiddleware
 
 if TYPE_CHECKING:
-    from dayfly.control.auth import Caller
     from dayfly.kube.client import Client
+    from dayfly.server.access.callers import Caller
 
 
 class ClusterPage:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.cli.backends import cluster_report
-from dayfly.control import attention
-from dayfly.control.attention import Box, Concern
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import SANDBOXES
+from dayfly.server import attention
+from dayfly.server.attention import Box, Concern
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import Report
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends.cluster_objects import Objects, told
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import serve_part
 from dayfly.kube import errors
+from dayfly.server.http.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.server.http.handler import serve_part
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

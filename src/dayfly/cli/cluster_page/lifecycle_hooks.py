@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dayfly.cli.backends.cluster_report import milliseconds
-from dayfly.control.attention import Concern
 from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim
 from dayfly.operator.cluster.objects import HOOKS, WrittenStatus
 from dayfly.plan import reason_catalog
 from dayfly.plan.reason_catalog import Tone
+from dayfly.server.attention import Concern
 
 if TYPE_CHECKING:
     from dayfly.kube.client import Client

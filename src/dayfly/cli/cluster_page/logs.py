@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends.cluster_logs import Logs
 from dayfly.cli.backends.cluster_objects import now
-from dayfly.control.errors import ApiError
-from dayfly.control.exchange import wait_seconds, whole_number
-from dayfly.control.reports import MOST_LOG_BYTES, piece, whole_characters
+from dayfly.server.api.reports import MOST_LOG_BYTES, piece, whole_characters
+from dayfly.server.http.errors import ApiError
+from dayfly.server.http.handler import wait_seconds, whole_number
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from dayfly.cli.backends import cluster_report
 from dayfly.cli.backends.cluster_logs import Logs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries, lifecycle_hooks
-from dayfly.control import attention
-from dayfly.control.errors import ApiError
-from dayfly.control.mute import Mute
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
+from dayfly.server import attention
+from dayfly.server.api.silent_units import Mute
+from dayfly.server.http.errors import ApiError
 from dayfly.spec import readme
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.scalars import semver, ttl

@@ -13,10 +13,10 @@ from dayfly.cli.backends import cluster_report
 from dayfly.cli.backends.cluster_objects import now, told
 from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import SEEN, Entry, Seen
-from dayfly.control.exchange import rfc3339
-from dayfly.control.feed import Feed
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import Key
+from dayfly.server.http.event_stream import Feed
+from dayfly.server.http.handler import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

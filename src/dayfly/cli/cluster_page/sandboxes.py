@@ -10,15 +10,15 @@ from dayfly.cli.backends.cluster_logs import Logs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries
 from dayfly.compile import Compiled
-from dayfly.control import lifetimes, run_requests
-from dayfly.control.errors import SANDBOX_NOT_FOUND, ApiError
-from dayfly.control.exchange import flag, read_json, wait_seconds, whole_number
-from dayfly.control.overview import output_in, shown_plan
 from dayfly.kube import errors
 from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import forgotten, mute
+from dayfly.server.api.overview import output_in, shown_plan
+from dayfly.server.http.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.server.http.handler import flag, read_json, wait_seconds, whole_number
+from dayfly.server.runs import lifetimes, run_requests
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
 from dayfly.spec.identity import routing_key

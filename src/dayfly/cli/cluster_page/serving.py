@@ -16,10 +16,10 @@ from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.control.page_sessions import LINK_S
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.page import files
+from dayfly.server.admin.page_sessions import LINK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

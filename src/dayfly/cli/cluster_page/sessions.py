@@ -7,12 +7,12 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from dayfly.control import auth
-from dayfly.control.auth import Caller, Role
-from dayfly.control.errors import ApiError
-from dayfly.control.exchange import answer, read_json, rfc3339, serve
-from dayfly.control.page_cookie import Cookie
-from dayfly.control.page_sessions import ENTER, LINK_S, SESSION_S
+from dayfly.server.access import callers
+from dayfly.server.access.callers import Caller, Role
+from dayfly.server.admin.page_cookie import Cookie
+from dayfly.server.admin.page_sessions import ENTER, LINK_S, SESSION_S
+from dayfly.server.http.errors import ApiError
+from dayfly.server.http.handler import answer, read_json, rfc3339, serve
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,7 +43,7 @@ class Sessions:
         """A way in, once: the path of it."""
         code = secrets.token_urlsafe(32)
         self._links = {digest: until for digest, until in self._links.items() if until > time.monotonic()}
-        self._links[auth.digest(code)] = time.monotonic() + LINK_S
+        self._links[callers.digest(code)] = time.monotonic() + LINK_S
         return f"{ENTER}#{code}"
 
     async def caller(self, request: Request) -> Caller | None:
@@ -52,7 +52,7 @@ class Sessions:
 
     async def enter(self, request: Request) -> Response:
         """Hand over a link's code for a cookie."""
-        if trouble := auth.stranger(request.headers):
+        if trouble := callers.stranger(request.headers):
             raise ApiError(403, trouble)
         body = await read_json(request)
         code = body.get("code") if isinstance(body, dict) else None
@@ -62,7 +62,7 @@ class Sessions:
         del self._links[digest]
         secret = secrets.token_urlsafe(32)
         self._sessions = {each: until for each, until in self._sessions.items() if until > time.monotonic()}
-        self._sessions[auth.digest(secret)] = time.monotonic() + SESSION_S
+        self._sessions[callers.digest(secret)] = time.monotonic() + SESSION_S
         return self._cookie.handed(request, answer(self._wire(SESSION_S)), secret, SESSION_S)
 
     async def who(self, request: Request) -> Any:
@@ -87,6 +87,6 @@ def _found(known: dict[bytes, float], given: str) -> bytes | None:
     """The digest of what is given, if it is known and still good; all of them are looked at, whichever it is."""
     if not given.isascii():
         return None
-    wanted = auth.digest(given)
+    wanted = callers.digest(given)
     found = [each for each, until in known.items() if hmac.compare_digest(each, wanted) and until > time.monotonic()]
     return found[0] if found else None

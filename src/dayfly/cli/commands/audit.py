@@ -14,7 +14,7 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
-    from dayfly.control.chain import AuditEntry, ChainHead
+    from dayfly.server.admin.audit_chain import AuditEntry, ChainHead
 
 _PAGE = 500
 
@@ -30,15 +30,15 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     Store the head that --verify prints where nobody else can change it. Later, --since checks that everything up to
     that head is still there.
     """
-    from dayfly.control import chain
+    from dayfly.server.admin import audit_chain
 
-    begin = _head(since) if since else chain.ChainHead()
+    begin = _head(since) if since else audit_chain.ChainHead()
     client = Client.open()
     entries, head = _fetched(client, begin.number)
     if verify:
         if begin.number > head.number:
             raise DayflyError(Exit.FAILED, f"entry {begin.number} is not there any more: the last is {head.number}")
-        if fault := chain.fault(client.address.org, entries, head, begin):
+        if fault := audit_chain.fault(client.address.org, entries, head, begin):
             raise DayflyError(
                 Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup"
             )
@@ -67,27 +67,27 @@ def _fetched(client: Client, after: int) -> tuple[list[AuditEntry], ChainHead]:
     """All entries behind that number, and the head that belongs to the last of them."""
     import msgspec
 
-    from dayfly.control import chain
+    from dayfly.server.admin import audit_chain
 
     found: list[AuditEntry] = []
     while True:
         page = client.get("audit", after=found[-1].number if found else after, limit=_PAGE)
-        found += msgspec.convert(page["entries"], list[chain.AuditEntry])
-        head = msgspec.convert(page["head"], chain.ChainHead)
+        found += msgspec.convert(page["entries"], list[audit_chain.AuditEntry])
+        head = msgspec.convert(page["head"], audit_chain.ChainHead)
         if not page["entries"] or found[-1].number >= head.number:
             return found, head
 
 
 def _head(text: str) -> ChainHead:
-    from dayfly.control import chain
+    from dayfly.server.admin import audit_chain
 
     number, colon, digest = text.partition(":")
     counted = numbers.whole(number, numbers.MOST)
-    if not (colon and len(digest) == len(chain.BEGINNING)) or counted is None:
+    if not (colon and len(digest) == len(audit_chain.BEGINNING)) or counted is None:
         raise DayflyError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
         )
-    return chain.ChainHead(counted, digest)
+    return audit_chain.ChainHead(counted, digest)
 
 
 def _time(at: int) -> str:

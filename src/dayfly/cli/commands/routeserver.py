@@ -112,10 +112,10 @@ class _Source(NamedTuple):
 
 
 async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source) -> None:
-    from dayfly.control.auth import is_loopback_name
     from dayfly.lib.http_server import serve
     from dayfly.routeserver import grpc_server, rest
     from dayfly.routeserver.board import Board
+    from dayfly.server.access.callers import is_loopback_name
 
     stop, board = asyncio.Event(), Board()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

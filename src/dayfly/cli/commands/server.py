@@ -26,9 +26,9 @@ from dayfly.spec.scalars import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.control.cloud_event_publisher import Receiver
-    from dayfly.control.store import Store
-    from dayfly.control.tls import Certificate
+    from dayfly.server.db.store import Store
+    from dayfly.server.events.cloud_event_publisher import Receiver
+    from dayfly.server.http.tls import Certificate
 
 _LISTEN = "127.0.0.1:7851"
 _ORG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -117,8 +117,8 @@ def init(org: str, database: str | None) -> None:
         raise DayflyError(
             Exit.USAGE, f"{org!r} is not a valid name for an organisation", "write 1 to 63 of a-z, 0-9 and -"
         )
-    from dayfly.control import keys
-    from dayfly.control.store import StoreError
+    from dayfly.server.admin import keys
+    from dayfly.server.db.store import StoreError
 
     with _opened(database) as store:
         try:
@@ -140,7 +140,7 @@ def migrate(revision: str, database: str | None) -> None:
 
     A server migrates an older database by itself. Going back loses what only the newer schema can store.
     """
-    from dayfly.control.store import Store, StoreError
+    from dayfly.server.db.store import Store, StoreError
 
     try:
         Store.migrate(_where(database), revision)
@@ -151,7 +151,7 @@ def migrate(revision: str, database: str | None) -> None:
 
 async def _serve(store: Store, sock: socket.socket, wish: _Wish) -> None:
     from dayfly import __version__
-    from dayfly.control import app as control
+    from dayfly.server import app as control
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -190,7 +190,7 @@ def _opened(database: str | None) -> Iterator[Store]:
     Raises:
         DayflyError: it cannot be opened.
     """
-    from dayfly.control.store import Store, StoreError
+    from dayfly.server.db.store import Store, StoreError
 
     try:
         store = Store.open(_where(database))
@@ -224,7 +224,7 @@ def _certificate(chain: str | None, key: str | None) -> Certificate | None:
     Raises:
         DayflyError: there is only one of them, or they do not go together.
     """
-    from dayfly.control.tls import Certificate, context
+    from dayfly.server.http.tls import Certificate, context
 
     if not chain and not key:
         return None

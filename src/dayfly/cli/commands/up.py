@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from dayfly.client.files import Wished
-    from dayfly.control.baselines import BaselineHost
-    from dayfly.control.cloud_event_publisher import Receiver
-    from dayfly.control.run_secrets import SecretStore
-    from dayfly.control.store import Store
     from dayfly.execute.tracing import Tracer
     from dayfly.link.transport import Host
+    from dayfly.server.catalog.baselines import BaselineHost
+    from dayfly.server.db.store import Store
+    from dayfly.server.events.cloud_event_publisher import Receiver
+    from dayfly.server.runs.run_secrets import SecretStore
     from dayfly.spec.routing.routing_keys import Forms
 
 _ADDRESS = "127.0.0.1"
@@ -179,12 +179,12 @@ def _check_free(home: Home) -> None:
 
 
 async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], None]) -> None:
-    from dayfly.control import app as control
-    from dayfly.control.store import Store, StoreError
     from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
     from dayfly.embedded.startup import HomeBusyError
     from dayfly.execute.state.handler import serve as serve_states
+    from dayfly.server import app as control
+    from dayfly.server.db.store import Store, StoreError
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -238,8 +238,8 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
 @contextlib.asynccontextmanager
 async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
     """Within this, a server that was started for some commands stops once none runs and no sandbox is left."""
-    from dayfly.control import app as control
-    from dayfly.control.store import StoreError
+    from dayfly.server import app as control
+    from dayfly.server.db.store import StoreError
 
     async def is_idle() -> bool:
         try:
@@ -262,8 +262,8 @@ def _application(
 ) -> Starlette:
     """The API, which listens on loopback alone."""
     from dayfly import __version__
-    from dayfly.control import app as control
-    from dayfly.control.auth import single
+    from dayfly.server import app as control
+    from dayfly.server.access.callers import single
 
     return control.create_app(
         store,

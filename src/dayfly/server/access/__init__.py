@@ -1,0 +1,1 @@
+"""Callers and the scopes of their keys."""

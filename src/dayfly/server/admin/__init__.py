@@ -1,0 +1,1 @@
+"""Organisations, clusters, keys, cluster tokens, page sessions and the audit log."""

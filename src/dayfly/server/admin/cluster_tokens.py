@@ -1,0 +1,112 @@
+"""Cluster tokens: with one an agent says which cluster of which organisation it speaks for.
+
+A token is `ORG@ID.SECRET`, kept as a digest like a user's key. It opens nothing of what users' keys open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dayfly.server.access import callers
+from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.tables import cluster_tokens, clusters
+from dayfly.server.http.handler import rfc3339
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    from dayfly.server.db.rows import Rows
+    from dayfly.server.db.store import Store
+
+HEADER = "signadot-cluster-token"
+NOTED_EVERY_MS = 60_000
+
+
+class ClusterCaller(NamedTuple):
+    """An agent, as its token says: the one cluster that it speaks for."""
+
+    org: str
+    cluster: str
+    token_id: str
+
+
+async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
+    """Whose a token is now, and note that it has connected from there; None for one that is unknown or revoked.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    org, _, rest = token.rpartition("@")
+    id_, _, secret = rest.partition(".")
+    if not (org and id_ and secret and token.isascii()):
+        return None
+    shelf = store.of(org)
+    row = await shelf.read(lambda rows: find(rows, id_))
+    # A shelf may be wider than one organisation: what is noted is noted of the token's own.
+    if row is None or row.org != org or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
+        return None
+    now = _now()
+    if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
+        # As of a key: a disk that is full takes no note. That the cluster has come its first session notes as well.
+        with contextlib.suppress(StoreError, ConflictError):
+            await shelf.write(lambda rows: _note(rows, id_, now, ip))
+    return ClusterCaller(row.org, row.cluster, row.id)
+
+
+def find(rows: Rows, id_: str) -> Row[Any] | None:
+    """One token."""
+    return rows.execute(rows.select(cluster_tokens).where(cluster_tokens.c.id == id_)).one_or_none()
+
+
+def of(rows: Rows, cluster: str) -> list[Row[Any]]:
+    """All of a cluster, the oldest first."""
+    query = rows.select(cluster_tokens).where(cluster_tokens.c.cluster == cluster)
+    return list(rows.execute(query.order_by(cluster_tokens.c.created_at, cluster_tokens.c.id)))
+
+
+def create(rows: Rows, cluster: str) -> tuple[str, Row[Any]]:
+    """A new token and its row. It is nowhere but in what this returns."""
+    id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    row = {
+        "id": id_,
+        "cluster": cluster,
+        "digest": callers.digest(secret).hex(),
+        "masked": f"{rows.org}@{id_}.***",
+        "created_at": _now(),
+    }
+    rows.insert(cluster_tokens, row)
+    found = find(rows, id_)
+    assert found is not None, "it was just written"
+    return f"{rows.org}@{id_}.{secret}", found
+
+
+def delete(rows: Rows, cluster: str, id_: str) -> bool:
+    """Revoke one; whether it was there."""
+    this = rows.delete(cluster_tokens).where(cluster_tokens.c.cluster == cluster, cluster_tokens.c.id == id_)
+    return bool(rows.execute(this).rowcount)
+
+
+def wire(row: Row[Any]) -> dict[str, Any]:
+    """As clients know it, without the token."""
+    status: dict[str, Any] = {}
+    if row.last_connected_at is not None:
+        status = {"lastConnectedAt": rfc3339(row.last_connected_at), "lastConnectedIp": row.last_connected_ip}
+    return {"id": row.id, "maskedValue": row.masked, "createdAt": rfc3339(row.created_at), "status": status}
+
+
+def _note(rows: Rows, id_: str, now: int, ip: str) -> None:
+    token = find(rows, id_)
+    if token is None:
+        return
+    first = rows.update(clusters).where(clusters.c.name == token.cluster, clusters.c.connected_at.is_(None))
+    rows.execute(first.values(connected_at=now))
+    seen = rows.update(cluster_tokens).where(cluster_tokens.c.id == id_)
+    rows.execute(seen.values(last_connected_at=now, last_connected_ip=ip[:64]))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,246 @@
+"""Users' API keys: made and revoked by an admin, shown once, kept as a digest.
+
+A key with a scope (`scopes`) is written down under a role that servers of before know none of: they let it do nothing.
+
+A key is `dfk_ID_SECRET`. The id leads to its row, and opens nothing; the secret has 256 random bits. So a dump of the
+database has nothing in it that anybody could come in with. Scanners of sources know a key by its beginning, and tell a
+real one from an example by its last six characters (`checksum`), without asking anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import string
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.server.access import callers, scopes
+from dayfly.server.access.callers import Caller, Role
+from dayfly.server.access.scopes import WHOLE, Scope
+from dayfly.server.admin import audit
+from dayfly.server.admin.audit import Who
+from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.tables import api_keys, organisations, page_sessions
+from dayfly.server.http.errors import ApiError
+from dayfly.server.http.handler import read_json, rfc3339, serve
+from dayfly.spec.errors import Faults, SpecError, quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.server.db.rows import Rows
+    from dayfly.server.db.store import Store
+
+PREFIX = "dfk"
+# How exactly the last use of a key is known: each note is a write.
+NOTED_EVERY_MS = 60_000
+LONGEST_NAME = 100
+ROLES = {role.word: role for role in Role}
+SCOPED = "scoped"
+DAY_S = 86_400
+
+_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+
+
+class StoredKeys:
+    """Knows the keys that the store holds. It asks the store each time: what is revoked there opens nothing here."""
+
+    def __init__(self, store: Store) -> None:
+        self._shelf = store.everywhere()
+
+    async def caller(self, key: str) -> Caller | None:
+        prefix, _, rest = key.partition("_")
+        id_, _, secret = rest.partition("_")
+        if prefix != PREFIX or not (id_ and secret and key.isascii()):
+            return None
+        row = await self._row(id_)
+        if row is None or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
+            return None
+        now = _now()
+        if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
+            # A disk that is full takes no note, and is read all the same; a change says so by itself.
+            with contextlib.suppress(StoreError, ConflictError):
+                await self._shelf.write(lambda rows: _note(rows, id_, now))
+        return _caller(row)
+
+    async def holder(self, key_id: str) -> Caller | None:
+        row = await self._row(key_id)
+        return None if row is None else _caller(row)
+
+    async def _row(self, id_: str) -> Row[Any] | None:
+        """The row of a key that is still good."""
+        query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
+        row = await self._shelf.read(query)
+        return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row
+
+
+class ApiKeys:
+    """The addresses below `/keys`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        at = "/orgs/{org}/keys"
+        return [serve(at, GET=self.list_all, POST=self.create), serve(at + "/{id}", DELETE=self.delete)]
+
+    async def list_all(self, request: Request) -> Any:
+        def work(rows: Rows) -> Any:
+            found = rows.execute(rows.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id))
+            return [_wire(row) for row in found]
+
+        return await self._store.of(callers.caller(request).org).read(work)
+
+    async def create(self, request: Request) -> Any:
+        name, role, seconds, scope = _wish(await read_json(request))
+        who = audit.who(request)
+
+        def work(rows: Rows) -> Any:
+            key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope)
+            return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
+
+        return await self._store.of(who.org).write(work)
+
+    async def delete(self, request: Request) -> Any:
+        id_, who = request.path_params["id"], audit.who(request)
+
+        def work(rows: Rows) -> None:
+            if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
+                raise ApiError(404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores")
+            rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
+            audit.note(rows, who, "revoke", f"keys/{id_}")
+
+        await self._store.of(who.org).write(work)
+        return {}
+
+
+def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0, scope: Scope = WHOLE) -> tuple[str, str]:
+    """A new key of the rows' organisation, and its id. It is nowhere but in what this returns.
+
+    Args:
+        rows: Of its organisation.
+        name: What people call it.
+        role: What it may do.
+        who: Who makes it.
+        seconds: How long it is good for; 0 for as long as nobody revokes it.
+        scope: What it may touch.
+    """
+    id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
+    secret = drawn + checksum(f"{PREFIX}_{id_}_{drawn}")
+    row = {
+        "id": id_,
+        "name": name,
+        "role": role.word if scope.is_whole else SCOPED,
+        "scope": "" if scope.is_whole else msgspec.json.encode(_Scoped(role.word, scope.terms)).decode(),
+        "digest": callers.digest(secret).hex(),
+        "created_at": now,
+        "created_by": who.key,
+        "expires_at": now + seconds * 1000 if seconds else None,
+    }
+    rows.insert(api_keys, row)
+    audit.note(rows, who, "create", f"keys/{id_}", " ".join([role.word, *scope.terms, name]))
+    return f"{PREFIX}_{id_}_{secret}", id_
+
+
+def checksum(key: str) -> str:
+    """Of a key without it: CRC-32 as six digits of base 62, the form that scanners know from other keys."""
+    found, rest = "", zlib.crc32(key.encode())
+    for _ in range(6):
+        rest, digit = divmod(rest, len(_DIGITS))
+        found = _DIGITS[digit] + found
+    return found
+
+
+async def first(store: Store, org: str) -> str | None:
+    """A new organisation and its first key, an admin's; None if the organisation is there already.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+
+    def work(rows: Rows) -> str | None:
+        if rows.execute(rows.select(organisations)).one_or_none() is not None:
+            return None
+        rows.insert(organisations, {"display_name": org, "created_at": _now()})
+        who = Who(org, "init", "dayfly server init")
+        audit.note(rows, who, "create", "organisation")
+        return create(rows, "first", Role.ADMIN, who=who)[0]
+
+    return await store.of(org).write(work)
+
+
+def _note(rows: Rows, id_: str, now: int) -> None:
+    rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
+
+
+def _wish(body: Any) -> tuple[str, Role, int, Scope]:
+    if not isinstance(body, dict):
+        raise ApiError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
+    faults = Faults()
+    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
+        faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))
+    name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        problem = f"must be one line of at most {LONGEST_NAME} printable characters"
+        faults.found.append(SpecError(problem, ("name",)))
+    if not isinstance(role, str) or role not in ROLES:
+        faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
+    # Only a field that is absent means a key without an end, or for everything: not 0, null or an empty list.
+    if "expiresInSeconds" in body and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
+        problem = "must be a whole number of seconds from 1 to ten years; without it the key does not expire"
+        faults.found.append(SpecError(problem, ("expiresInSeconds",)))
+    scope = WHOLE
+    with faults:
+        scope = scopes.read(body["scope"]) if "scope" in body else WHOLE
+    if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
+        faults.found.append(SpecError(f"plugin: is for the role admin, since a {role} publishes none", ("scope",)))
+    faults.settle()
+    return str(name), ROLES[str(role)], int(seconds or 0), scope
+
+
+class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written down of a key that has a scope."""
+
+    role: str
+    scope: list[str]
+
+
+def _rights(row: Row[Any]) -> tuple[Role, Scope] | None:
+    """What a key may do, and to what; None where a newer server has written something that this one does not know."""
+    try:
+        if row.role != SCOPED and not row.scope:
+            return ROLES[row.role], WHOLE
+        found = msgspec.json.decode(row.scope, type=_Scoped)
+        scope = scopes.read(found.scope)
+        return None if row.role != SCOPED or scope.is_whole else (ROLES[found.role], scope)
+    except (KeyError, msgspec.MsgspecError, SpecError):
+        return None
+
+
+def _caller(row: Row[Any]) -> Caller | None:
+    rights = _rights(row)
+    return Caller(row.org, rights[0], row.id, row.name, rights[1]) if rights is not None else None
+
+
+def _wire(row: Row[Any]) -> dict[str, Any]:
+    role, scope = _rights(row) or (None, WHOLE)
+    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.word if role else row.role}
+    found |= {"createdAt": rfc3339(row.created_at), "createdBy": row.created_by}
+    if not scope.is_whole:
+        found["scope"] = scope.terms
+    for field, at in (("expiresAt", row.expires_at), ("lastUsedAt", row.last_used_at)):
+        if at is not None:
+            found[field] = rfc3339(at)
+    return found
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""The database: tables, migrations, transactions, group commit and notifications between replicas."""

@@ -1,0 +1,8 @@
+"""Alembic's entry: runs the revisions on the connection that `store` hands over, in its transaction."""
+
+from alembic import context
+
+from dayfly.server.db.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.run_migrations()

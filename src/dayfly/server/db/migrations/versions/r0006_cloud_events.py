@@ -1,0 +1,41 @@
+"""CloudEvents that are to be sent or were, and which server sends them."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from dayfly.server.db.migrations import belt
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+TABLES = ("cloud_events", "duties")
+
+
+def upgrade() -> None:
+    op.create_table(
+        "cloud_events",
+        sa.Column("org", sa.String(253), primary_key=True),
+        sa.Column("id", sa.String(128), primary_key=True),
+        sa.Column("uid", sa.String(36), nullable=False),
+        sa.Column("form", sa.BigInteger, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Index("cloud_events_by_uid", "uid"),
+    )
+    waits = sa.text("body != ''")
+    op.create_index("cloud_events_waiting", "cloud_events", ["org", "at"], sqlite_where=waits, postgresql_where=waits)
+    op.create_table(
+        "duties",
+        sa.Column("org", sa.String(253), primary_key=True),
+        sa.Column("name", sa.String(32), primary_key=True),
+        sa.Column("holder", sa.String(32), nullable=False),
+        sa.Column("until", sa.BigInteger, nullable=False),
+    )
+    belt.guard(*TABLES)
+
+
+def downgrade() -> None:
+    for table in reversed(TABLES):
+        op.drop_table(table)

@@ -1,0 +1,1 @@
+"""CloudEvents for the receiver that the administrator names."""

@@ -1,0 +1,1 @@
+"""Stored sandboxes and route groups: their records, tombstones, memberships and acknowledgements of hosts."""

@@ -1,0 +1,89 @@
+"""What the store keeps for a week of a sandbox or route group that has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.server.records import confirmations
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    from dayfly.server.db.rows import Rows
+    from dayfly.server.records.run_records import RunKind, RunRecord
+
+KEEP_MS = 7 * 24 * 3_600_000
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """An ended sandbox or route group.
+
+    Attributes:
+        uid: As in `RunRecord`.
+        name: As in `RunRecord`.
+        routing_key: As in `RunRecord`.
+        cluster: As in `RunRecord`.
+        where: As in `RunRecord`.
+        created_at: As in `RunRecord`.
+        ended_at: Unix milliseconds.
+        given_up: Whether its cleanup was abandoned; None if that is not known.
+    """
+
+    uid: str
+    name: str
+    routing_key: str
+    cluster: str
+    where: str
+    created_at: int
+    ended_at: int
+    given_up: bool | None
+
+
+def find(rows: Rows, kind: RunKind[Any], name: str, uid: str = "") -> Tombstone | None:
+    """Return the tombstone of the run of that name that ended last, or of the run with that name and UID."""
+    ended = kind.ended.c
+    query = rows.select(kind.ended).where(ended.name == name)
+    if uid:
+        query = query.where(ended.uid == uid)
+    row = rows.execute(query.order_by(ended.ended_at.desc()).limit(1)).one_or_none()
+    if row is None:
+        return None
+    columns = {field: getattr(row, field) for field in Tombstone.__struct_fields__ if field != "where"}
+    return Tombstone(**columns, where=where(row))
+
+
+def where(row: Row[Any]) -> str:
+    """Return the cluster that the scope of a key must include, as `RunRecord.where`.
+
+    A group whose clusters are not known counts as a group of all clusters: a key with a scope may not have seen it.
+    """
+    return row.cluster if getattr(row, "of_one", True) else ""
+
+
+def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | None = False) -> None:
+    """Replace the record of a run that has ended by a tombstone; delete tombstones that are older than a week.
+
+    Args:
+        rows: Those of its organisation.
+        record: The record. There may be none any more: then another server has archived it.
+        now: Unix milliseconds.
+        given_up: Whether its cleanup was abandoned; None if that is not known.
+    """
+    confirmations.forget(rows, record.uid)
+    living, ended = record.kind.table, record.kind.ended
+    if rows.execute(rows.delete(living).where(living.c.uid == record.uid)).rowcount:
+        row = {
+            "uid": record.uid,
+            "name": record.name,
+            "routing_key": record.routing_key,
+            "cluster": record.cluster,
+            "created_at": record.created_at,
+            "ended_at": now,
+            "given_up": given_up,
+        }
+        if "of_one" in ended.c:  # a sandbox always is
+            row["of_one"] = record.where == record.cluster
+        rows.insert(ended, row)
+    rows.execute(rows.delete(ended).where(ended.c.ended_at < now - KEEP_MS))

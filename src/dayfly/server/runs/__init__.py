@@ -1,0 +1,1 @@
+"""The service for sandboxes and route groups: create, change, end, and the state of each."""

@@ -1,0 +1,122 @@
+"""The end of route groups that have had no sandbox for as long as their time to live allows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dayfly.plan.reasons import Reason
+from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.db.store import StoreError, again
+from dayfly.server.records.run_records import GROUPS, read_entries, save
+from dayfly.server.records.unreadable_rows import UnreadableError
+from dayfly.server.runs.group_keys import GroupKeys
+from dayfly.server.runs.run_requests import end_request
+from dayfly.spec.route_group import NO_MATCHED_SANDBOXES
+
+if TYPE_CHECKING:
+    from dayfly.link.server_end import Links
+    from dayfly.server.db.store import Store
+    from dayfly.server.records.run_records import RunRecord
+    from dayfly.server.runs.group_strategy import GroupStrategy
+    from dayfly.server.runs.run_service import RunService
+    from dayfly.server.sync.host_sync import HostSync
+    from dayfly.spec.route_group import RouteGroupSpec
+
+SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
+SOON_PER_WORK = 9
+
+log = logging.getLogger(__name__)
+
+
+class GroupSweep:
+    """Stores since when each group has no sandbox, ends groups that expire, and updates the routes of group keys."""
+
+    def __init__(
+        self, store: Store, links: Links, sync: HostSync, service: RunService[RouteGroupSpec], strategy: GroupStrategy
+    ) -> None:
+        self._store = store
+        self._links = links
+        self._sync = sync
+        self._service = service
+        self._membership = strategy.membership
+        self._keys = GroupKeys(store, sync, strategy.membership)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            round_ = CpuTimer(self.sweep())
+            try:
+                await round_
+            except StoreError as fault:
+                log.warning("the store cannot be used now: %s", fault)
+            except Exception:
+                # One failed sweep must not end all others.
+                log.exception("a round over the route groups failed")
+            await self._pause(round_.seconds)
+
+    async def _pause(self, worked: float) -> None:
+        """Wait until the next sweep: a while or, if a host routes by keys, until soon after a change."""
+        self._sync.told.clear()
+        pause = max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked))
+        if not any(link.place().routes for link in self._links.each()):
+            await asyncio.sleep(pause)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._sync.told.wait(), pause)
+        await asyncio.sleep(min(pause, SOON_PER_WORK * worked))
+
+    async def sweep(self) -> None:
+        """Sweep the groups of all organisations once."""
+        there = {entry.org for entry in await self._store.everywhere().read(lambda rows: read_entries(rows, GROUPS))}
+        for org in sorted(there | self._keys.orgs()):
+            try:
+                await self._sweep(org)
+            except StoreError:
+                raise
+            except UnreadableError as fault:
+                fault.say()
+            except Exception:
+                # A fault in one organisation must not stop the sweep of the others.
+                log.exception("a round over the route groups of %s failed", org)
+
+    async def _sweep(self, org: str) -> None:
+        groups_ = await self._membership(org).refresh()
+        if not self._membership(org).is_whole:
+            return  # a group that seems empty may have a sandbox that cannot be read
+        await self._keys.follow(org, groups_)
+        for record in groups_:
+            if record.stop is None and (self._is_stale(record) or self._is_over(record)):
+                await again(functools.partial(self._settle, org, record.name))
+
+    async def _settle(self, org: str, name: str) -> None:
+        async with self._service.lock(org, name):
+            record = await self._service.current(org, name)
+            await self._membership(org).refresh()
+            if record is None or record.stop is not None or not self._membership(org).is_whole:
+                return
+            if self._is_stale(record):
+                since = 0 if self._membership(org).of(record) else _now()
+                noted = msgspec.structs.replace(record, unmatched_since=since)
+                await self._store.of(org).write(lambda rows: save(rows, noted))
+            elif self._is_over(record):
+                expired = end_request(Reason.EXPIRED, "its time to live is over", "")
+                await self._service.mark_ended(None, record, expired)
+
+    def _is_stale(self, record: RunRecord[RouteGroupSpec]) -> bool:
+        return bool(self._membership(record.org).of(record)) != (record.unmatched_since == 0)
+
+    def _is_over(self, record: RunRecord[RouteGroupSpec]) -> bool:
+        """Whether it had no sandbox for its whole time to live; its host handles ends that depend only on the clock."""
+        counts = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
+        return counts and not self._membership(record.org).of(record) and 0 < record.ends_at <= _now()
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

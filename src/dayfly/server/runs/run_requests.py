@@ -1,0 +1,79 @@
+"""Bodies of requests to end, retry and extend the life of a sandbox or route group."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dayfly.plan.reasons import Reason
+from dayfly.server.http.errors import ApiError
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.run import Phase, Request
+
+if TYPE_CHECKING:
+    from dayfly.server.records.run_records import RunRecord
+    from dayfly.spec.report import Report
+
+LONGEST_LEASE_S = 86_400
+
+
+def lease_seconds(body: Any, keys: tuple[str, ...]) -> int:
+    """Return the seconds in `{"seconds": n}`."""
+    if not isinstance(body, dict) or set(body) != {"seconds"}:
+        raise SpecError('must be {"seconds": n} and nothing else', keys)
+    seconds = body["seconds"]
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
+        raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
+    return seconds
+
+
+def unit_in(body: Any) -> str:
+    """Return the unit in `{"unit": "db/drop"}`; nothing in `{}`."""
+    if not isinstance(body, dict) or not set(body) <= {"unit"}:
+        raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
+    unit = body.get("unit", "")
+    if not isinstance(unit, str) or ("unit" in body and not unit):
+        raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
+    return unit
+
+
+class Abandonment(NamedTuple):
+    """A request to give up a cleanup; with `forced` the cleanup need not have begun."""
+
+    request: Request
+    forced: bool
+
+
+def abandonment(body: Any, by: str) -> Abandonment:
+    """Parse `{"reason": "...", "force": false}`."""
+    reason = body.get("reason") if isinstance(body, dict) else None
+    if not isinstance(reason, str) or not reason.strip():
+        raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
+    if len(reason) > 1000 or not reason.isprintable():
+        raise SpecError("is one line of at most 1000 printable characters", ("reason",))
+    forced = body.get("force", False)
+    if not isinstance(forced, bool):
+        raise SpecError("must be true or false", ("force",))
+    return Abandonment(end_request(Reason.ABANDONED, reason.strip(), by), forced)
+
+
+def forced_deletion(by: str) -> Abandonment:
+    """Return the request that `DELETE` with `force=true` makes."""
+    return Abandonment(end_request(Reason.ABANDONED, "deleted with force=true", by), forced=True)
+
+
+def refuse_too_early(record: RunRecord[Any], report: Report) -> None:
+    """Refuse to give up a cleanup that has not begun.
+
+    Raises:
+        ApiError: 409, with the next step.
+    """
+    if record.stop is not None or report.phase is not Phase.OPEN:
+        return
+    text = f"{record.kind.noun} {quote(record.name)} is not being deleted, so there is no cleanup to give up"
+    raise ApiError(409, f'{text}: delete it first, or send "force": true to leave everything behind')
+
+
+def end_request(reason: Reason, message: str, by: str) -> Request:
+    """Return the request to end a run now."""
+    return Request(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)

@@ -1,0 +1,1 @@
+"""Synchronisation with hosts: what each must know, and the mailboxes of clusters that dial in."""

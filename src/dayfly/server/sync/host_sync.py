@@ -1,0 +1,409 @@
+"""Sees to it that the hosts do what the store says, whatever was lost between the two.
+
+The store is written first, then the host is told. Whatever a host has not confirmed in its session is owed to it: to a
+new session everything, and the sweep pays. So a start, a crash at any point, lost messages and a host that was away are
+one case; a host that begins to lead requests, or ceases to, is another, for what it was told means other things since.
+A sandbox whose run is over leaves the store here.
+
+If several servers share a host's session, what the host has confirmed is in the store (`confirmations`). Otherwise it
+ends with this process, as the session does. Other servers do not know what else this process remembers: when leases
+began, why a host does not know a spec, and what the host has reported. Each server finds that out by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from dayfly.link.server_end import HostFailedError
+from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
+from dayfly.plan.reasons import Reason
+from dayfly.plan.why import subject
+from dayfly.server.catalog import run_specs
+from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.records import confirmations, run_records, tombstones
+from dayfly.server.records.confirmations import NOTHING, Confirmation, Confirmations
+from dayfly.server.records.unreadable_rows import UnreadableError
+from dayfly.spec.errors import SpecError
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.run import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from dayfly.compile import Compiled
+    from dayfly.link.server_end import Link, Links
+    from dayfly.link.transport import Place
+    from dayfly.link.wire import Order
+    from dayfly.server.catalog.run_specs import CompiledRun
+    from dayfly.server.db.rows import Rows
+    from dayfly.server.db.store import Store
+    from dayfly.server.records.run_records import Entry, RunRecord
+
+SWEEP_S = 2.0
+# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; while hosts take
+# what they are owed, so many times as often.
+PAUSE_PER_WORK, HASTE = 99, 11
+LONGEST_PAUSE_S = 30.0
+# A caller waits so long for a host that dials in. The order goes on, and is sent again if it comes to nothing.
+CALLER_WAIT_S = 0.05
+MOST_AT_ONCE = 128
+# Of very many, others have their turn after so many.
+AT_A_TIME = 500
+LOST = (
+    "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
+    "cleaned up. Restore the ledger, or delete it and give the cleanup up with dayfly abandon"
+)
+DEFECT = "the cluster could not be told because of an internal error of Dayfly; the server's log has the details"
+EXPIRED = "its time to live was over before any host took it up"
+
+log = logging.getLogger(__name__)
+
+
+class _Owed(NamedTuple):
+    entry: Entry
+    link: Link | None
+    told: Confirmation
+
+
+class HostSync:
+    """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key.
+
+    An order may be under way when the lock is free again: two orders of one run may come in either order.
+    """
+
+    def __init__(self, store: Store, links: Links) -> None:
+        self._store = store
+        self._links = links
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._confirmations = Confirmations(store)
+        self._archived: set[str] = set()
+        # Seconds of this thread that rounds took in tasks of their own.
+        self._worked_beside = 0.0
+        # Whether the round has paid anything.
+        self._paid = False
+        self._leases: dict[str, int] = {}
+        # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
+        self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
+        # Called before that is asked, with the organisation: to leave a key out means to take its routes away.
+        self.grouped: Callable[[str], Awaitable[None]] = _nobody
+        # By uid the order that is under way for a caller.
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
+        self.told = asyncio.Event()
+        self._troubles: dict[str, str] = {}
+        # Of these, whose newest wish the host refuses.
+        self._refused: set[str] = set()
+
+    def lock(self, org: str, name: str) -> asyncio.Lock:
+        """Return the lock of the run with that name, or that `RunRecord.key`; it is for this process alone."""
+        return self._locks.setdefault((org, name), asyncio.Lock())
+
+    def trouble(self, uid: str) -> str:
+        """Why the host does not know the newest wish for this sandbox; empty if it does."""
+        return self._troubles.get(uid, "")
+
+    def refuses(self, uid: str) -> bool:
+        """Whether that is because it cannot be carried out there: to tell the host again changes nothing."""
+        return uid in self._refused
+
+    def link(self, record: RunRecord[Any]) -> Link | None:
+        """The link to the host that serves its cluster now."""
+        return self._links.of(record.org, record.cluster)
+
+    async def tell_soon(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
+        """As `tell`, but wait only `CALLER_WAIT_S` for a host that dials in; the order goes on without the caller."""
+        telling = self._telling[record.uid] = asyncio.create_task(self.tell(record, meant))
+        telling.add_done_callback(lambda ended: self._told(record.uid, ended))
+        link = self.link(record)
+        await asyncio.wait({telling}, timeout=CALLER_WAIT_S if link is not None and link.shared else None)
+
+    def _told(self, uid: str, ended: asyncio.Task[None]) -> None:
+        if self._telling.get(uid) is ended:
+            del self._telling[uid]
+
+    def awaits_first_answer(self, record: RunRecord[Any]) -> bool:
+        """Whether the first offer is under way to its host, which can say nothing about it yet."""
+        return record.uid in self._telling and not self._confirmations.has_taken(record)
+
+    async def tell(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
+        """Let the host know what the store says of a sandbox; what fails is owed and tried again.
+
+        Args:
+            record: As it is stored.
+            meant: What it comes to, if the caller has it. Place and keys may be others since.
+        """
+        self._confirmations.doubt(record.uid)
+        self.told.set()
+        try:
+            link = self.link(record)
+            if link is None:
+                self._note(record, f"no host serves the cluster {record.cluster} now; it waits until one does")
+            else:
+                await self._give(record, link, meant)
+        except (HostUnavailableError, StoreError, UnreadableError) as fault:
+            self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
+        except RefusedError as fault:
+            self._note(record, f"the cluster cannot run this: {fault}", refused=True)
+        except SpecError as fault:
+            # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
+            self._note(record, f"it no longer compiles: {fault}", refused=True)
+        except HostFailedError:
+            self._note(record, DEFECT)  # whose details are in the log of the host
+        except Exception:
+            # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
+            if self.trouble(record.uid) != DEFECT:
+                log.exception("%s (%s) failed", subject(record.key), record.uid)
+            self._note(record, DEFECT)
+
+    async def renew(self, record: RunRecord[Any], seconds: int) -> int | None:
+        """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""
+        link = self.link(record)
+        until = _now() + seconds * 1000
+        if link is None:
+            return None
+        answer = await link.order(Lease(uid=record.uid, until=until))
+        if isinstance(answer, Ended) or answer.verdict is not Verdict.TAKEN:
+            return None
+        self._leases[record.uid] = until
+        return until
+
+    async def is_over(self, record: RunRecord[Any]) -> bool:
+        """Whether the sandbox's run has ended. If so it has left the store."""
+        link = self.link(record)
+        if link is None or not link.state.has_ended(record.uid):
+            return False
+        await self._archive(record)
+        return True
+
+    async def run(self) -> None:
+        """Pay what is owed and archive what has ended, until cancelled."""
+        marking = asyncio.create_task(self._confirmations.run())
+        try:
+            await self._rounds()
+        finally:
+            tasks = [marking, *self._telling.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rounds(self) -> None:
+        while True:
+            # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
+            round_ = CpuTimer(self.sweep())
+            try:
+                await round_
+            except StoreError as fault:
+                log.warning("the store cannot be used now: %s", fault)
+            except Exception:
+                # One faulty round must not end all others; what it left undone is still owed.
+                log.exception("a round of the sync failed")
+            worked, self._worked_beside = round_.seconds + self._worked_beside, 0.0
+            haste, self._paid = HASTE if self._paid else 1, False
+            await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked / haste)))
+
+    async def sweep(self) -> None:
+        """One round."""
+        links = self._links.each()
+        for each in links:
+            each.mend()
+        # Before the store is read: what it does not hold then has left it, and is not about to come.
+        mine = self._confirmations.uids | self._leases.keys() | self._troubles.keys()
+        pictures = {each: (each.state.ended, each.state.known) for each in links}
+        roll, told = await self._store.everywhere().read(
+            lambda rows: (run_records.read_entries(rows), confirmations.known(rows))
+        )
+        await self._pay(await self._owed(roll, told))
+        await self._confirmations.write()
+        for uid in mine - {entry.uid for entry in roll}:
+            self._forget(uid)  # another server has archived it
+        living = {entry.uid for entry in roll} - self._archived
+        self._archived.clear()
+        for each, (ended, known) in pictures.items():
+            each.acknowledge(ended - living)
+            each.state.forget_runs(known - living)  # a host may tell of what it likes, for as long as it likes
+
+    async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
+        """Of whom a host does not know what the store says, or has said that it is over."""
+        found: list[_Owed] = []
+        for start in range(0, len(roll), AT_A_TIME):
+            part = [
+                _Owed(entry, self._links.of(entry.org, entry.cluster), told.get(entry.uid, NOTHING))
+                for entry in roll[start : start + AT_A_TIME]
+            ]
+            found += [each for each in part if not self._settles(each)]
+            await asyncio.sleep(0)
+        return found
+
+    def _settles(self, owed: _Owed) -> bool:
+        """Whether nothing is owed. What was in the way is over then: another server may have told the host."""
+        entry, link, told = owed
+        over = link is not None and link.state.has_ended(entry.uid)
+        if over or not self._is_confirmed(entry, link, told):
+            return False
+        if self.trouble(entry.uid):
+            self._no_trouble(entry.uid)
+            self.told.set()
+        return True
+
+    async def _pay(self, owed: list[_Owed]) -> None:
+        """What is owed, several at once: a host that is far away answers each of them late.
+
+        First what its host may never have heard of. The rest in any order: a server that does not live long enough for
+        all of it must not leave the same ones to the next, which would not either.
+        """
+        random.shuffle(owed)
+        left = iter(sorted(owed, key=lambda each: not each.entry.waits))
+        works = [CpuTimer(self._pay_each(left)) for _ in range(min(MOST_AT_ONCE, len(owed)))]
+        try:
+            ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)
+        finally:
+            self._worked_beside += sum(work.seconds for work in works)
+            for work in works:
+                work.close()
+        for fault in ended:
+            if fault is not None:
+                raise fault
+
+    async def _pay_each(self, left: Iterator[_Owed]) -> None:
+        for each in left:
+            entry = each.entry
+            try:
+                await self._see_to(each)
+            except (StoreError, ConflictError):
+                raise
+            except UnreadableError as fault:
+                # Whoever cannot be read must not keep the others waiting.
+                fault.say()
+                self._troubles[entry.uid] = fault.text
+            except Exception:
+                if self.trouble(entry.uid) != DEFECT:
+                    log.exception("%s (%s) failed", subject(entry.name), entry.uid)
+                    self._troubles[entry.uid] = DEFECT
+            await self._confirmations.write_if_many()
+
+    async def _see_to(self, owed: _Owed) -> None:
+        entry, link, _ = owed
+        if entry.uid in self._telling:
+            await asyncio.wait({self._telling[entry.uid]})
+        async with self.lock(entry.org, entry.name):
+            if link is not None:
+                # Before a host has said who it is nobody knows what it has confirmed.
+                with contextlib.suppress(HostUnavailableError):
+                    await self._meet(entry.org, link)
+            if self._settles(owed):
+                return
+            record, told = await self._find(entry)
+            if record is None:
+                return
+            if not await self.is_over(record) and not self._is_confirmed(record, link, told):
+                await self.tell(record)
+            self._paid = self._paid or not self.trouble(record.uid)
+
+    async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
+        """The host's session and place, with the keys of groups at hand where it leads requests."""
+        session, place = await link.meet()
+        if place.routes:
+            await self.grouped(org)
+        return session, place
+
+    async def _find(self, entry: Entry) -> tuple[RunRecord[Any] | None, Confirmation]:
+        """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
+
+        def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
+            return run_records.find_by_key(rows, entry.name), confirmations.known(rows, [entry.uid]).get(
+                entry.uid, NOTHING
+            )
+
+        record, told = await self._store.of(entry.org).read(read)
+        return (record if record is not None and record.uid == entry.uid else None), told
+
+    async def _give(self, record: RunRecord[Any], link: Link, meant: CompiledRun | None) -> None:
+        """Order what the store says of a sandbox, all of it.
+
+        First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
+        """
+        session, place = await self._meet(record.org, link)
+        keys = self.routed(record.org, record.uid)
+        same = meant is not None and (meant.place, meant.keys) == (place, keys)
+        answer = await link.order(await self._order(record, place, keys, meant.compiled if meant and same else None))
+        if isinstance(answer, Ended):
+            await self._archive(record)
+        elif answer.verdict is Verdict.TAKEN:
+            form = confirmations.form(record.revision, place, keys)
+            self._confirmations.take(record, link, Confirmation(session, answer.number, form))
+            self._no_trouble(record.uid)
+        else:
+            self._note(record, LOST)
+
+    async def _order(
+        self, record: RunRecord[Any], place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
+    ) -> Order:
+        known = self._confirmations.has_taken(record)
+        if record.abandon is not None:
+            return Abandon(uid=record.uid, request=record.abandon)
+        if record.stop is not None:
+            return Stop(uid=record.uid, request=record.stop, known=known)
+        if 0 < record.expires_at <= _now() and not known:
+            # No host is known to have heard of it. Should one have, it ends; else it never begins.
+            request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
+            return Stop(uid=record.uid, request=request)
+        if compiled is None:
+            compiled = await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, keys))
+        if record.lease_seconds and (record.uid not in self._leases or not known):
+            # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
+            self._leases[record.uid] = _now() + record.lease_seconds * 1000
+        return Offer(
+            uid=record.uid,
+            generation=record.updated_at,
+            birth=not known,
+            name=record.name,
+            routing_key=record.routing_key,
+            target=compiled.documents[-1].target,
+            documents=compiled.documents,
+            forks=compiled.forks,
+            expires_at=record.expires_at,
+            lease_until=self._leases.get(record.uid, 0),
+        )
+
+    def _is_confirmed(self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation) -> bool:
+        return self._confirmations.is_confirmed(record, link, told, self.routed(record.org, record.uid))
+
+    async def _archive(self, record: RunRecord[Any]) -> None:
+        link = self.link(record)
+        last = link.state.last_report(record.uid) if link is not None else None
+        report = last.report if last is not None else None
+        # Whoever runs its host may give it up as well.
+        given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
+        await self._store.of(record.org).write(lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up))
+        self._archived.add(record.uid)
+        self._forget(record.uid)
+
+    def _forget(self, uid: str) -> None:
+        self._confirmations.forget(uid)
+        self._leases.pop(uid, None)
+        self._no_trouble(uid)
+
+    def _no_trouble(self, uid: str) -> None:
+        self._troubles.pop(uid, None)
+        self._refused.discard(uid)
+
+    def _note(self, record: RunRecord[Any], trouble: str, *, refused: bool = False) -> None:
+        (self._refused.add if refused else self._refused.discard)(record.uid)
+        if self._troubles.get(record.uid) != trouble:
+            log.warning("%s (%s): %s", subject(record.key), record.uid, trouble)
+            self._troubles[record.uid] = trouble
+
+
+async def _nobody(_org: str) -> None:
+    """There are no groups."""
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

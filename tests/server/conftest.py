@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dayfly.server.db.store import Store
+from server import databases, wishes
+from server.client import Client, serving
+from server.fake_host import FakeHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.databases import Postgres
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
+
+
+@pytest.fixture(scope="session")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store of today's schema, made once."""
+    path = tmp_path_factory.mktemp("store") / "control.db"
+    Store.open(path).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with databases.postgres() as found:
+        yield found
+
+
+@pytest.fixture(params=databases.BOTH)
+def place(request: pytest.FixtureRequest, tmp_path: Path, blank: Path) -> Path | str:
+    """Where an empty store of today's schema lies: a file, or a database of PostgreSQL."""
+    if request.param == "sqlite":
+        return Path(shutil.copy(blank, tmp_path))
+    return request.getfixturevalue("postgres").fresh()
+
+
+@pytest.fixture(params=databases.FILE_FIRST)
+def client(request: pytest.FixtureRequest, tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
+    """A server of its own for each test: on SQLite, and where everything is tested on PostgreSQL too."""
+    where = shutil.copy(blank, tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres").fresh()
+    with serving(where, {"local": host}) as found:
+        yield found
+
+
+@pytest.fixture
+def on_sqlite(client: Client) -> None:
+    """For tests that look into the file."""
+    if not client.store.is_sqlite:
+        pytest.skip("looks into the file of SQLite")
+
+
+@pytest.fixture
+def db(client: Client) -> Client:
+    """A client whose server knows the plugin `db`."""
+    client.put("resource-plugins/db", wishes.plugin())
+    return client
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, blank: Path) -> Iterator[Client]:
+    """For tests that change nothing: a server with one of each."""
+    path = shutil.copy(blank, tmp_path_factory.mktemp("filled"))
+    with serving(path, {"local": FakeHost()}) as found:
+        found.put("workloads/default/shop", wishes.baseline())
+        found.put("resource-plugins/db", wishes.plugin())
+        found.put("sandboxes/sb1", wishes.sandbox())
+        yield found

@@ -1,0 +1,153 @@
+"""Several `dayfly server` processes on one PostgreSQL behind a balancer, of which one after the other is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ports import free_port
+from server.balancer import HOST, Balancer, Way
+from server.later import Clock
+
+TESTS = Path(__file__).resolve().parents[1]
+PATIENCE_S = 120
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a process of this checkout finds set."""
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    named = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_", "KUBE"))}
+    return {**named, "PYTHONPATH": paths, **more}
+
+
+class Replicas:
+    """They come again as soon as they are killed. Their words are kept in `folder`.
+
+    So many seconds lie between one kill and the next, which is another one's; on a machine where a start takes longer
+    than that, as many as the killed one takes to answer again.
+    """
+
+    def __init__(self, database: str, folder: Path, *, count: int = 2, seconds: float = 5.0) -> None:
+        self.clock = Clock(folder / "clock")
+        self.kills = 0
+        self._folder = folder
+        self._seconds = seconds
+        self._environment = environment(DAYFLY_DATABASE=database, DAYFLY_HOME=str(folder))
+        self._ports = [free_port() for _ in range(count)]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._killer = threading.Thread(target=self._kill_in_turn, daemon=True)
+        self.balancer = Balancer(self._ports)
+
+    def init(self, org: str) -> str:
+        """Make an organisation; the key of its first admin."""
+        command = [sys.executable, "-m", "dayfly", "server", "init", org]
+        return subprocess.check_output(command, env=self._environment, stderr=subprocess.DEVNULL, text=True).strip()
+
+    def start(self) -> None:
+        """All of them, and whoever kills them."""
+        self._processes = [self._begin(port) for port in self._ports]
+        self._killer.start()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """There is none of them meanwhile."""
+        with self._turn:
+            self._end()
+            yield
+            self._processes = [self._begin(port) for port in self._ports]
+
+    def close(self) -> None:
+        self._over.set()
+        if self._killer.is_alive():
+            self._killer.join()
+        self._end()
+        self.balancer.close()
+
+    def words(self) -> str:
+        """What they have said so far."""
+        return "".join(each.read_text(errors="replace") for each in sorted(self._folder.glob("server-*.log")))
+
+    def _begin(self, port: int) -> subprocess.Popen[bytes]:
+        command = self.clock.command("server", "--listen", f"{HOST}:{port}", "--rate", "0")
+        with (self._folder / f"server-{port}.log").open("ab") as log:
+            return subprocess.Popen(command, env=self._environment, cwd=TESTS, stdout=log, stderr=log)
+
+    def _kill_in_turn(self) -> None:
+        for number in itertools.cycle(range(len(self._ports))):
+            if self._over.wait(self._seconds):
+                return
+            while not self._over.is_set():
+                with self._turn:
+                    if all(map(_answers, self._ports)):
+                        self._kill(number)
+                        break
+                self._over.wait(0.1)
+
+    def _kill(self, number: int) -> None:
+        self._processes[number].kill()
+        self._processes[number].wait()
+        self.kills += 1
+        self._processes[number] = self._begin(self._ports[number])
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._processes = []
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/api/v2/meta/health")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+class Asking:
+    """Somebody with a key, who asks again where no answer came."""
+
+    def __init__(self, way: Way, org: str, key: str) -> None:
+        self._way = way
+        self._base = f"/api/v2/orgs/{org}/"
+        self._key = key
+        self.unanswered = 0
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and answer. What has no answer is asked again: everything here may be."""
+        data = None if body is None else json.dumps(body).encode()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            connection = http.client.HTTPConnection(HOST, self._way.port, timeout=60)
+            try:
+                connection.request(method, self._base + path, data, {"signadot-api-key": self._key})
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            except (OSError, http.client.HTTPException):
+                self.unanswered += 1
+                assert time.monotonic() < deadline, f"nobody answers {method} {path}"
+                time.sleep(0.1)
+            finally:
+                connection.close()
+
+    def must(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer; anything but 200 fails the test."""
+        status, answer = self.ask(method, path, body)
+        assert status == 200, (method, path, status, answer)
+        return answer

@@ -1,0 +1,172 @@
+"""Who did what: one entry for each change, in its own transaction, and none can be altered or taken away unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dayfly.server.access import callers
+from dayfly.server.admin.audit_chain import AuditEntry, ChainHead, fault, link
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
+from dayfly.server.db.tables import audit as audit_table
+from server import wishes
+from server.client import KEY, ORG, serving
+from server.databases import sql
+from server.fake_host import FakeHost
+from server.lossy import call
+
+
+def chain(client):
+    """All entries and the head, as the API has them, a page of three at a time."""
+    found = []
+    while True:
+        page = client.get(f"audit?after={found[-1].number if found else 0}&limit=3")
+        found += msgspec.convert(page["entries"], list[AuditEntry])
+        if len(page["entries"]) < 3:
+            return found, msgspec.convert(page["head"], ChainHead)
+
+
+@pytest.mark.slow
+def test_each_change_has_an_entry_and_what_changes_nothing_has_none(place):
+    with serving(place, {"local": FakeHost()}) as client:
+        client.put("workloads/default/shop", wishes.baseline())
+        client.put("resource-plugins/db", wishes.plugin())
+        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))
+        client.put("sandboxes/sb1", wishes.sandbox(labels={"a": "c"}))
+        client.put("clusters/far", None)
+        token = client.call("POST", "clusters/far/tokens", {}).json
+        key = client.call("POST", "keys", {"name": "ci", "role": "viewer"}).json
+        before = client.get("sandboxes/sb1")
+        same = (
+            ("PUT", "workloads/default/shop", wishes.baseline()),
+            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": "c"})),
+            ("PUT", "clusters/far", None),
+            ("PUT", "resource-plugins/db", wishes.plugin()),
+            ("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": 7})),
+            ("DELETE", "sandboxes/none", None),
+            ("GET", "sandboxes", None),
+        )
+        for method, path, body in same:
+            client.call(method, path, body)
+        assert client.get("sandboxes/sb1") == before, "updatedAt stays, too"
+        client.delete("sandboxes/sb1?force=true")
+        client.delete(f"clusters/far/tokens/{token['id']}")
+        client.delete("clusters/far")
+        client.delete(f"keys/{key['id']}")
+        client.delete("workloads/default/shop")
+        entries, head = chain(client)
+        assert [f"{entry.action} {entry.object}" for entry in entries] == [
+            "put workloads/default/shop",
+            "publish resource-plugins/db@0.0.0",
+            "create sandboxes/sb1",
+            "change sandboxes/sb1",
+            "create clusters/far",
+            f"create clusters/far/tokens/{token['id']}",
+            f"create keys/{key['id']}",
+            "abandon sandboxes/sb1",
+            f"revoke clusters/far/tokens/{token['id']}",
+            "delete clusters/far",
+            f"revoke keys/{key['id']}",
+            "delete workloads/default/shop",
+        ]
+        assert {(entry.name, entry.program) for entry in entries} == {("this home", "")}
+        assert entries[2].spec != entries[3].spec
+        assert fault("local", entries, head) == ""
+        text = json.dumps(msgspec.to_builtins(entries))
+        for secret in (token["token"], key["key"], KEY, "http.server"):
+            assert secret not in text
+            assert hashlib.sha256(secret.encode()).hexdigest() not in text
+
+
+TAMPERING = {
+    "is not what was written": "UPDATE audit SET name = 'somebody else' WHERE number = 2",
+    "does not follow": "UPDATE audit SET previous = digest WHERE number = 3",
+    "is not there": "DELETE FROM audit WHERE number = 2",
+    "the last entry is 3, and there were 4": "DELETE FROM audit WHERE number = 4",
+}
+
+
+@pytest.mark.parametrize("says", TAMPERING)
+def test_an_entry_that_is_altered_or_removed_is_noticed(tmp_path, says):
+    with serving(tmp_path / "control.db", {"local": FakeHost()}) as client:
+        for number in range(4):
+            client.put(f"clusters/c{number}", None)
+        entries, head = chain(client)
+        assert fault("local", entries, head) == ""
+        sql(client.store, TAMPERING[says])
+        assert says in fault("local", *chain(client))
+
+
+async def test_postgresql_lets_the_servers_own_user_alter_no_entry(postgres):
+    store = Store.open(postgres.fresh())
+    try:
+        app = create_app(store, {}, keys=callers.single(KEY), version="1")
+        await call(app, KEY, "PUT", f"{ORG}/clusters/far")
+        for change in (audit_table.update().values(name="x"), audit_table.delete()):
+            assert await store.of("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
+        assert len((await call(app, KEY, "GET", f"{ORG}/audit"))[1]["entries"]) == 1
+    finally:
+        store.close()
+
+
+async def test_changes_of_several_servers_stand_in_one_chain(place):
+    """Also the first ones, of which each would be number one."""
+    stores = [Store.open(place) for _ in range(2)]
+    apps = [create_app(store, {}, keys=callers.single(KEY), version="1") for store in stores]
+    try:
+        asked = [call(apps[number % 2], KEY, "PUT", f"{ORG}/clusters/c{number}") for number in range(16)]
+        assert {status for status, _ in await asyncio.gather(*asked)} == {200}
+        found = (await call(apps[0], KEY, "GET", f"{ORG}/audit"))[1]
+        entries = msgspec.convert(found["entries"], list[AuditEntry])
+        assert len(entries) == 16
+        assert fault("local", entries, msgspec.convert(found["head"], ChainHead)) == ""
+    finally:
+        for store in stores:
+            store.close()
+
+
+async def test_a_change_that_fails_leaves_no_entry(place):
+    store = Store.open(place)
+    try:
+        app = create_app(store, {}, keys=callers.single(KEY), version="1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 200
+        assert (await call(app, KEY, "PUT", f"{ORG}/resource-plugins/db", wishes.plugin()))[0] == 409
+        assert (await call(app, KEY, "GET", f"{ORG}/audit"))[1]["head"]["number"] == 1
+    finally:
+        store.close()
+
+
+FIELDS = ("number", "at", "key", "name", "program", "action", "object", "spec", "previous", "digest")
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 6), st.data())
+def test_whatever_is_changed_in_a_chain_is_noticed(length, data):
+    entries, head = [], ChainHead()
+    for number in range(length):
+        new = AuditEntry(
+            number=0, at=number, key="k", name="n", program="p", action="put", object=f"o{number}", spec="s"
+        )
+        entries.append(link("org", head, new))
+        head = ChainHead(entries[-1].number, entries[-1].digest)
+    assert fault("org", entries, head) == ""
+    assert fault("org", entries[length // 2 :], head, ChainHead(*_last(entries[: length // 2]))) == ""
+    assert fault("other", entries, head)
+    at = data.draw(st.integers(0, length - 1))
+    field = data.draw(st.sampled_from(FIELDS))
+    old = getattr(entries[at], field)
+    changed = msgspec.structs.replace(entries[at], **{field: old + 1 if isinstance(old, int) else old + "x"})
+    assert fault("org", [*entries[:at], changed, *entries[at + 1 :]], head)
+    assert fault("org", [*entries[:at], *entries[at + 1 :]], head)
+    assert fault("org", [*entries, link("org", head, entries[0])], head)
+
+
+def _last(entries):
+    return (entries[-1].number, entries[-1].digest) if entries else (0, "0" * 64)

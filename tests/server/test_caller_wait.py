@@ -1,0 +1,76 @@
+"""A caller waits only a moment for a host that dials in; its order goes on, and is not sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+
+from dayfly.link import server_end as link
+from dayfly.link import wire
+from dayfly.link.server_end import Link, Links
+from dayfly.link.wire import Verdict
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
+from dayfly.server.sync import host_sync
+from server import stored, wishes
+from server.client import KEY, ORG
+from server.lossy import call
+
+HOURS = 3600.0
+
+
+class SlowHost:
+    """Answers everything at once except offers."""
+
+    def __init__(self) -> None:
+        self.offers: list[wire.Offer] = []
+        self.asked: list[wire.AskStanding] = []
+
+    def attach(self, hear) -> None:
+        self.hear = hear
+
+    def send(self, message: wire.AnyToHost) -> None:
+        match message:
+            case wire.Hello():
+                self.hear(wire.Inventory(session=1))
+            case wire.Offer():
+                self.offers.append(message)
+            case wire.AskStanding():
+                self.asked.append(message)
+                self.hear(wire.Standings(**message.address, runs=()))
+
+    def take(self) -> None:
+        [offer] = self.offers
+        self.hear(wire.Reply(**offer.address, verdict=Verdict.TAKEN, seq=1))
+
+
+@pytest.fixture
+async def store(blank, tmp_path):
+    found = Store.open(shutil.copy(blank, tmp_path))
+    yield found
+    found.close()
+
+
+async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_S", HOURS)
+    monkeypatch.setattr(host_sync, "CALLER_WAIT_S", 0)
+    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    await call(app, KEY, "PUT", f"{ORG}/clusters/far")
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/shop", wishes.empty(cluster="far"))
+    record = await stored.read(store, "local", "shop")
+    host, links = SlowHost(), Links()
+    links.put("far", Link(host, "local", shared=True))
+    sync = host_sync.HostSync(store, links)
+
+    await sync.tell_soon(record)
+    assert sync.awaits_first_answer(record)
+    sweep = asyncio.create_task(sync.sweep())
+    while not host.offers:
+        await call(app, KEY, "GET", f"{ORG}/clusters")
+    host.take()
+    await sweep
+    assert not sync.awaits_first_answer(record)
+    assert len(host.offers) == 1

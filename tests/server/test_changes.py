@@ -1,0 +1,324 @@
+"""Live changes: everything as it stands, then each change, and for who comes back what it has missed."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+import shutil
+import socket
+
+import pytest
+
+from dayfly.link.server_end import Links
+from dayfly.plan.reasons import Reason
+from dayfly.server.api import changes, group_changes
+from dayfly.server.db.store import Store, StoreError
+from dayfly.server.http import handler
+from dayfly.server.records import run_records, tombstones
+from dayfly.server.runs import group_forms
+from dayfly.server.runs.group_strategy import GroupStrategy
+from dayfly.server.runs.run_secrets import SecretStores
+from dayfly.server.runs.run_service import RunService
+from dayfly.server.runs.sandbox_strategy import SandboxStrategy
+from dayfly.server.sync.host_sync import HostSync
+from server import stored, wishes
+from server.client import KEY, ORG
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+
+
+class Listener:
+    """Reads one event after the other."""
+
+    def __init__(self, response):
+        self.response = response
+
+    def next(self):
+        """The id, kind and data of the next one."""
+        found = {}
+        while line := self.response.readline().decode().rstrip("\n"):
+            name, _, value = line.partition(": ")
+            found[name] = value
+        if not found:
+            return None
+        return found.get("id", ""), found.get("event"), json.loads(found.get("data", "null"))
+
+    def until(self, kind):
+        """The next of that kind; what comes before is passed over."""
+        while (found := self.next()) is not None:
+            if found[1] == kind:
+                return found
+        raise AssertionError("it has ended")
+
+
+def uid_of(host, name):
+    (uid,) = [uid for uid, offer in host.offers.items() if offer.name == name]
+    return uid
+
+
+@contextlib.contextmanager
+def listening(client, path="changes", last="", key=KEY):
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=40)
+    connection.request("GET", f"{ORG}/{path}", headers={"signadot-api-key": key, "Last-Event-ID": last})
+    response = connection.getresponse()
+    assert (response.status, response.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    try:
+        yield Listener(response)
+    finally:
+        response.close()
+        connection.close()
+
+
+def test_everything_and_then_each_change(client, host):
+    client.put("sandboxes/sb1", wishes.empty())
+    with listening(client) as listener:
+        _, kind, data = listener.next()
+        assert (kind, data["name"], data["status"]["ready"]) == ("changed", "sb1", True)
+        assert listener.next()[1:] == ("group-synced", {})
+        assert listener.next()[1:] == ("synced", {})
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        _, _, data = listener.until("changed")
+        while data["status"]["ready"] is False:
+            _, _, data = listener.until("changed")
+        assert (data["name"], data["spec"]["labels"]) == ("sb2", {"a": "b"})
+        assert data == client.get("sandboxes/sb2")
+        host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        assert listener.until("changed")[2]["status"]["message"] == "db/make runs"
+        uid = uid_of(host, "sb1")
+        client.delete("sandboxes/sb1")
+        host.finish(uid)
+        client.call("GET", "sandboxes/sb1")
+        assert listener.until("deleted")[2] == {"name": "sb1"}
+
+
+def test_one_sandboxs_changes_are_its_own(client, host):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    assert client.call("GET", "sandboxes/none/changes").status == 404
+    with listening(client, "sandboxes/sb2/changes") as listener:
+        assert listener.next()[2]["name"] == "sb2"
+        assert listener.next()[1] == "synced"
+        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "c"}))
+        assert listener.next()[2]["spec"]["labels"] == {"a": "c"}
+
+
+async def _nothing(_stream):
+    """Nobody looks."""
+
+
+def test_new_stream_begins_with_newest_form_beside_another(client, host, monkeypatch):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as another:
+        another.until("synced")
+        monkeypatch.setattr(changes.Stream, "look", _nothing)
+        client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+        host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        with listening(client, "sandboxes/sb2/changes") as listener:
+            assert listener.next()[2]["spec"]["labels"] == {"a": "b"}
+            assert listener.next()[1] == "synced"
+        with listening(client, "sandboxes/sb1/changes") as listener:
+            assert listener.next()[2]["status"]["message"] == "db/make runs"
+
+
+@pytest.fixture
+def store(blank, tmp_path):
+    found = Store.open(shutil.copy(blank, tmp_path))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def stream(store):
+    """One that looks when it is told to, over a store that is written by the test."""
+    links = Links()
+    sync = HostSync(store, links)
+    strategy = SandboxStrategy(store, links, sync, SecretStores(store, "local", {}))
+    boxes = RunService(store, links, sync, strategy)
+    return changes.Stream(store, links, boxes, GroupStrategy(store, links, sync), "local")
+
+
+def record(uid, name="sb1"):
+    return stored.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
+
+
+def told(stream):
+    """Kind and label of what was told of `sb1` since it was asked last."""
+    found = [(each.kind, json.loads(each.data).get("spec", {}).get("labels", {}).get("of")) for each in stream.events]
+    stream.events.clear()
+    return found
+
+
+async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypatch):
+    shelf = store.of("local")
+
+    def anew(rows, before, after):
+        tombstones.archive(rows, record(before), 2)
+        run_records.save(rows, record(after))
+
+    await shelf.write(lambda rows: run_records.save(rows, record("1")))
+    await stream.look()
+    assert told(stream) == [("changed", "1")]
+    await shelf.write(lambda rows: anew(rows, "1", "2"))
+    await stream.look()
+    assert told(stream) == [("changed", "2")]
+    # Of the next one it is not known when it is looked for who is gone; it is when that is told.
+    await shelf.write(lambda rows: anew(rows, "2", "3"))
+    monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
+    await stream.look()
+    assert told(stream) == []
+    monkeypatch.undo()
+    await shelf.write(lambda rows: run_records.save(rows, record("another", "sb2")))
+    await stream.look()
+    assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
+    await shelf.write(lambda rows: tombstones.archive(rows, record("3"), 3))
+    await stream.look()
+    assert told(stream) == [("deleted", None)]
+
+
+def test_reconnected_stream_resumes_after_last_event_id(client):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as listener:
+        last, _, _ = listener.until("synced")
+    client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
+    with listening(client, last=last) as listener:
+        _, kind, data = listener.next()
+        assert (kind, data["name"], data["spec"]["labels"]) == ("changed", "sb2", {"a": "b"})
+    for unknown in ("elsewhere-7", "x", last.rpartition("-")[0] + "-99", last.rpartition("-")[0] + "-" + "9" * 5000):
+        with listening(client, last=unknown) as listener:
+            assert listener.next()[1:] == ("reset", {})
+            assert [listener.next()[2]["name"] for _ in range(2)] == ["sb1", "sb2"]
+
+
+def test_head_of_stream_keeps_the_connection_usable(client):
+    """Its connection is free for the next request: a stream that nobody sees would hold it for ever."""
+    client.put("sandboxes/sb1", wishes.empty())
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
+    for path in ("changes", "sandboxes/sb1/changes"):
+        connection.request("HEAD", f"{ORG}/{path}", headers={"signadot-api-key": KEY})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        connection.request("GET", f"{ORG}/sandboxes/sb1", headers={"signadot-api-key": KEY})
+        assert b'"sb1"' in connection.getresponse().read()
+    connection.close()
+
+
+def test_stream_of_revoked_key_ends_whole_and_logs_no_error(client, monkeypatch, caplog):
+    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
+    with listening(client, key=made["key"]) as listener:
+        assert listener.until("synced")
+        client.delete(f"keys/{made['id']}")
+        assert listener.next() is None
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer", "scope": ["name:sb*"]}).json
+
+    async def away(*_args, **_more):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(changes.Stream, "begin", away)
+    with listening(client, key=made["key"]) as listener:
+        assert listener.next() is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the disk is full" in caplog.text
+
+
+def test_slow_reader_of_a_list_has_all_of_it_after_revocation(client, monkeypatch):
+    """The list was found while the key was good."""
+    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.01)
+    for number in range(4):
+        client.put(f"sandboxes/sb{number}", wishes.empty(description="x" * 900_000))
+    made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
+    with socket.socket() as connection:
+        connection.settimeout(20)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", client.port))
+        request = f"GET {ORG}/sandboxes HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {made['key']}\r\n\r\n"
+        connection.sendall(request.encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        client.delete(f"keys/{made['id']}")
+        while client.call("GET", "sandboxes/sb0", headers={"signadot-api-key": made["key"]}).status != 401:
+            pass
+        assert len(json.loads(answer.read())) == 4
+
+
+def group(value="a", **more):
+    return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": value}}, **more}}
+
+
+def test_route_groups_stand_beside_with_words_of_their_own(client, host):
+    client.put("sandboxes/sb1", wishes.empty(labels={"team": "a"}))
+    client.put("routegroups/sb1", group())
+    with listening(client) as listener:
+        said = [listener.next()[1] for _ in range(4)]
+        assert (said[2:], set(said[:2])) == (["group-synced", "synced"], {"changed", "group-changed"})
+    with listening(client, "sandboxes/sb1/changes") as listener:
+        assert [listener.next()[1] for _ in range(2)] == ["changed", "synced"]
+    assert client.call("GET", "routegroups/none/changes").status == 404
+    with listening(client, "routegroups/sb1/changes") as listener:
+        last, _, data = listener.until("group-changed")
+        assert (last, data["status"]["matchedSandboxes"]) == ("", ["sb1"]), "the end alone has an id"
+        assert data == client.get("routegroups/sb1")
+        last, *_ = listener.until("synced")
+        # Nobody has changed the group: its sandboxes come and go, and stand otherwise.
+        client.put("sandboxes/sb2", wishes.empty(labels={"team": "a"}))
+        matched = []
+        while matched != ["sb1", "sb2"]:
+            matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
+        host.say(uid_of(host, "sb2"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+        while "not ready: sb2" not in listener.until("group-changed")[2]["status"]["message"]:
+            pass
+        client.put("sandboxes/sb2", wishes.empty(labels={"team": "b"}))
+        while matched != ["sb1"]:
+            matched = listener.until("group-changed")[2]["status"]["matchedSandboxes"]
+        uid = client.get("routegroups/sb1/report")["uid"]
+        client.delete("routegroups/sb1")
+        host.finish(uid)
+        client.call("GET", "routegroups/sb1")
+        assert listener.until("group-deleted")[2] == {"name": "sb1"}
+
+
+def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatch):
+    monkeypatch.setattr(group_forms, "LISTED", 2)
+    client.put("routegroups/all", group())
+    for n in range(3):
+        client.put(f"sandboxes/sb{n}", wishes.empty(labels={"team": "a"}))
+    with listening(client) as listener:
+        status = listener.until("group-changed")[2]["status"]
+    assert (status["matchedSandboxes"], status["matched"]) == (["sb0", "sb1"], 3)
+    assert len(client.get("routegroups/all")["status"]["matchedSandboxes"]) == 3
+
+
+def test_interrupted_initial_list_has_no_event_id(client):
+    client.put("sandboxes/sb1", wishes.empty())
+    client.put("sandboxes/sb2", wishes.empty())
+    with listening(client) as listener:
+        last, _, data = listener.next()
+        assert (last, data["name"]) == ("", "sb1"), "with an id it would never be told of sb2"
+
+
+def test_local_changes_are_streamed_without_polling(client, host, monkeypatch):
+    monkeypatch.setattr(changes, "REST_S", 3600.0)
+    monkeypatch.setattr(group_changes, "LONGEST_PAUSE_S", 0.0)  # nothing is left for a next look
+    client.put("sandboxes/sb1", wishes.empty())
+    uid = uid_of(host, "sb1")
+    with listening(client) as listener:
+        assert listener.until("synced")
+        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))  # a write
+        while listener.until("changed")[2]["spec"]["labels"] != {"a": "b"}:
+            pass
+        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")  # a host's word
+        while listener.until("changed")[2]["status"]["message"] != "db/make runs":
+            pass

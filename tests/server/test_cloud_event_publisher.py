@@ -1,0 +1,377 @@
+"""CloudEvents of a server: each at least once, under one id, by one of its servers; and nobody waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+
+import pytest
+
+from dayfly.lib import delivery
+from dayfly.lib.delivery import Answer
+from dayfly.link import server_end as link
+from dayfly.link.wire import Standing
+from dayfly.plan import cloud_events
+from dayfly.plan.reasons import Reason
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
+from dayfly.server.events import cloud_event_publisher, event_rows
+from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, Receiver
+from dayfly.server.runs.run_service import RunService
+from dayfly.server.runs.sandbox_strategy import SandboxStrategy
+from dayfly.server.sync.agents.agents import Agents
+from dayfly.spec.report import Report
+from dayfly.spec.run import Phase, Request
+from server import stored, wishes
+from server.client import KEY, ORG
+from server.databases import sql
+from server.fake_host import FakeHost
+from server.lossy import call
+
+LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
+
+
+class Joined(Agents):
+    """Records the links of the server's application."""
+
+    def join(self, links):
+        super().join(links)
+        self.links = links
+
+
+class World:
+    """One server with a host of each of two organisations, a receiver that the test writes, and time that it moves."""
+
+    def __init__(self, store, clock, host=None):
+        self.store, self.clock = store, clock
+        self.host, self.other = host or FakeHost(), FakeHost()
+        agents = Joined(store)
+        self.app = create_app(store, {"local": self.host.end}, keys=callers.single(KEY), version="1", agents=agents)
+        sync, self.links = self.app.state.sync, agents.links
+        self.links.add("other", {"far": self.other.end})
+        # `hanging` has the organisations for which an event is on its way to a receiver that never answers.
+        self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
+        self.receive = self.post
+        to = Receiver(self.deliver, "http://receiver")
+        strategy = SandboxStrategy(store, self.links, sync, self.app.state.secrets)
+        boxes = RunService(store, self.links, sync, strategy)
+        self.publisher = CloudEventPublisher(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
+
+    async def deliver(self, body):
+        return await self.receive(body)
+
+    async def post(self, body):
+        event = json.loads(body)
+        script = self.answers.get(event["subject"])
+        answer = script.pop(0) if script else TAKEN
+        if answer is None:
+            org = event["source"].split(":")[3]
+            self.hanging.add(org)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.hanging.remove(org)
+        self.heard.append((event["subject"], event["type"].rpartition(".")[2], answer is TAKEN, event["id"]))
+        return answer
+
+    async def pause(self, seconds):
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def put(self, name, **spec):
+        status, answer = await call(self.app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty(**spec))
+        assert status == 200, answer
+
+    async def put_other(self, name, cluster="far"):
+        """In the other organisation, as its own API would."""
+        record = await stored.write(self.store, stored.sandbox(f"u-{name}", org="other", name=name, cluster=cluster))
+        await self.app.state.sync.tell(record)
+
+    async def arrived(self):
+        """What hosts say has been heard."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    async def told(self):
+        """One round, and all that comes of it as long as nobody keeps us waiting."""
+        await self.arrived()
+        await self.publisher.round()
+        await self.publisher.looked()
+        await until(self.is_idle)
+        heard, self.heard = self.heard, []
+        return heard
+
+    async def is_idle(self):
+        """Whether all events are sent, except to a receiver that does not answer."""
+        return set(await self.store.everywhere().read(event_rows.waiting)) <= self.hanging
+
+    async def leave(self):
+        """Have the server end as it does when it is stopped."""
+        running = asyncio.create_task(self.publisher.run())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    def uid(self, name):
+        (uid,) = [uid for uid, offer in self.host.offers.items() if offer.name == name]
+        return uid
+
+    def say(self, name, reason, *, ready=False):
+        self.host.say(self.uid(name), ready=ready, reason=reason, message="m")
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110 - in threads of the store
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def world(tmp_path, blank):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    found = World(store, [10**12])
+    yield found
+    await found.leave()
+    store.close()
+
+
+def report(**changes):
+    told = {"uid": "u", "phase": Phase.OPEN, "ready": False, "reason": Reason.RESOURCES_PENDING, "message": "m"}
+    return Report(**{**told, "done": 0, "total": 1, "units": (), **changes})
+
+
+CLOSED = Request(at=1, reason="Deleted")
+
+
+@pytest.mark.parametrize(
+    ("changes", "soon", "kinds"),
+    [
+        ({}, False, ()),
+        ({"ready": True, "reason": Reason.READY}, False, ("ready",)),
+        ({"reason": Reason.RESOURCE_FAILED}, False, ("failed",)),
+        ({"reason": Reason.HOOK_FAILED}, False, ("failed",)),
+        ({"reason": Reason.CLEANUP_STUCK, "phase": Phase.CLOSED}, False, ("stuck",)),
+        ({"reason": Reason.DELETING, "phase": Phase.CLOSED}, True, ()),
+        ({"closed": CLOSED}, True, ()),
+        ({"ready": True, "reason": Reason.READY}, True, ("ready", "expiring")),
+    ],
+)
+def test_report_determines_kinds_of_events(changes, soon, kinds):
+    assert cloud_events.kinds(report(**changes), expires_soon=soon) == kinds
+
+
+def test_cloud_event_has_required_fields_and_stable_id():
+    about = cloud_events.About("u", 7, "urn:x", "demo", "demo", "local", labels={"team": "pay"})
+    event = cloud_events.cloud_event(about, "ready", report(ready=True))
+    assert {"specversion", "id", "source", "type"} <= event.keys()
+    assert (event["specversion"], event["type"]) == ("1.0", "dev.dayfly.sandbox.ready")
+    assert event["data"]["labels"] == {"team": "pay"}
+    assert event == cloud_events.cloud_event(about, "ready", report(ready=True))
+    assert event["id"] != cloud_events.cloud_event(about._replace(form=8), "ready", report())["id"]
+
+
+def test_status_determines_whether_event_is_resent():
+    assert [delivery.answered(status).again for status in (200, 204, 302, 400, 410)] == [False] * 5
+    assert [bool(delivery.answered(status).problem) for status in (200, 302, 410)] == [False, True, True]
+    assert all(delivery.answered(status).again for status in (408, 425, 429, 500, 503))
+
+
+async def test_event_is_sent_once_per_form_of_spec(world):
+    await world.put("sb1")
+    world.say("sb1", Reason.RESOURCES_PENDING)
+    assert await world.told() == []
+    world.say("sb1", Reason.READY, ready=True)
+    ((name, kind, _, first),) = await world.told()
+    assert (name, kind) == ("sb1", "ready")
+    world.say("sb1", Reason.RESOURCES_PENDING)
+    assert await world.told() == []
+    world.say("sb1", Reason.READY, ready=True)
+    assert await world.told() == [], "of this form it was told"
+    await world.put("sb1", labels={"a": "b"})
+    ((_, _, _, second),) = await world.told()
+    assert second != first
+    await call(world.app, KEY, "DELETE", f"{ORG}/sandboxes/sb1")
+    world.say("sb1", Reason.CLEANUP_STUCK)
+    assert [each[1] for each in await world.told()] == ["stuck"]
+    world.host.finish(world.uid("sb1"))
+    await world.app.state.sync.sweep()
+    assert await world.told() == []
+    assert sql(world.store, "SELECT * FROM cloud_events") == [], "of what is gone nothing is kept"
+
+
+async def test_event_source_names_organisation_and_cluster(world):
+    await world.put("sb1")
+    await world.put_other("sb1")
+    bodies = []
+
+    async def post(body):
+        bodies.append(json.loads(body))
+        return TAKEN
+
+    world.receive = post
+    await world.told()
+    assert {(each["source"], each["data"]["cluster"]) for each in bodies} == {
+        ("urn:dayfly:organisation:local:cluster:local", "local"),
+        ("urn:dayfly:organisation:other:cluster:far", "far"),
+    }
+    assert len({each["id"] for each in bodies}) == 2
+
+
+async def test_expiring_event_is_sent_when_its_time_comes(world):
+    await world.put("sb1", ttl={"duration": "1h"})
+    row = (await stored.read_all(world.store, "local"))[0]
+    world.clock[0] = row.created_at
+    assert [each[1] for each in await world.told()] == ["ready"]
+    world.clock[0] = row.expires_at - 360_001
+    assert await world.told() == []
+    world.clock[0] = row.expires_at - 360_000
+    assert [each[1] for each in await world.told()] == ["expiring"]
+    assert await world.told() == []
+
+
+async def test_next_process_resends_unanswered_event_with_same_id(world):
+    await world.put("sb1")
+    await world.put("sb2")
+    world.answers = {"sb1": [LATER, None], "sb2": [TAKEN]}
+    heard = await world.told()
+    assert [each[:3] for each in heard] == [("sb1", "ready", False)]
+    await world.leave()
+    world.say("sb1", Reason.RESOURCES_PENDING)  # it is so no more, and is told all the same
+    again = World(world.store, world.clock, world.host)
+    found = await again.told()
+    assert [each[:3] for each in found] == [("sb1", "ready", True), ("sb2", "ready", True)]
+    assert found[0][3] == heard[0][3]
+    assert await again.told() == []
+
+
+async def test_rejected_event_delays_only_its_organisation(world, caplog):
+    await world.put("sb1")
+    await world.put_other("theirs")
+    world.answers = {"theirs": [LATER] * 12 + [None]}
+    with caplog.at_level(logging.WARNING):
+        heard = await world.told()
+    assert ("sb1", "ready", True) in [each[:3] for each in heard]
+    assert world.pauses == sorted(world.pauses[:7]) + world.pauses[7:]
+    assert max(world.pauses) <= 60
+    assert [record.getMessage() for record in caplog.records] == [
+        "events for http://receiver are sent again later: it answers 503"
+    ]
+    await world.put("sb2")
+    assert [each[0] for each in await world.told()] == ["sb2"]
+
+
+async def test_refused_event_is_logged_and_not_resent(world, caplog):
+    for name in ("sb1", "sb2", "sb3"):
+        await world.put(name)
+    world.answers = {"sb1": [REFUSED], "sb2": [REFUSED]}
+    with caplog.at_level(logging.WARNING):
+        assert len(await world.told()) == 3
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "http://receiver refuses the event" in said
+    assert world.pauses == []
+    assert await world.told() == []
+
+
+async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkeypatch):
+    monkeypatch.setattr(event_rows, "MOST_WAITING", 3)
+    monkeypatch.setattr(cloud_event_publisher, "BATCH_SIZE", 1)
+    gate = asyncio.Event()
+
+    async def post(body):
+        await gate.wait()
+        return await world.post(body)
+
+    world.receive = post
+    await world.put_other("theirs")
+    for number in range(1, 7):
+        await world.put(f"sb{number}")
+    waiting = "SELECT org FROM cloud_events WHERE body != ''"
+    for _ in range(3):
+        await world.publisher.round()
+        await world.publisher.looked()
+        assert sorted(org for (org,) in sql(world.store, waiting)) == ["local"] * 3 + ["other"]
+    said = "3 events of local wait for http://receiver: what is over before it takes them is not told"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    gate.set()
+    heard = [*await world.told(), *await world.told()]
+    assert {each[0] for each in heard} == {"theirs", *(f"sb{number}" for number in range(1, 7))}
+    assert len(heard) == 7
+
+
+async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
+    monkeypatch.setattr(delivery, "GIVE_UP_S", -1)
+    await world.put("sb1")
+    await world.put("sb2")
+    world.answers = {"sb1": [LATER] * 5}
+    heard = await world.told()
+    assert [each[:3] for each in heard] == [("sb1", "ready", False)] * 2 + [("sb2", "ready", True)]
+    assert "http://receiver has not taken the event" in caplog.text
+    assert await world.told() == []
+
+
+async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
+    monkeypatch.setattr(link, "COURTESY_S", 3600)
+    monkeypatch.setattr(link, "ANSWER_S", 3600)
+    await world.put("sb1")
+    await world.put_other("theirs")
+    monkeypatch.setattr(world.other.end, "send", lambda _message: None)
+    world.links.of("other", "far").state.record_status(Standing(uid="u-theirs", seq=99))
+    await asyncio.wait_for(world.publisher.round(), 20)
+
+    async def has_arrived():
+        return [each[0] for each in world.heard] == ["sb1"]
+
+    await until(has_arrived)
+
+
+async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
+    """Nothing else happens after that, so nobody would look again."""
+    for name in ("sb1", "sb2"):
+        await world.put(name)
+        world.say(name, Reason.RESOURCES_PENDING)
+    assert await world.told() == []
+    slow, real = asyncio.Event(), SandboxStrategy.states
+
+    async def told(self, found, scope):
+        await slow.wait()
+        return await real(self, found, scope)
+
+    monkeypatch.setattr(SandboxStrategy, "states", told)
+    for name, ready in (("sb1", False), ("sb2", True)):
+        world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
+        await world.arrived()
+        await world.publisher.round()
+    slow.set()
+    await world.publisher.looked()
+    assert [each[:2] for each in await world.told()] == [("sb2", "ready")]
+
+
+async def test_one_server_sends_events_and_another_takes_over(postgres):
+    where, clock = postgres.fresh(), [10**12]
+    stores = [Store.open(where) for _ in range(2)]
+    first, host = World(stores[0], clock), FakeHost()
+    second = World(stores[1], clock, host)
+    try:
+        await first.put("sb1")
+        first.answers = {"sb1": [LATER, None]}
+        heard = await first.told()
+        host.offers |= first.host.offers
+        holder = sql(first.store, "SELECT holder FROM duties")
+        for passed in (0, cloud_event_publisher.DUTY_MS - 1):
+            clock[0] += passed
+            await second.publisher.round()
+            await second.publisher.looked()
+            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), "it may only be slow"
+        clock[0] += cloud_event_publisher.DENIED_MS
+        found = await second.told()
+        assert [(each[0], each[3]) for each in found] == [("sb1", heard[0][3])]
+        assert await first.told() == [], "the first one has heard that it is the other's now"
+        assert first.hanging == set(), "it has given up the event that was on its way"
+    finally:
+        for world in (first, second):
+            await world.leave()
+        for store in stores:
+            store.close()

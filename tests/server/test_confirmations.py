@@ -1,0 +1,133 @@
+"""What hosts have confirmed, as rows: of the session there is, of the later of two orders, and of what lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from dayfly.link.envelope import Opening
+from dayfly.link.server_end import Link
+from dayfly.link.transport import Place
+from dayfly.link.wire import Inventory
+from dayfly.server.db.store import Store
+from dayfly.server.db.tables import clusters
+from dayfly.server.records import confirmations, tombstones
+from dayfly.server.records.confirmations import Confirmation, Confirmations
+from dayfly.server.records.run_records import Entry, save
+from dayfly.server.sync.agents import mailbox
+from server import stored
+
+ORG = "acme"
+PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
+FORM = confirmations.form(1, PLACE, {})
+
+
+@pytest.fixture
+async def store(place):
+    found = Store.open(place)
+    await found.of(ORG).write(_fill)
+    yield found
+    found.close()
+
+
+def _fill(rows):
+    rows.insert(clusters, [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")])
+    for record in (stored.sandbox("s1", cluster="east"), stored.sandbox("s2", cluster="west")):
+        save(rows, record)
+    save(rows, stored.group("g1", cluster="east"))
+    for cluster in ("east", "west"):
+        mailbox.open_session(rows, cluster, Opening(cluster_uid=cluster), 1)
+
+
+async def note(store, **told):
+    """As the sync does, which knows all organisations."""
+    await store.everywhere().write(lambda rows: confirmations.note(rows, told))
+
+
+async def known(store):
+    return await store.of(ORG).read(confirmations.known)
+
+
+@pytest.mark.slow
+async def test_confirmations_are_shared_by_all_servers(store):
+    told = {"s1": Confirmation(1, 3, FORM), "g1": Confirmation(1, 4, FORM), "s2": Confirmation(1, 1, FORM)}
+    await note(store, **told)
+    assert await known(store) == told
+    assert await store.everywhere().read(lambda rows: confirmations.known(rows, ["s2"])) == {"s2": told["s2"]}
+    assert await store.of("other").read(confirmations.known) == {}
+
+
+async def test_later_confirmation_wins_in_any_order(store):
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.form(2, PLACE, {}))
+    await note(store, s1=later)
+    await note(store, s1=earlier)
+    assert await known(store) == {"s1": later}
+
+
+async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
+    record = await stored.read(store, ORG, "s1")
+    await note(store, s1=Confirmation(1, 1, FORM))
+    await store.of(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
+    assert await known(store) == {}
+    told = Confirmation(1, 2, FORM)
+    await note(store, s1=told, g1=Confirmation(2, 1, FORM), s2=told)
+    assert await known(store) == {"s2": told}
+
+
+async def test_new_session_voids_confirmations(store):
+    await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
+    asks = Opening(cluster_uid="east", previous=1)
+    await store.of(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
+    assert set(await known(store)) == {"s2"}
+
+
+async def test_removed_cluster_loses_its_confirmations(store):
+    await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
+    await store.of(ORG).write(lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east")))
+    assert set(await known(store)) == {"s2"}
+
+
+class Mute:
+    """A host that says nothing by itself."""
+
+    def attach(self, hear):
+        self.hear = hear
+
+    def send(self, message):
+        """Nothing is sent to it."""
+
+
+def linked():
+    link = Link(Mute(), ORG, lambda: PLACE, shared=True)
+    link.hear(Inventory(session=5, routes=True))
+    return link
+
+
+@pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        (Confirmation(5, 1, FORM), True),
+        (Confirmation(4, 1, FORM), False),
+        (Confirmation(6, 1, FORM), False),
+        (Confirmation(5, 1, confirmations.form(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(namespace="another"), {})), False),
+    ],
+)
+def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
+    link = linked()
+    entry = Entry(ORG, "s1", "s1", "east", 1)
+    assert Confirmations(None).is_confirmed(entry, link, told, {}) is holds
+    assert not Confirmations(None).is_confirmed(entry, None, told, {})
+
+
+def test_later_confirmation_of_another_server_wins():
+    """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
+    known_here, link = Confirmations(None), linked()
+    record = stored.sandbox("s1", cluster="east")
+    entry = Entry(ORG, "s1", "s1", "east", 0)
+    known_here.take(record, link, Confirmation(5, 7, confirmations.form(0, PLACE, {})))
+    assert known_here.is_confirmed(entry, link, confirmations.NOTHING, {})
+    other = confirmations.form(0, PLACE, {"shop/web": ("k",)})
+    assert known_here.is_confirmed(entry, link, Confirmation(5, 6, other), {})
+    assert not known_here.is_confirmed(entry, link, Confirmation(5, 8, other), {})

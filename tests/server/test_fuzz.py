@@ -1,0 +1,114 @@
+"""Bodies and queries that nobody would write: never our fault, never half done."""
+
+from __future__ import annotations
+
+import json
+import random
+from urllib.parse import quote
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from server import wishes
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=15,
+)
+BOUNDED = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+BASES = {
+    "sandboxes/fz": wishes.sandbox(
+        labels={"a": "b"},
+        ttl={"duration": "1h"},
+        forks=[wishes.fork(customizations={"env": [{"name": "A", "value": "b"}], "images": [{"image": "i"}]})],
+        endpoints=[{"name": "e", "host": "h", "port": 1}],
+        hooks={"preStart": [{"name": "a", "script": "#!/bin/sh\n"}]},
+    )
+    | {"lease": {"seconds": 60}},
+    "resource-plugins/fz": wishes.plugin("fz@1.0"),
+    "workloads/default/fz": wishes.baseline("fz", env={"A": "b"}),
+}
+
+
+def ways(value, keys=()):
+    """The ways to all values within one."""
+    yield keys
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from ways(item, (*keys, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from ways(item, (*keys, index))
+
+
+def replaced(value, keys, other):
+    if not keys:
+        return other
+    copy = value.copy()
+    copy[keys[0]] = replaced(value[keys[0]], keys[1:], other)
+    return copy
+
+
+def refused_or_done(client, path, body):
+    """The request was either carried out, and reads back, or refused by the writer's fault, and changed nothing."""
+    before = client.call("GET", path).body
+    answer = client.call("PUT", path, body)
+    assert answer.status in (200, 400, 409), (answer.status, answer.body, body)
+    if answer.status == 200:
+        assert client.call("GET", path).status == 200
+    else:
+        assert answer.error
+        after = client.call("GET", path)
+        assert json.loads(before).get("name") == after.json.get("name")
+
+
+@BOUNDED
+@given(path=st.sampled_from(sorted(BASES)), seed=st.integers(0, 10_000), other=ANYTHING)
+def test_a_wish_with_one_value_replaced(filled, path, seed, other):
+    base = BASES[path]
+    way = random.Random(seed).choice(list(ways(base)))
+    refused_or_done(filled, path, replaced(base, way, other))
+
+
+@BOUNDED
+@given(path=st.sampled_from(sorted(BASES)), body=ANYTHING)
+def test_a_body_of_anything(filled, path, body):
+    refused_or_done(filled, path, body)
+
+
+@BOUNDED
+@given(path=st.sampled_from(sorted(BASES)), body=st.binary(max_size=200))
+def test_a_body_of_any_bytes(filled, path, body):
+    answer = filled.call("PUT", path, body)
+    assert answer.status in (200, 400)
+
+
+@BOUNDED
+@given(
+    path=st.sampled_from(["report", "log", "logs", "why", "outputs", "history"]),
+    key=st.sampled_from(["after", "unit", "attempt", "offset", "resource", "step", "force", "version"]),
+    value=st.text(max_size=20),
+)
+def test_a_query_of_anything(filled, path, key, value):
+    answer = filled.call("GET", f"sandboxes/sb1/{path}?{key}={quote(value)}")
+    assert answer.status in (200, 400), answer.body
+
+
+@BOUNDED
+@given(name=st.text(min_size=1, max_size=40), family=st.sampled_from(["sandboxes", "resource-plugins", "clusters"]))
+def test_a_name_of_anything(filled, name, family):
+    for method in ("GET", "PUT", "DELETE"):
+        answer = filled.call(method, f"{family}/{quote(name, safe='')}", wishes.empty())
+        assert answer.status in (200, 400, 404, 405, 409), answer.body
+
+
+@BOUNDED
+@given(value=st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=40))
+def test_headers_of_anything(filled, value):
+    for header in ("signadot-api-key", "Authorization", "Host"):
+        answer = filled.call("GET", "sandboxes", headers={header: value.encode("latin-1")})
+        assert answer.status in (200, 401, 403), answer.body

@@ -1,0 +1,431 @@
+"""What happens to sandboxes without a request: they end, expire, and hosts that were away hear of them later."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+
+import pytest
+
+from dayfly.link.server_end import Links
+from dayfly.link.wire import Standing
+from dayfly.plan.reasons import Reason
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store, StoreError
+from dayfly.server.db.tables import sandboxes
+from dayfly.server.records import confirmations, tombstones
+from dayfly.server.sync import host_sync
+from dayfly.spec.run_data import Endpoint
+from server import stored, wishes
+from server.client import KEY, ORG, parsed, wait_for
+from server.databases import sql
+from server.fake_host import uid_of
+from server.lossy import call
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """Rounds follow each other as fast as their own work lets them."""
+    monkeypatch.setattr(host_sync, "SWEEP_S", 0.02)
+
+
+def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.finish(uid_of(host))
+    assert db.call("GET", "sandboxes/sb1").status == 404
+    db.put("sandboxes/sb2", wishes.sandbox())
+    host.finish(uid_of(host))
+    wait_for(lambda: not db.get("resource-plugins/db")["status"]["resources"])
+
+
+def test_end_is_acknowledged_after_archiving(client, host, monkeypatch):
+    """Not in a round that could not be finished, nor while it is there: what a round misses must not be forgotten."""
+    asked, rounds = host_sync.HostSync.is_over, []
+
+    async def fails(self, record):
+        rounds.append(record)
+        if len(rounds) % 2:
+            raise StoreError("the disk is full")
+        return False
+
+    monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
+    client.put("sandboxes/sb1", wishes.empty())
+    uid = uid_of(host)
+    monkeypatch.setattr(host_sync.HostSync, "is_over", fails)
+    host.finish(uid)
+    wait_for(lambda: len(rounds) > 2)
+    assert host.acknowledged == set()
+    monkeypatch.setattr(host_sync.HostSync, "is_over", asked)
+    wait_for(lambda: host.acknowledged == {uid})
+    assert client.get("sandboxes") == []
+
+
+async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
+    """A host may be far away: the time of one answer is not to be waited for once for each sandbox."""
+    take, begun, together = host.offer, [], asyncio.Event()
+
+    async def slow(offer):
+        begun.append(offer.uid)
+        if len(begun) > 1:
+            together.set()
+        async with asyncio.timeout(60):
+            await together.wait()  # as long as the first one is to be answered before the second is asked, for ever
+        return await take(offer)
+
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        host.down = True
+        for name in ("aa", "bb", "cc"):
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+        host.down, host.offer = False, slow
+        await app.state.sync.sweep()
+    finally:
+        store.close()
+    assert len(host.offers) == len(begun) == 3
+
+
+async def test_rounds_are_quick_only_while_hosts_accept_offers(host, blank, tmp_path, monkeypatch):
+    """After a day away one round does not pay all; where nothing can be paid, very many are not gone through again soon."""
+    monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 10**9)
+    monkeypatch.setattr(host_sync, "HASTE", 10**12)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+    moved = asyncio.Event()
+
+    async def noted(seconds):
+        if seconds:
+            pauses.append(seconds)
+            await moved.wait()
+            moved.clear()
+        await sleep(0)
+
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    rounds = asyncio.create_task(app.state.sync.run())
+    try:
+        while not pauses:  # the first round has read the store, however long that takes
+            await sleep(0.001)
+        host.down = True
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/aa", wishes.empty()))[0] == 200
+        for down in (True, False, False):
+            host.down = down
+            before = len(pauses)
+            moved.set()
+            while len(pauses) == before:
+                await sleep(0.001)
+    finally:
+        rounds.cancel()
+        await asyncio.gather(rounds, return_exceptions=True)
+        store.close()
+    assert pauses[-3:] == [host_sync.LONGEST_PAUSE_S, host_sync.SWEEP_S, host_sync.LONGEST_PAUSE_S]
+
+
+async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
+    """A request may hold a record while a round marks it; its lease does not begin anew either."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        wish = wishes.empty() | {"lease": {"seconds": 30}}
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wish))[0] == 200
+        before = await stored.read(store, "local", "sb1")
+        await app.state.sync.sweep()
+        after = await stored.read(store, "local", "sb1")
+        assert (before.taken_over, after.taken_over) == (False, True)
+        lease = host.offers[before.uid].lease_until
+        await asyncio.sleep(0.002)  # a lease of now is another one
+        await app.state.sync.tell(before)
+    finally:
+        store.close()
+    assert host.calls == [("offer", before.uid)] * 2
+    assert (host.offers[before.uid].birth, host.offers[before.uid].lease_until) == (False, lease)
+
+
+async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        record = await stored.read(store, "local", "sb1")
+        link = app.state.sync.link(record)
+        for number in range(100):
+            link.state.record_status(Standing(uid=f"nobodys-{number}", seq=1))
+        await app.state.sync.sweep()
+        assert link.state.known == set(host.offers) != set()
+    finally:
+        store.close()
+
+
+async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank, tmp_path, monkeypatch):
+    """Two servers share the store. The trouble of a sandbox that is stored during the round is kept."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        offer = host.offer
+
+        async def put_while_down(name):
+            host.down = True
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            host.down = False
+            record = await stored.read(store, "local", name)
+            assert "cannot be told" in app.state.sync.trouble(record.uid)
+            return record
+
+        async def interrupted(order):
+            monkeypatch.undo()
+            during.append(await put_while_down("sb3"))
+            return await offer(order)
+
+        archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
+        await store.of("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
+        monkeypatch.setattr(host, "offer", interrupted)
+        await app.state.sync.sweep()
+        assert [app.state.sync.trouble(each.uid) for each in (archived, owed)] == ["", ""]
+        assert app.state.sync.trouble(during[0].uid)
+    finally:
+        store.close()
+
+
+async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp_path, monkeypatch):
+    """As where that one had heard of its cluster sooner: here it would never be ready."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    try:
+        app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+        sync = app.state.sync
+        host.down = True
+        assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb1", wishes.empty()))[0] == 200
+        host.down = False
+        record = await stored.read(store, "local", "sb1")
+        uid = record.uid
+        assert sync.trouble(uid)
+        session, place = await sync.link(record).meet()
+        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.form(record.revision, place, {}))}
+        monkeypatch.setattr(confirmations, "known", lambda *_: theirs)
+        sync.told.clear()
+        await sync.sweep()
+        assert (sync.trouble(uid), sync.told.is_set(), host.offers) == ("", True, {})
+    finally:
+        store.close()
+
+
+async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeypatch):
+    """A server that dies before it has told all must not leave the same ones to the next, which dies as well."""
+    monkeypatch.setattr(host_sync, "MOST_AT_ONCE", 1)
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {}, keys=callers.single(KEY), version="1")
+    await call(app, KEY, "PUT", f"{ORG}/clusters/far")
+    for number in range(40):
+        await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
+    await store.everywhere().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
+    await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
+    orders: list[list[str]] = []
+
+    class Mortal(host_sync.HostSync):
+        async def tell(self, record, _meant=None):
+            orders[-1].append(record.name)
+
+    for _ in range(2):
+        orders.append([])
+        await Mortal(store, Links()).sweep()
+    assert [order[0] for order in orders] == ["z-new", "z-new"]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+    store.close()
+
+
+async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path, caplog):
+    """Stored by a newer Dayfly, perhaps. What others owe and have ended is not its organisation's alone."""
+    store = Store.open(shutil.copy(blank, tmp_path))
+    app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
+    try:
+        uids = []
+        for name in ("sb1", "sb2", "sb3"):
+            assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
+            uids += [uid for uid in host.offers if uid not in uids]
+        unread = sandboxes.c.name.in_(["sb1"])
+        newer = '{"cluster": "local", "ofANewerServer": 7}'  # reported once in a process: no other test uses this field
+        change = lambda rows: rows.execute(rows.update(sandboxes).where(unread).values(spec=newer, revision=9))  # noqa: E731
+        await store.everywhere().write(change)
+        host.finish(uids[1])
+        await asyncio.sleep(0.01)
+        for _ in range(3):
+            await app.state.sync.sweep()
+            await asyncio.sleep(0.01)
+        assert host.acknowledged == {uids[1]}
+        found = sql(store, "SELECT name, taken_over FROM sandboxes ORDER BY name")
+        assert [(name, bool(taken)) for name, taken in found] == [("sb1", True), ("sb3", True)]
+        assert caplog.text.count("sandbox sb1") == 1
+    finally:
+        store.close()
+
+
+def test_new_host_session_receives_everything_again(client, host, monkeypatch):
+    """It may have been put back to where it knew less."""
+    monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
+    client.put("sandboxes/sb1", wishes.empty())
+    offered = ("offer", uid_of(host))
+    assert host.calls == [offered]
+    host.restart()
+    wait_for(lambda: host.calls == [offered] * 2)
+    assert client.get("sandboxes/sb1")["status"]["ready"] is True
+
+
+def test_a_ttl_counts_from_where_it_says(client, host):
+    made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
+    time.sleep(0.01)
+    changed = client.put(
+        "sandboxes/sb1", wishes.empty(labels={"a": "b"}, ttl={"duration": "30m", "offsetFrom": "updatedAt"})
+    )
+    assert changed["updatedAt"] > made["updatedAt"]
+    assert parsed(changed["status"]["scheduledDeleteTime"]) == pytest.approx(parsed(changed["updatedAt"]) + 1800)
+    far = client.put("sandboxes/sb2", wishes.empty(ttl={"duration": "4294967295w"}))
+    assert far["status"]["scheduledDeleteTime"] == "9999-12-31T23:59:59.000Z"
+
+
+def test_a_lease_is_given_and_renewed(client, host):
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    uid = uid_of(host)
+    now = time.time() * 1000
+    assert host.offers[uid].lease_until == pytest.approx(now + 30_000, abs=5_000)
+    renewed = client.put("sandboxes/sb1/lease", {"seconds": 600})
+    assert renewed["seconds"] == 600
+    assert host.leases[uid] == pytest.approx(now + 600_000, abs=10_000)
+    assert parsed(renewed["until"]) * 1000 == pytest.approx(host.leases[uid], abs=1)
+    client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
+    assert host.offers[uid].lease_until == host.leases[uid], "a change of the wish leaves the lease alone"
+    assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": -1}).status == 400
+    client.delete("sandboxes/sb1")
+    assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": 5}).status == 409
+
+
+def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    host.down = True
+    client.delete("sandboxes/sb1")
+    answer = client.call("PUT", "sandboxes/sb1/lease", {"seconds": 600})
+    assert answer.status == 409
+    assert "is being deleted" in answer.error
+
+
+def test_a_lease_begins_with_its_run(client, host, monkeypatch):
+    """While its host is away nobody can renew it; it would be born with its lease run out, and end at once."""
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
+    began = time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: (began + 60_000) * 1_000_000)
+    host.down = False
+    wait_for(lambda: host.offers)
+    assert host.offers[uid_of(host)].lease_until == began + 90_000
+
+
+def test_endpoints_come_from_the_wish_and_the_host(client, host):
+    for name in ("shop", "cart"):
+        client.put(f"workloads/default/{name}", wishes.baseline(name))
+    forks = [wishes.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), wishes.fork("cart")]
+    group = {"endpoints": [{"name": "web", "target": "https://shop.default.svc:443"}]}
+    wish = wishes.empty(forks=forks, defaultRouteGroup=group)
+    assert [endpoint["url"] for endpoint in client.put("sandboxes/sb1", wish)["endpoints"]] == ["", ""]
+    host.ports[uid_of(host)] = (
+        Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
+        Endpoint(unit="fork:default/cart", host="127.0.0.1", port=4002),
+    )
+    found = {endpoint["name"]: endpoint for endpoint in client.get("sandboxes/sb1")["endpoints"]}
+    assert {name: endpoint["url"] for name, endpoint in found.items()} == {
+        "api": "grpc://127.0.0.1:4001",
+        "web": "https://127.0.0.1:4001",
+        "cart": "http://127.0.0.1:4002",
+    }
+    assert found["web"]["target"] == "https://shop.default.svc:443"
+    assert {endpoint["routeType"] for endpoint in found.values()} == {"host"}
+
+
+def test_absent_host_receives_orders_later(db, host):
+    host.down = True
+    made = db.put("sandboxes/sb1", wishes.sandbox())
+    assert made["status"]["ready"] is False
+    assert "No space left on device" in made["status"]["message"]
+    host.down = False
+    wait_for(lambda: db.get("sandboxes/sb1")["status"]["ready"])
+    uid = uid_of(host)
+    host.down = True
+    assert db.delete("sandboxes/sb1") == {}
+    assert "No space left" in db.get("sandboxes/sb1")["status"]["message"]
+    host.down = False
+    wait_for(lambda: uid in host.closed)
+
+
+def test_status_reports_change_unknown_to_host(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.down = True
+    status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
+    assert status["ready"] is False
+    assert status["message"].startswith(
+        "All desired workloads are available. (the cluster cannot be told at the moment"
+    )
+    answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
+    assert answer.status == 503
+    assert "nothing was changed" in answer.error
+    host.down = False
+    wait_for(lambda: db.get("sandboxes/sb1")["status"]["ready"])
+
+
+def test_same_reason_of_host_and_server_appears_once(db, host):
+    """As of a run whose record is damaged: it cannot be told, nor can it be said how it stands."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    host.say(uid_of(host), ready=False, reason=Reason.HINDERED, message="No space left on device")
+    host.down = True
+    message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
+    assert message.startswith("the cluster cannot be told at the moment")
+    assert message.count("No space left on device") == 1
+
+
+def test_a_plugin_that_goes_at_the_same_moment_is_missed(db, host):
+    host.on_admit = lambda: sql(db.store, "DELETE FROM plugins")
+    answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
+    assert answer.status == 400
+    assert 'no plugin "db" is published here' in answer.error
+    assert (db.get("sandboxes"), host.calls) == ([], [])
+
+
+def test_sandbox_that_expires_before_its_offer_never_starts(client, host):
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "1m"}))
+    sql(client.store, "UPDATE sandboxes SET created_at = 1")
+    wait_for(lambda: "stop" in [call for call, _ in host.missed])
+    host.down = False
+    wait_for(lambda: client.call("GET", "sandboxes/sb1").status == 404)
+    assert [call for call, _ in host.calls] == ["stop"]
+    assert host.offers == {}
+
+
+def test_a_round_that_fails_is_not_the_last(client, host, caplog):
+    sql(client.store, "ALTER TABLE sandboxes RENAME TO hidden")
+    wait_for(lambda: "the store cannot be used now" in caplog.text)
+    sql(client.store, "ALTER TABLE hidden RENAME TO sandboxes")
+    client.put("sandboxes/sb1", wishes.empty())
+    host.finish(uid_of(host))
+    wait_for(lambda: not sql(client.store, "SELECT name FROM sandboxes"))
+
+
+def test_defect_of_one_sandbox_blocks_no_others(client, host, monkeypatch, caplog):
+    offer = host.offer
+
+    async def fails(wish):
+        if wish.name == "aa":
+            raise ZeroDivisionError("unforeseen")
+        return await offer(wish)
+
+    monkeypatch.setattr(host, "offer", fails)
+    made = client.put("sandboxes/aa", wishes.empty())
+    assert made["status"]["ready"] is False
+    assert "internal error of Dayfly" in made["status"]["message"]
+    host.down = True
+    client.put("sandboxes/bb", wishes.empty())
+    host.down = False
+    wait_for(lambda: client.get("sandboxes/bb")["status"]["ready"])
+    assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "said once, not at each try"
+    monkeypatch.undo()
+    wait_for(lambda: client.get("sandboxes/aa")["status"]["ready"])

@@ -1,0 +1,61 @@
+"""Two real servers on one PostgreSQL, each killed while it has work: whoever asks again has what was asked for, once."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from dayfly.server.admin import audit_chain
+from server import wishes
+from server.replicas import Asking, Replicas
+
+ORG, CLUSTER = "acme", "far"
+
+
+@pytest.fixture
+def replicas(postgres, tmp_path):
+    # As often as they come up again.
+    found = Replicas(postgres.fresh(), tmp_path, seconds=0.5)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.mark.slow
+def test_of_two_replicas_that_are_killed_in_turn_one_always_has_all_that_was_answered(replicas):
+    key = replicas.init(ORG)
+    replicas.start()
+    asking = Asking(replicas.balancer.way(), ORG, key)
+    asking.must("PUT", f"clusters/{CLUSTER}", {})
+    numbers, said = itertools.count(1), {}
+
+    def one_after_the_other(name):
+        """What is asked for last is there in the end, whatever died meanwhile."""
+        while replicas.kills < 3:
+            number = next(numbers)
+            asking.must("PUT", f"sandboxes/{name}", wishes.empty(cluster=CLUSTER, labels={"n": str(number)}))
+            asking.must("PUT", f"resource-plugins/db{number % 3}", wishes.plugin(f"db{number % 3}@0.0.{number}"))
+            said[name] = number
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(one_after_the_other, [f"sb{number}" for number in range(3)]))
+    found = {each["name"]: int(each["spec"]["labels"]["n"]) for each in asking.must("GET", "sandboxes")}
+    assert found == said
+    plugins = {each["name"] for each in asking.must("GET", "resource-plugins?version=all")}
+    assert plugins == {f"db{number % 3}@0.0.{number}" for number in range(1, next(numbers))}
+    check_audit(asking)
+
+
+def check_audit(asking):
+    """The chain has no gap, and nothing was made twice."""
+    entries = []
+    while page := asking.must("GET", f"audit?after={len(entries)}")["entries"]:
+        entries += page
+    head = msgspec.convert(asking.must("GET", "audit")["head"], audit_chain.ChainHead)
+    assert audit_chain.fault(ORG, msgspec.convert(entries, list[audit_chain.AuditEntry]), head) == ""
+    made = [each["object"] for each in entries if each["action"] == "create"]
+    assert len(made) == len(set(made))

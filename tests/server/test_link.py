@@ -1,0 +1,492 @@
+"""Both ends of the link by themselves: what a lost, late, doubled or foreign message does, and what it must not do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from dayfly.link import server_end as control
+from dayfly.link import wire
+from dayfly.link.change_notifier import ChangeNotifier
+from dayfly.link.host_state import NOTHING_YET, HostState
+from dayfly.link.server_end import HostFailedError, Link, Links
+from dayfly.link.wire import Verdict
+from dayfly.plan.reasons import Reason
+from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
+from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
+from dayfly.spec.report import UnitReport
+from dayfly.spec.run import Request
+from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
+from server.fake_host import Encoded, FakeHost
+
+TARGET = Target(kind="Sandbox", name="box", uid="u")
+STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n"))
+DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(STEP,))
+FORK = Unit(
+    name="app", kind="fork", fork=ForkUnit(baseline=Baseline(kind="Deployment", namespace="default", name="app"))
+)
+ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+
+
+def offer(uid="u", generation=1, **more):
+    return wire.Offer(uid=uid, name="box", target=TARGET, documents=(DOCUMENT,), generation=generation, **more)
+
+
+class Way:
+    """The way to a host; `lost` are the types of message that do not get through, `sent` is all that was meant to."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.lost: tuple[type, ...] = ()
+        self.sent: list[object] = []
+        self.way = Encoded(host.end)
+
+    def attach(self, hear) -> None:
+        def reach(message):
+            self.sent.append(message)
+            if not isinstance(message, self.lost):
+                hear(message)
+
+        self.way.attach(reach)
+
+    def send(self, message) -> None:
+        self.sent.append(message)
+        if not isinstance(message, self.lost):
+            self.way.send(message)
+
+    def count(self, kind: type) -> int:
+        return sum(isinstance(message, kind) for message in self.sent)
+
+
+async def heard():
+    """What the host said in this turn of the loop."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def way(host):
+    return Way(host)
+
+
+# --- the form -------------------------------------------------------------------------------------------------------
+
+RUN = wire.Standing(uid="u", seq=3, endpoints=(Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
+TO_HOST = (
+    wire.Hello(number=1, id="p.1"),
+    offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
+    wire.Stop(uid="u", request=ASKED, known=True),
+    wire.Abandon(uid="u", request=ASKED),
+    wire.Retry(uid="u", attempts={"db/make": 2}, by="ann"),
+    wire.Lease(uid="u", until=7),
+    wire.Acknowledge(uids=("u", "v")),
+    wire.AskAdmit(documents=(DOCUMENT,), forks=(FORK,)),
+    wire.AskStanding(uids=("u",)),
+    wire.AskValues(uid="u"),
+    wire.AskHistory(uid="u"),
+    wire.AskLogs(uid="u"),
+    wire.AskLog(uid="u", unit="db/make", attempt=1, offset=2, limit=3),
+)
+LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
+TO_CONTROL = (
+    wire.Inventory(session=1, count=2, runs=(RUN,), ended=(RUN,)),
+    wire.Stands(session=1, count=2, run=RUN),
+    wire.Ended(session=1, count=2, run=RUN, number=3, id="p.3"),
+    wire.Pulse(session=1, count=2),
+    wire.Reply(session=1, number=3, id="p.3", verdict=Verdict.UNKNOWN, message="m", seq=4),
+    wire.Standings(number=3, runs=(RUN,)),
+    wire.Values(number=3, values=(Value(unit="db/make", output="o", value=b"\xff\x00", sensitive=True),)),
+    wire.History(
+        number=3,
+        entries=(HistoryEntry(seq=1, at=2, unit="u", attempt=3, move="Claim", reason="r", message="m"),),
+    ),
+    wire.Logs(number=3, logs=(LOG,)),
+    wire.LogBytes(number=3, info=LOG, data=b"\xff", logs=(LOG,)),
+)
+
+
+@pytest.mark.parametrize("message", TO_HOST, ids=lambda message: type(message).__name__)
+def test_message_to_host_survives_encoding(message):
+    assert wire.read_to_host(wire.encode(message)) == message
+    later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": {"a": [1]}})
+    assert wire.read_to_host(later) == message
+
+
+@pytest.mark.parametrize("message", TO_CONTROL, ids=lambda message: type(message).__name__)
+def test_message_from_host_survives_encoding(message):
+    assert wire.read_to_control(wire.encode(message)) == message
+    later = msgspec.json.encode(msgspec.json.decode(wire.encode(message)) | {"later": 1})
+    assert wire.read_to_control(later) == message
+
+
+def test_every_message_is_tried():
+    assert {type(message) for message in TO_HOST} == set(wire.AnyToHost.__args__)
+    assert {type(message) for message in TO_CONTROL} == set(wire.AnyToControl.__args__)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"type": "Paint"}, "Paint"),
+        ({"documents": [{"target": {"kind": "S", "name": "n", "uid": "u"}, "new": 1}]}, "new"),
+    ],
+)
+async def test_host_refuses_unknown_message(host, change, says):
+    """A server with a newer release: nothing is begun, and whoever asked is told."""
+    heard = []
+    host.end.attach(heard.append)
+    data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
+    host.end.send(wire.read_to_host(msgspec.json.encode(data)))
+    reply = heard[-1]
+    assert (reply.number, reply.verdict) == (7, Verdict.REFUSED)
+    assert says in reply.message
+    assert host.offers == {}
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+async def test_orders_of_earlier_process_are_ignored(host, way):
+    first = Link(way)
+    late = msgspec.structs.replace(offer(), session=first.session, number=50)
+    now = Way(host)
+    second = Link(now)
+    assert second.session > first.session
+    way.send(late)
+    await host.carried_out()
+    assert host.offers == {}
+    assert now.count(wire.Pulse) == 1, "to the message of another session"
+    # Nor what had come and not begun when the next one did.
+    host.end.send(offer(session=second.session, number=50))
+    Link(Encoded(host.end))
+    await host.carried_out()
+    assert host.offers == {}
+
+
+async def test_restarted_host_is_met_again(way):
+    """Whoever waits for its answer is not kept waiting."""
+    link = Link(way)
+    old = link.session
+    way.lost = (wire.Reply, wire.Standings)
+    asked = asyncio.ensure_future(link.look(["u"]))
+    await asyncio.sleep(0)
+    begun = FakeHost()
+    begun.sessions = 7
+    begun.offers["v"] = offer("v")
+    way.way = Encoded(begun.end)
+    begun.end.attach(link.hear)
+    assert link.session == 8 > old
+    assert await asked == ({}, "it has begun anew meanwhile")
+    assert link.state.version("v") == 1
+
+
+async def test_lost_inventory_of_new_session_is_requested(host, way):
+    link = Link(way)
+    way.lost = (wire.Inventory,)
+    way.attach(link.hear)
+    way.lost = ()
+    assert link.session == 1
+    host.end.pulse()
+    assert link.session == 2
+
+
+# --- what is lost ---------------------------------------------------------------------------------------------------
+
+
+async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    link = Link(way)
+    way.lost = (wire.Reply,)
+    with pytest.raises(HostSilentError, match="does not answer"):
+        await link.order(offer())
+    assert set(host.offers) == {"u"}
+    monkeypatch.setattr(control, "ANSWER_S", 60)
+    with pytest.raises(HostSilentError):
+        await link.order(offer())  # at once: it did not answer last time
+    way.lost = ()
+    host.end.remind()
+    assert (await link.order(offer())).verdict is Verdict.TAKEN
+
+
+async def test_lost_change_is_requested_again(host, way):
+    link = Link(way)
+    await link.order(offer())
+    way.lost = (wire.Stands,)
+    host.say("u", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    assert link.state.version("u") == 1
+    link.mend()
+    assert way.count(wire.Hello) == 0, "nobody can know yet"
+    host.end.remind()
+    link.mend()
+    assert way.count(wire.Hello) == 1
+    assert link.state.version("u") == 2
+    link.mend()
+    assert way.count(wire.Hello) == 1, "all is heard"
+
+
+async def test_gap_is_noticed_by_the_next_message(host, way):
+    link = Link(way)
+    for uid in ("u", "v"):
+        await link.order(offer(uid))
+    way.lost = (wire.Stands,)
+    host.say("u", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    way.lost = ()
+    host.say("v", ready=True, reason=Reason.READY, message="now")
+    await heard()
+    assert (link.state.version("u"), link.state.version("v")) == (1, 2)
+    link.mend()
+    assert link.state.version("u") == 2
+
+
+async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
+    link = Link(way)
+    await link.order(offer())
+    way.lost = (wire.Ended,)
+    host.finish("u")
+    await heard()
+    assert link.state.ended == set()
+    way.lost = (wire.Acknowledge,)
+    host.end.remind()
+    assert link.state.ended == {"u"}
+    link.acknowledge({"u"})
+    host.end.remind()
+    assert link.state.ended == {"u"}
+    way.lost = ()
+    link.acknowledge({"u"})
+    await host.carried_out()
+    ends = way.count(wire.Ended)
+    host.end.remind()
+    assert way.count(wire.Ended) == ends
+    assert (link.state.ended, host.acknowledged) == (set(), {"u"})
+
+
+async def test_a_report_that_comes_late_changes_nothing(host, way):
+    link = Link(way)
+    await link.order(offer())
+    for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
+        link.hear(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
+    assert link.state.version("u") == 5
+    link.hear(wire.Ended(session=link.session, count=6, run=wire.Standing(uid="u", seq=6)))
+    link.hear(wire.Stands(session=link.session, count=7, run=wire.Standing(uid="u", seq=7)))
+    assert link.state.has_ended("u")
+
+
+# --- what overtakes -------------------------------------------------------------------------------------------------
+
+
+async def test_earlier_order_does_not_replace_a_later_one(host):
+    host.end.attach(lambda _: None)
+    host.end.send(offer(session=1, number=1))
+    for number, value in ((5, 50), (5, 50), (3, 30)):
+        host.end.send(wire.Lease(session=1, number=number, uid="u", until=value))
+        await host.carried_out()
+    assert host.leases == {"u": 50}
+
+
+async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
+    """It may be of that very run. Whoever wishes for it still sends it again."""
+    link = Link(way)
+    host.end.send(offer(session=link.session, number=98))
+    host.end.send(offer("another", session=link.session, number=100))
+    await host.carried_out()
+    host.finish("u")
+    host.end.forgets()
+    host.offers.clear()
+    host.over.clear()
+    host.end.send(offer(session=link.session, number=99))
+    await host.carried_out()
+    assert host.offers == {}
+    host.end.send(offer(session=link.session, number=101))
+    await host.carried_out()
+    assert set(host.offers) == {"u"}
+
+
+# --- what it costs, and what is shown -------------------------------------------------------------------------------
+
+
+async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
+    """And of many changes in one turn of the loop one is told."""
+    drawn = []
+    standing = FakeHost.standing
+    monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
+    link = Link(way)
+    await link.order(offer())
+    for _ in range(9):
+        host.versions["u"] = host.version("u") + 1
+        host.end.changed("u")
+    await heard()
+    assert (drawn, way.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
+    found, stale = await link.look(["u"])
+    assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
+
+
+async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monkeypatch):
+    link = Link(way)
+    await link.order(offer())
+    unit = UnitReport(
+        id="db/make",
+        name="make",
+        event="preStart",
+        kind="exec",
+        state="running",
+        template="has run {since}",
+        since=1_000_000,
+    )
+    host.say("u", ready=False, reason=Reason.RESOURCES_PENDING, message="has run for 1 s", units=(unit,))
+    report = msgspec.structs.replace(host.report("u"), about="db/make", message="db/make: has run for 1 s")
+    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=9, report=report)))
+    monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
+    found, stale = await link.look(["u"])
+    assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
+    assert way.count(wire.AskStanding) == 0
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    way.lost = (wire.Standings,)
+    link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
+    found, stale = await link.look(["u"])
+    assert found["u"].seq == 9
+    assert stale == "it does not answer"
+
+
+async def test_many_runs_are_requested_in_parts(host, way):
+    """All in one answer were more than a host that dials in can say at once."""
+    link, uids = Link(way), [f"u{number:03}" for number in range(250)]
+    for uid in uids:
+        await link.order(offer(uid))
+    found, why = await link.look(uids)
+    assert (sorted(found), why) == (uids, "")
+    assert [len(each.uids) for each in way.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
+    assert max(len(each.runs) for each in way.sent if isinstance(each, wire.Standings)) == 100
+    standing = host.standing
+
+    def short(uid):
+        if uid == "u150":
+            raise RefusedError("its answer is too long")
+        return standing(uid)
+
+    host.standing = short
+    found, why = await link.look(uids)
+    assert (len(found), why) == (150, "its answer is too long")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [(ValueError("a defect"), "the host's log has the details"), (RefusedError("what?"), "what?")]
+)
+async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
+    """Who lists all sandboxes asks all of them at once."""
+    links, other = Links(), FakeHost()
+    links.add("org", {"good": Encoded(other.end), "bad": way})
+    for cluster, uid in (("good", "v"), ("bad", "u")):
+        await links.of("org", cluster).order(offer(uid))
+
+    def standing(self, uid):
+        raise fault
+
+    for answer in ("standing", "version"):
+        monkeypatch.setattr(host, answer, standing.__get__(host))
+    looked = await links.look({("org", "good"): ["v"], ("org", "bad"): ["u"]})
+    assert looked["org", "good"][0]["v"].report.ready
+    assert looked["org", "good"][1] == ""
+    assert looked["org", "bad"] == ({}, said)
+
+
+async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
+    link = Link(way)
+    host.refuse = "no such kind"
+    with pytest.raises(RefusedError, match="no such kind"):
+        await link.admit((DOCUMENT,), ())
+    with pytest.raises(RefusedError, match="no such kind"):
+        await link.order(offer())
+    assert (await link.order(offer(birth=False))).verdict is Verdict.UNKNOWN
+    host.refuse, host.down = "", True
+    with pytest.raises(HostUnavailableError, match="No space left"):
+        await link.order(offer())
+    monkeypatch.setattr(FakeHost, "offer", None)
+    with pytest.raises(HostFailedError):
+        await link.order(offer())
+
+
+async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
+    """A wish is stored also while its cluster is away."""
+    monkeypatch.setattr(control, "ANSWER_S", 0.01)
+    way.lost = (wire.AskAdmit,)
+    await Link(way).admit((DOCUMENT,), ())
+
+
+async def test_host_report_rings_when_it_is_visible():
+    notifier = ChangeNotifier()
+    links = control.Links(notifier)
+    links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
+    for name in ("local", "other"):
+        picture = links.of("local", name).state
+        for say in (picture.record_status, picture.record_end):
+            before = notifier.changes
+            say(wire.Standing(uid="u", seq=picture.version("u") + 1))
+            assert notifier.changes == before + 1
+
+
+async def test_waiter_misses_no_ring_since_its_last_one():
+    notifier, closing = ChangeNotifier(), asyncio.get_running_loop().create_future()
+    before = notifier.changes
+    notifier.notify()
+    late = asyncio.ensure_future(notifier.wait(before, 3600, closing))
+    await asyncio.sleep(0)
+    assert late.done()
+    waiting = [asyncio.ensure_future(notifier.wait(notifier.changes, 3600, closing)) for _ in range(2)]
+    await asyncio.sleep(0)
+    notifier.notify()
+    await asyncio.gather(*waiting)
+    closing.set_result(None)
+    await notifier.wait(notifier.changes, 3600, closing)
+
+
+def test_host_state_lists_runs_changed_since_a_moment():
+    def inventory(session, *uids):
+        runs = tuple(wire.Standing(uid=uid, seq=1) for uid in uids)
+        return wire.Inventory(session=session, count=0, runs=runs, ended=())
+
+    told = HostState()
+    told.apply_inventory(inventory(1, "u", "v"))
+    assert told.changed_since(0) == ["v", "u"]
+    seen = told.changes
+    told.record_status(wire.Standing(uid="u", seq=1))
+    assert told.changed_since(seen) == []
+    told.record_status(wire.Standing(uid="u", seq=2))
+    told.record_end(wire.Standing(uid="w", seq=3))
+    assert told.changed_since(seen) == ["w", "u"]
+    assert told.changed_since(told.changes) == []
+    told.forget_ends(["w"])
+    assert told.changed_since(seen) == ["u"]
+    # Of a host that has begun anew all that was known stands otherwise, and what is not any more is not kept for ever.
+    seen = told.changes
+    told.apply_inventory(inventory(2, "v"))
+    assert sorted(told.changed_since(seen)) == ["u", "v"]
+    told.apply_inventory(inventory(3))
+    told.apply_inventory(inventory(4))
+    assert told.changed_since(0) == []
+
+
+def test_host_state_drops_given_runs_except_ends():
+    told, host = HostState(), FakeHost()
+    for uid in ("u", "v", "w"):
+        host.offers[uid] = offer(uid)
+        told.record_status(wire.Standing(uid=uid, seq=2, report=host.report(uid)))
+    told.record_end(wire.Standing(uid="w", seq=3))
+    assert told.known == {"u", "v", "w"}
+    told.forget_runs(["u", "w", "x"])
+    assert (told.known, told.ended) == ({"v", "w"}, {"w"})
+    assert (told.last_report("u"), told.version("u"), told.changed_since(0)) == (None, NOTHING_YET, ["w", "v"])
+    assert told.last_report("v") is not None
+    told.record_status(wire.Standing(uid="u", seq=1))
+    assert told.version("u") == 1
+
+
+def test_report_that_overtakes_another_counts_as_gap():
+    told = HostState()
+    for count in (2, 1):
+        told.record_count(count)
+    assert told.has_gap
+    told.apply_inventory(wire.Inventory(session=1, count=2, runs=(), ended=()))
+    assert not told.has_gap

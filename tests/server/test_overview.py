@@ -1,0 +1,456 @@
+"""What needs somebody, what has ended, a sandbox's plan, and an output that is shown for the record."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+import pytest
+
+from dayfly.link.host_state import HostState
+from dayfly.link.server_end import HostFailedError, Link, Links
+from dayfly.server import attention
+from dayfly.server.api.silent_units import Mute
+from dayfly.server.attention import Box, Quiet
+from dayfly.server.db.tables import agents, clusters, ended_sandboxes
+from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.run import Phase, Request
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
+from server import wishes
+
+NOW = 1_000_000_000
+
+
+def report(**changes):
+    usual = Report(uid="u", phase=Phase.OPEN, ready=True, reason="Ready", message="fine", done=1, total=1, units=())
+    return msgspec.structs.replace(usual, **changes)
+
+
+def unit(id_, event, state, **more):
+    resource, _, name = id_.rpartition("/")
+    return UnitReport(id=id_, resource=resource, name=name, event=event, kind="exec", state=state, **more)
+
+
+def box(name, told, begins_at=0, expires_at=0):
+    return Box(name, told, begins_at, expires_at)
+
+
+def test_what_goes_well_needs_nobody():
+    well = report(units=(unit("db/make", "preStart", "succeeded"),))
+    pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
+    assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
+
+
+REFUSED = unit("warm", "preStart", "waiting", reason="PodRefused", message="it would be privileged", since=8)
+ALIKE = unit("db/make", "preStart", "waiting", reason="PodRefused", message="as well", since=5)
+BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="all places are taken", since=5)
+
+
+def test_each_kind_is_said_the_worst_first_with_what_to_do():
+    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
+    doubt = unit("db/make", "preStart", "unknown", reason="NoNews", message="nobody knows", since=7, until=NOW + 99)
+    found = attention.concerns(
+        [
+            box("late", report(), NOW - 3_600_000, NOW + 1000),
+            box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
+            box("half", report(unserved=("Routing: nothing routes here",))),
+            box("held", report(ready=False, reason="HooksPending", message="m", units=(REFUSED, ALIKE, BUSY))),
+            box("bad", report(ready=False, reason="ResourceFailed", message="exit 1", about="db/make", born_at=9)),
+            box(
+                "stuck",
+                report(
+                    phase=Phase.CLOSED,
+                    ready=False,
+                    reason="CleanupStuck",
+                    message="db/drop: exit 1",
+                    about="db/drop",
+                    closed=stop,
+                    units=(drop,),
+                ),
+            ),
+        ],
+        [
+            (
+                "gone",
+                report(
+                    phase=Phase.ABANDONED,
+                    abandon=Request(at=3, reason="Abandoned", message="cluster is gone", by="ann"),
+                    units=(
+                        unit("db/make", "preStart", "succeeded", started_at=1),
+                        unit("db/drop", "postStop", "failed", started_at=2),
+                        unit("q/make", "preStart", "succeeded", started_at=1),
+                        unit("q/drop", "postStop", "succeeded", started_at=2),
+                        unit("z/make", "preStart", "skipped"),
+                    ),
+                ),
+            )
+        ],
+        [Quiet("far", NOW - 100_000, "")],
+        NOW,
+    )
+    assert [each.kind for each in found] == list(attention.ORDER)
+    said = {each.kind: each for each in found}
+    assert (said["stuck"].sandbox, said["stuck"].since, said["stuck"].units) == ("stuck", NOW - 50, ("db/drop",))
+    assert "dayfly" in said["stuck"].next
+    assert (said["unknown"].until, said["unknown"].units) == (NOW + 99, ("db/make",))
+    assert said["expiring"].until == NOW + 1000
+    assert said["abandoned"].message == "cluster is gone (ann)"
+    assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
+    assert said["silent"].subject == "cluster far"
+    assert said["ignored"].reason == "Unserved"
+    held = said["held"]
+    assert (held.reason, held.message) == ("PodRefused", "warm: it would be privileged (and 1 more)")
+    assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
+
+
+def test_what_waits_for_a_plugin_or_an_image_needs_somebody_and_is_told_what_to_do():
+    missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
+    image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
+    pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
+    plugin, pull = attention.concerns([box("a", missing), box("b", pulling)], (), (), NOW)
+    assert (plugin.kind, plugin.since, "apply the plugin" in plugin.next) == ("held", 4, True)
+    assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
+
+
+def test_the_server_gathers_it(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
+    (found,) = db.get("attention")
+    assert (found["kind"], found["sandbox"], found["reason"]) == ("failed", "sb1", "ResourceFailed")
+
+
+def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
+    bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
+    failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
+    (told,) = attention.concerns([box("a", failed)], (), (), NOW)
+    assert told.next.startswith("read its log with `dayfly logs a db make`")
+    (told,) = attention.concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
+    assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
+
+
+def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    asked = []
+    logs = host.logs
+    host.logs = lambda of: asked.append(of) or logs(of)
+
+    def advice() -> str:
+        (found,) = db.get("attention")
+        return found["next"]
+
+    def fails(attempt: int) -> None:
+        bad = unit("mydb/provision", "preStart", "failed", message="exit 1", started_at=5, attempt=attempt)
+        host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1", units=(bad,))
+        db.get(f"sandboxes/sb1/report?after={host.version(uid) - 1}&wait=20")
+
+    fails(1)
+    host.log_data[uid, "mydb/provision", 1] = (b"", False)
+    assert "dayfly logs sb1" in advice(), "more may come"
+    host.log_data[uid, "mydb/provision", 1] = (b"", True)
+    assert "it printed nothing" in advice()
+    host.log_data[uid, "mydb/provision", 2] = (b"no such host", True)
+    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "what has ended is not asked again"
+    fails(2)
+    assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
+
+
+async def test_who_sees_little_makes_nobody_else_ask_again():
+    bad = unit("db/make", "preStart", "failed", started_at=5, attempt=1)
+    runs = {uid: report(uid=uid, ready=False, units=(bad,)) for uid in "ab"}
+    asked = []
+
+    async def logs(uid):
+        asked.append(uid)
+        return [LogInfo(unit="db/make", attempt=1, size=0, sealed=True)]
+
+    mute = Mute()
+
+    async def look(uids):
+        return await mute.among("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
+
+    assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
+    assert await look("a") == {"a": {"db/make"}}, "and nothing of what it may not see"
+    assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
+    assert sorted(asked) == ["a", "b"]
+
+
+def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    plan = db.get("sandboxes/sb1/plan")
+    steps = {step["id"]: step for event in plan["events"] for wave in event["waves"] for step in wave}
+    assert [each["source"] for each in steps["mydb/drop"]["inputs"]] == ["mydb/provision.host"]
+    assert [each["name"] for each in steps["mydb/provision"]["outputs"]] == ["host"]
+    assert db.call("GET", "sandboxes/nobody/plan").status == 404
+
+
+def test_sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded(db, host):
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=b"h1"),
+        Value(unit="mydb/provision", output="password", value=b"canary", sensitive=True),
+    )
+    masked = db.get("sandboxes/sb1/outputs?masked=true")
+    assert [(each["output"], each["value"], each["sensitive"]) for each in masked] == [
+        ("host", "h1", False),
+        ("password", "", True),
+    ]
+    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as other clients know it"
+    ask = {"unit": "mydb/provision", "output": "password"}
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "canary"
+    last = db.get("audit")["entries"][-1]
+    assert (last["action"], last["object"]) == ("reveal", "sandboxes/sb1/outputs/mydb/provision.password")
+    before = db.get("audit")["head"]["number"]
+    assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "nothing"}).status == 404
+    assert db.call("POST", "sandboxes/sb1/reveal", {"unit": 5}).status == 400
+    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+
+
+def test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen(db, host, monkeypatch):
+    """The operator of a cluster that dials in says of a sensitive output only that it is there."""
+    db.put("sandboxes/sb1", wishes.sandbox())
+    (uid,) = host.offers
+    host.outputs[uid] = (
+        Value(unit="mydb/provision", output="host", value=b"h1"),
+        Value(unit="mydb/provision", output="password", value=b"", sensitive=True),
+    )
+    ask = {"unit": "mydb/provision", "output": "password"}
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a host of this server tells all it has"
+    of = Links.of
+
+    def dialled(self, *where):
+        monkeypatch.setattr(found := of(self, *where), "shared", True)
+        return found
+
+    monkeypatch.setattr(Links, "of", dialled)
+    before = db.get("audit")["head"]["number"]
+    answer = db.call("POST", "sandboxes/sb1/reveal", ask)
+    assert answer.status == 409
+    assert "sensitive and never leaves its cluster" in answer.json["error"]
+    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "host"}).json["value"] == "h1"
+    for found in (db.get("sandboxes/sb1/outputs"), db.get("sandboxes/sb1/outputs?masked=true")):
+        assert [(each["output"], each["value"], each.get("withheld")) for each in found] == [
+            ("host", "h1", None),
+            ("password", "", True),
+        ]
+
+
+def test_what_has_ended_is_listed_the_last_first(client, host):
+    for name in ("one", "two"):
+        client.put(f"sandboxes/{name}", wishes.empty())
+        uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
+        client.call("DELETE", f"sandboxes/{name}")
+        host.finish(uid)
+        assert client.call("GET", f"sandboxes/{name}").status == 404
+    found = client.get("ended-sandboxes")
+    assert [each["name"] for each in found] == ["two", "one"]
+    assert [each["name"] for each in client.get("ended-sandboxes?limit=1")] == ["two"]
+    assert client.call("GET", "ended-sandboxes?before=1").json == []
+
+
+def grouped(**more):
+    return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "a"}}, **more}}
+
+
+HOOK = {"name": "announce", "script": "#!/bin/sh\necho hi", "outputs": [{"name": "at", "valueFromPath": "/tmp/at"}]}
+
+
+def test_of_route_groups_too_with_commands_that_mean_them():
+    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    told = report(phase=Phase.CLOSED, ready=False, reason="CleanupStuck", message="m", about="bye", closed=stop)
+    bye = unit("bye", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
+    boxes = [
+        box("routegroup/late", report(), NOW - 3_600_000, NOW + 1000),
+        box("routegroup/stuck", msgspec.structs.replace(told, units=(bye,))),
+    ]
+    stuck, late = attention.concerns(boxes, (), (), NOW)
+    assert (stuck.kind, stuck.group, stuck.sandbox, stuck.subject) == ("stuck", "stuck", "", "route group stuck")
+    assert "`dayfly retry routegroup/stuck`" in stuck.next
+    assert (late.kind, late.group, late.sandbox, late.until) == ("expiring", "late", "", NOW + 1000)
+    assert "`dayfly routegroup extend late --for 2h`" in late.next
+
+
+def test_the_server_gathers_it_of_route_groups(db, host):
+    db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}, ttl={"duration": "1m"}))
+    uid = db.get("routegroups/pay/report")["uid"]
+    host.say(uid, ready=False, reason="HookFailed", message="announce: exit 1")
+    found = db.get("attention")
+    assert {(each["kind"], each["group"], each["reason"]) for each in found} == {
+        ("failed", "pay", "HookFailed"),
+        ("ignored", "pay", "Unserved"),
+    }
+    asked = Request(at=NOW, reason="Abandoned", message="it is gone", by="ann")
+    host.over[uid] = msgspec.structs.replace(host.reports[uid], phase=Phase.ABANDONED, abandon=asked)
+    db.call("POST", "routegroups/pay/abandon", {"reason": "it is gone"})
+    assert db.call("GET", "routegroups/pay").status == 404
+    (found,) = db.get("attention")
+    assert (found["kind"], found["group"], found["sandbox"]) == ("abandoned", "pay", "")
+    assert found["message"] == "it is gone (ann)"
+
+
+def test_a_route_groups_plan_and_outputs_are_asked_for_as_a_sandboxs(db, host):
+    db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}))
+    plan = db.get("routegroups/pay/plan")
+    assert [step["id"] for event in plan["events"] for wave in event["waves"] for step in wave] == ["announce"]
+    assert db.call("GET", "routegroups/none/plan").status == 404
+    uid = db.get("routegroups/pay/report")["uid"]
+    host.outputs[uid] = (Value(unit="announce", output="at", value=b"here", sensitive=True),)
+    assert db.call("POST", "routegroups/pay/reveal", {"unit": "announce", "output": "at"}).json["value"] == "here"
+    assert db.get("audit")["entries"][-1]["object"] == "routegroups/pay/outputs/announce.at"
+    assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404
+
+
+def ended(client, host, name, plural="sandboxes", *, given_up=""):
+    """One that was made, and has ended; returns its uid."""
+    if plural == "sandboxes":
+        client.put(f"sandboxes/{name}", wishes.empty())
+    else:
+        client.put(f"routegroups/{name}", grouped())
+    uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
+    if given_up:
+        assert client.call("POST", f"{plural}/{name}/abandon", {"reason": given_up, "force": True}).status == 200
+    else:
+        client.call("DELETE", f"{plural}/{name}")
+        host.finish(uid)
+    assert client.call("GET", f"{plural}/{name}").status == 404
+    return uid
+
+
+def test_of_one_name_each_that_has_ended_is_told_of_by_its_uid(client, host):
+    first, second = ended(client, host, "one"), ended(client, host, "one")
+    for uid, move in ((first, "First"), (second, "Second")):
+        host.lines[uid] = (HistoryEntry(seq=1, at=1, unit="mydb/make", attempt=1, move=move, reason="", message=""),)
+        host.log_data[uid, "mydb/make", 1] = (f"of the {move}".encode(), True)
+    client.put("sandboxes/one", wishes.empty())
+    (living,) = host.offers
+    assert client.get("sandboxes/one/report")["uid"] == living
+    for uid, move in ((first, "First"), (second, "Second")):
+        assert client.get(f"sandboxes/one/report?uid={uid}")["uid"] == uid
+        assert client.get(f"sandboxes/one/history?uid={uid}")[0]["move"] == move
+        assert client.get(f"sandboxes/one/log?uid={uid}&unit=mydb%2Fmake")["data"] == f"of the {move}"
+    assert client.get(f"sandboxes/one/report?uid={living}")["uid"] == living
+    assert client.call("GET", f"sandboxes/two/report?uid={first}").status == 404
+    assert client.call("GET", "sandboxes/one/report?uid=nobody").status == 404
+
+
+async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_end_after_it(client, host):
+    gone = ended(client, host, "lost", given_up="its machine burnt")
+    group = ended(client, host, "party", "routegroups", given_up="so did the party")
+    client.put("sandboxes/lost", wishes.empty())
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
+    many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
+    await client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    asked, history = [], host.history
+    host.history = lambda uid: asked.append(uid) or history(uid)
+    for _ in range(2):
+        said = {each.get("sandbox") or each.get("group"): each for each in client.get("attention")}
+        assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
+        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
+        assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+
+
+async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client, host, monkeypatch):
+    """A cluster's agent lets go of each end as soon as it is noted here."""
+    lost = ended(client, host, "lost", given_up="its machine burnt")
+    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    for uid in (lost, party, ended(client, host, "well")):
+        del host.over[uid]
+    monkeypatch.setattr(HostState, "last_report", lambda _self, _uid: None)
+
+    async def away(_self, _uids):
+        return {}, "it does not answer"
+
+    with monkeypatch.context() as gone:
+        gone.setattr(Link, "look", away)
+        assert client.get("attention") == [], "the host may know more"
+    said = {each["subject"]: each for each in client.get("attention")}
+    assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
+        "sandbox lost": ("abandoned", lost),
+        "route group party": ("abandoned", party),
+    }
+    assert said["sandbox lost"]["since"]
+    assert "keeps nothing of it" in said["sandbox lost"]["message"]
+    assert said["sandbox lost"]["next"].startswith("check whether these still exist")
+
+
+async def test_what_was_given_up_is_told_though_its_cluster_was_removed(client, host, monkeypatch):
+    """And once somebody serves one of that name again, they are asked what they know of it."""
+    lost = ended(client, host, "lost", given_up="its machine burnt")
+    party = ended(client, host, "party", "routegroups", given_up="so did the party")
+    ended(client, host, "well")
+    with monkeypatch.context() as gone:
+        gone.setattr(Links, "of", lambda *_: None)
+        said = {each["subject"]: each for each in client.get("attention")}
+        assert {subject: (each["kind"], each["uid"]) for subject, each in said.items()} == {
+            "sandbox lost": ("abandoned", lost),
+            "route group party": ("abandoned", party),
+        }
+        assert "no host serves its cluster" in said["sandbox lost"]["message"]
+        assert said["sandbox lost"]["since"]
+    assert sorted(each["message"].partition(" (")[0] for each in client.get("attention")) == [
+        "its machine burnt",
+        "so did the party",
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault", [HostUnavailableError("it does not answer"), HostFailedError("disk"), RefusedError("no such question")]
+)
+def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(client, host, monkeypatch, fault):
+    """One cluster of several; what only it could tell of is told the next time."""
+    ended(client, host, "lost", given_up="its machine burnt")
+    client.put("sandboxes/sb1", wishes.empty())
+    (uid,) = host.offers
+    bad = unit("db", "preStart", "failed", message="exit 1", started_at=5)
+    host.say(uid, ready=False, reason="ResourceFailed", message="db: exit 1", units=(bad,))
+
+    async def away(_self, _uid):
+        raise fault
+
+    with monkeypatch.context() as gone:
+        gone.setattr(Link, "history", away)
+        gone.setattr(Link, "logs", away)
+        assert [each["kind"] for each in client.get("attention")] == ["failed"]
+        assert client.get("sandboxes/sb1/why")["because"][0]["subject"] == "db"
+    assert [each["kind"] for each in client.get("attention")] == ["failed", "abandoned"]
+
+
+async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(client, host):
+    """As an older server leaves it."""
+    uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
+    table = ended_sandboxes
+    await client.store.of("local").write(lambda rows: rows.execute(rows.delete(table)))
+    row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}
+    old = [{**row, "uid": uid, "name": name} for uid, name in zip(uids, ("lost", "well"), strict=True)]
+    await client.store.of("local").write(lambda rows: rows.insert(table, old))
+    assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
+
+
+async def test_the_command_that_thaws_a_cluster_means_it_whatever_it_is_called(client):
+    name = "east; echo $(id)"
+    shelf = client.store.of("local")
+    await shelf.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
+    why = msgspec.json.encode({"why": "w", "at": 1}).decode()
+    row = {"cluster": name, "created_at": 1, "seen_at": 1, "frozen": why}
+    await shelf.write(lambda rows: rows.insert(agents, row))
+    (quiet,) = client.get("attention")
+    assert quiet["message"] == "it is frozen: dayfly cluster thaw 'east; echo $(id)'"
+
+
+def test_a_wish_that_its_host_refuses_has_failed_and_needs_somebody(client, host):
+
+    async def refuse(offer):
+        raise RefusedError("no units of the kind webhook")
+
+    host.offer = refuse
+    client.put("sandboxes/sb1", wishes.empty())
+    found = client.get("sandboxes/sb1")
+    assert (found["status"]["reason"], found["progress"]["tone"]) == ("Refused", "failed")
+    assert "the cluster cannot run this: no units of the kind webhook" in found["status"]["message"]
+    (concern,) = client.get("attention")
+    assert (concern["kind"], concern["next"]) == ("failed", "fix its file and apply it again")

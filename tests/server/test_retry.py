@@ -1,0 +1,61 @@
+"""`POST .../retry`: what waits to be tried again is tried now, and everything else says why not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dayfly.plan.reasons import Reason
+from dayfly.spec.report import UnitReport
+from server import wishes
+from server.fake_host import uid_of
+
+DROP = UnitReport(
+    id="mydb/drop", resource="mydb", name="drop", event="postStop", kind="exec", state="retrying", attempt=3
+)
+MAKE = msgspec.structs.replace(DROP, id="mydb/make", name="make", event="preStart", state="failed", attempt=1)
+OTHER = msgspec.structs.replace(DROP, id="mydb/other", name="other", state="running", attempt=1)
+FORK = msgspec.structs.replace(DROP, id="fork:demo/app", name="app", event="start", kind="fork", attempt=7)
+RETRY = "sandboxes/sb1/retry"
+
+
+@pytest.fixture
+def sb1(client, host):
+    client.put("resource-plugins/db", wishes.plugin())
+    client.put("sandboxes/sb1", wishes.sandbox())
+    uid = uid_of(host)
+    host.say(uid, ready=False, reason=Reason.DELETING, message="it goes", units=(MAKE, DROP, OTHER, FORK))
+    return uid
+
+
+def test_one_unit_and_all_that_wait(client, host, sb1):
+    assert client.call("POST", RETRY, {"unit": "mydb/drop"}).json == {"retried": [{"unit": "mydb/drop", "attempt": 3}]}
+    both = [{"unit": "mydb/drop", "attempt": 3}, {"unit": "fork:demo/app", "attempt": 7}]
+    assert client.call("POST", RETRY, {}).json == {"retried": both}
+    assert [attempts for attempts, _ in host.hurried] == [{"mydb/drop": 3}, {"mydb/drop": 3, "fork:demo/app": 7}]
+    assert all("key " in by for _, by in host.hurried), "who asked is recorded"
+
+
+def test_what_does_not_wait_says_so_and_nothing_is_asked(client, host, sb1):
+    failed = client.call("POST", RETRY, {"unit": "mydb/make"})
+    assert failed.status == 409
+    assert "never run again in its sandbox; delete the sandbox and apply it again" in failed.error
+    running = client.call("POST", RETRY, {"unit": "mydb/other"})
+    assert (running.status, running.error) == (409, "mydb/other is not waiting to be retried: its state is running")
+    host.say(sb1, ready=True, reason=Reason.READY, message="all is well", units=(OTHER,))
+    nothing = client.call("POST", RETRY, {})
+    assert (nothing.status, nothing.error) == (409, "nothing in it is waiting to be retried: all is well")
+    assert host.hurried == []
+
+
+def test_what_is_not_there_is_named(client, host, sb1):
+    missing = client.call("POST", RETRY, {"unit": "mydb/dorp"})
+    assert missing.status == 404
+    assert "it has mydb/make, mydb/drop, mydb/other, fork:demo/app" in missing.error
+    assert client.call("POST", "sandboxes/none/retry", {}).status == 404
+
+
+@pytest.mark.parametrize("body", [[], {"units": "x"}, {"unit": 5}, "x"])
+def test_another_body_is_refused(client, host, sb1, body):
+    assert client.call("POST", RETRY, body).status == 400
+    assert host.hurried == []

@@ -1,0 +1,76 @@
+"""Routing rules: a fork that answers by a route that is in force has one for each key, and nothing else has any."""
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from dayfly.link.wire import Standing
+from dayfly.server.api.routing_rules import forked
+from dayfly.spec.lifecycle import Baseline
+from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.routing.rules import PARAMETERS, Query, rules
+from dayfly.spec.run import Phase
+from dayfly.spec.run_data import Endpoint
+
+WEB = Baseline(kind="Deployment", namespace="shop", name="web")
+RECORD = SimpleNamespace(
+    name="box",
+    routing_key="k1",
+    spec=SimpleNamespace(forks=[SimpleNamespace(fork_of=SimpleNamespace(baseline=WEB))]),
+)
+
+
+def standing(*, fork="running", route="running", port=4000):
+    states = {"fork:shop/web": fork, "route:shop/web": route}
+    units = tuple(
+        UnitReport(id=name, name="web", event="start", kind=name.partition(":")[0], state=state)
+        for name, state in states.items()
+        if state
+    )
+    report = Report(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=0, total=0, units=units)
+    endpoints = (Endpoint(unit="fork:shop/web", host="127.0.0.1", port=port),) if port else ()
+    return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
+
+
+def told(*, groups=None, ports=None, known=True, **how):
+    now = standing(**how) if known else None
+    return json.loads(msgspec.json.encode(list(rules(forked(RECORD, now, groups or {}, ports or {})))))
+
+
+def test_the_exact_form():
+    assert told(ports={("shop", "web"): 8083}) == [
+        {
+            "routingKey": "k1",
+            "baseline": {"kind": "Deployment", "namespace": "shop", "name": "web"},
+            "destinationSandbox": {"name": "box"},
+            "mappings": [{"workloadPort": 8083, "destinations": [{"host": "127.0.0.1", "port": 4000}]}],
+        }
+    ]
+
+
+def test_a_groups_key_names_the_sandbox_and_a_host_that_routes_nothing_has_rules_too():
+    found = told(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
+    assert [(rule["routingKey"], rule["destinationSandbox"]["name"]) for rule in found] == [
+        ("k1", "box"),
+        ("g1", "box"),
+        ("g2", "box"),
+    ]
+    assert found[0]["mappings"][0]["workloadPort"] == 4000
+    assert told(port=0)[0]["mappings"] == []
+
+
+@pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"known": False}])
+def test_what_does_not_answer_or_is_not_led_to_has_none(lacks):
+    assert told(**lacks) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "good"), list(zip(PARAMETERS, ("Deployment", "shop", "web", "k1", "box"), strict=True))
+)
+def test_each_filter(name, good):
+    (rule,) = rules(forked(RECORD, standing(), {}, {}))
+    assert Query.of({name: good}).takes(rule)
+    assert Query.of({name: ""}).takes(rule)
+    assert not Query.of({name: "other"}).takes(rule)

@@ -1,0 +1,199 @@
+"""Secrets in the body of a wish: with the host before the wish is written, and nowhere else."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dayfly.server.db.store import Shelf, StoreError
+from dayfly.server.http.route_table import ROUTES
+from dayfly.server.runs import run_secrets
+from server import wishes
+from server.client import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from server.client import Client
+    from server.fake_host import FakeHost
+
+CANARY = "canary-9c41-of-the-mine"
+GIVEN = {("mydb", "key"): CANARY.encode()}
+
+
+class Kept(dict[str, dict[tuple[str, str], bytes]]):
+    """A secret store in memory; `ever` is what was handed to it."""
+
+    ever = 0
+
+    async def keep(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
+        self.ever += 1
+        self[uid] = dict(values)
+
+    async def drop(self, uid: str) -> None:
+        self.pop(uid, None)
+
+    async def drop_all_but(self, wished: Collection[str]) -> None:
+        for uid in self.keys() - wished:
+            del self[uid]
+
+    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+        return self.get(uid) == values
+
+    __hash__ = object.__hash__  # type: ignore[assignment] # a store is one thing
+
+
+@pytest.fixture
+def store() -> Kept:
+    return Kept(left={("gone", "key"): b"of a server that was killed"})
+
+
+@pytest.fixture
+def client(tmp_path: Path, blank: Path, host: FakeHost, store: Kept) -> Iterator[Client]:
+    with serving(shutil.copy(blank, tmp_path), {"local": host}, secret_stores={"local": store}) as found:
+        yield found
+
+
+def wish(given: Any = None) -> dict[str, Any]:
+    """A sandbox whose plugin, in place, takes the secret `key`."""
+    spec = wishes.plugin()["spec"]
+    spec["create"][0]["inputs"].append({"name": "key", "valueFromSandbox": True, "secret": True})
+    resource = {"name": "mydb", "spec": spec, "params": {"size": "small"}}
+    found = {"spec": {"cluster": "local", "resources": [resource]}}
+    return found if given is None else {**found, "secrets": given}
+
+
+WISH = wish({"mydb": {"key": CANARY}})
+
+
+def test_they_are_with_the_host_and_in_nothing_that_is_told(client: Client, host: FakeHost, store: Kept, tmp_path):
+    assert store == {}, "what was left is forgotten when a server begins"
+    made = client.call("PUT", "sandboxes/sb1", WISH)
+    assert made.status == 200, made.body
+    assert list(store.values()) == [GIVEN]
+    (offer,) = host.offers.values()
+    assert list(store) == [offer.uid], "they are the run's own"
+    told = [str(offer), made.body.decode()]
+    for path, methods in ROUTES.items():
+        streams = path.endswith(("/changes", "/log"))
+        if "GET" in methods and path.startswith("/orgs/{org}") and not streams:
+            at = path.removeprefix("/orgs/{org}").format(name="sb1", id="1", namespace="x", org="local").lstrip("/")
+            told.append(client.call("GET", at).body.decode())
+    assert len(told) > 20
+    assert "sb1" in "".join(told)
+    told += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir() if path.is_file()]
+    assert not any(CANARY in each for each in told)
+
+
+def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, store: Kept):
+    for _ in range(2):
+        client.put("sandboxes/sb1", WISH)
+    client.put("sandboxes/sb1", wish())
+    other = client.call("PUT", "sandboxes/sb1", wish({"mydb": {"key": "canary-other"}}))
+    assert (other.status, "canary" in str(other.body)) == (409, False)
+    assert "cannot change while it lives" in other.json["error"]
+    assert (list(store.values()), store.ever) == ([GIVEN], 1)
+
+
+def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost, store: Kept):
+    host.refuse = "not here"
+    assert client.call("PUT", "sandboxes/sb1", WISH).status == 400
+    assert (store, store.ever) == ({}, 1)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_nor_does_one_that_cannot_be_written(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
+    """Also where at first nobody can look whether it was."""
+    write, failed = Shelf.write, []
+    monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
+
+    async def full(shelf: Shelf, work: Any) -> Any:
+        if len(failed) < times:
+            failed.append(1)
+            raise StoreError("the disk is full")
+        return await write(shelf, work)
+
+    monkeypatch.setattr(Shelf, "write", full)
+    assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
+    assert (store, store.ever) == ({}, 1)
+    assert client.get("sandboxes") == []
+
+
+def test_one_whose_answer_alone_failed_keeps_them(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
+    """Its run is to begin, and would never without them."""
+    write, failed = Shelf.write, []
+
+    async def unsure(shelf: Shelf, work: Any) -> Any:
+        found = await write(shelf, work)
+        if not failed:
+            failed.append(1)
+            raise StoreError("the connection broke")
+        return found
+
+    monkeypatch.setattr(Shelf, "write", unsure)
+    assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
+    assert list(store.values()) == [GIVEN]
+
+
+def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, store: Kept):
+    two = copy.deepcopy(WISH)
+    inputs = two["spec"]["resources"][0]["spec"]["create"][0]["inputs"]
+    inputs.append({"name": "pin", "valueFromSandbox": True, "secret": True})
+    for given, said in (
+        (
+            {},
+            "spec.resources[0]: key and pin are secrets that were not given; --secrets-file FILE gives them, or in Python secrets=",
+        ),
+        ({"mydb": {"key": CANARY}}, "pin is a secret that was not given"),
+        ({"mydb": {"key": CANARY, "pin": CANARY, "pim": CANARY}}, 'secrets.mydb.pim: "mydb" takes no secret of this'),
+        ({"mydb": {"key": CANARY, "pin": CANARY}, "x": {"y": CANARY}}, 'secrets.x.y: "x" takes no secret'),
+    ):
+        answer = client.call("PUT", "sandboxes/sb1", {**two, "secrets": given})
+        assert (answer.status, CANARY in str(answer.body)) == (400, False)
+        assert said in answer.json["error"]
+    assert (store, store.ever) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        CANARY,
+        [CANARY],
+        {"mydb": CANARY},
+        {"mydb": {"key": [CANARY]}},
+        {"mydb": {"key": ""}},
+        {"mydb": {"key": f"{CANARY}\0"}},
+        {"mydb": {"key": CANARY * 4000}},
+        {"mydb": {str(number): CANARY for number in range(65)}},
+    ],
+)
+def test_what_is_no_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
+    answer = client.call("PUT", "sandboxes/sb1", wish(given))
+    assert (answer.status, CANARY in str(answer.body)) == (400, False), answer.body
+    assert "secrets" in answer.json["error"]
+    assert store.ever == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"loopback": False}])
+def test_a_server_that_others_reach_takes_none(
+    tmp_path: Path, blank: Path, host: FakeHost, store: Kept, more: dict[str, Any]
+):
+    kept = {"secret_stores": {"local": store}} if more else {}
+    with serving(shutil.copy(blank, tmp_path), {"local": host}, **kept, **more) as client:
+        for body in (WISH, wish()):
+            answer = client.call("PUT", "sandboxes/sb1", body)
+            assert answer.status == 400, answer.body
+            assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
+    assert (host.offers, store.ever) == ({}, 0)
+
+
+def test_a_document_never_holds_one(client: Client):
+    body = wish()
+    body["spec"]["resources"][0]["params"]["key"] = CANARY
+    answer = client.call("PUT", "sandboxes/sb1", body)
+    assert (answer.status, CANARY in str(answer.body)) == (400, False)
+    assert 'spec.resources[0].params.key: "key" is a secret, which no document holds' in answer.json["error"]

@@ -1,0 +1,140 @@
+"""Schemathesis on the OpenAPI document: whatever it sends, no answer is our fault, and none is undeclared."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from dayfly.server.http import handler, openapi
+from dayfly.server.http.route_table import API, ROUTES
+from dayfly.server.sync.agents.agents import TOKEN_HEADER
+from examples import outside
+from selection import SELECTION
+from server import wishes
+from server.client import KEY, serving
+from server.fake_host import FakeHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.client import Client
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "unsupported_method",
+)
+# Of each operation, beside what the document's own limits suggest, a case each.
+EXAMPLES = 100 if SELECTION.is_complete else 15
+SEED = SELECTION.seed
+# So long it waits for what is asked with `wait`: else most of the time would be such waits.
+WAIT_S = 0.02
+# What an operation is tried with: what is there and stays, and for one that takes away what may go.
+STAYS = {
+    "sandboxes": "sb1",
+    "routegroups": "all",
+    "clusters": "far",
+    "resource-plugins": "db",
+    "workloads": "shop",
+    "keys": "1",
+    "tokens": "1",
+}
+
+
+class There(NamedTuple):
+    """A server that has one of each, and who may ask it."""
+
+    client: Client
+    token: str
+    ids: dict[str, str]
+
+
+@pytest.fixture
+def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
+    monkeypatch.setattr(handler, "LONGEST_WAIT_S", WAIT_S)
+    with serving(Path(shutil.copy(blank, tmp_path)), {"local": FakeHost()}) as found:
+        for doomed in ("", "-2"):
+            found.put(f"workloads/default/shop{doomed}", wishes.baseline(f"shop{doomed}"))
+            found.put(f"clusters/far{doomed}", None)
+            found.put(f"resource-plugins/db{doomed}", wishes.plugin(f"db{doomed}"))
+            found.put(f"sandboxes/sb1{doomed}", wishes.sandbox())
+            found.put(f"routegroups/all{doomed}", {"spec": {"match": {"label": {"key": "a", "value": "*"}}}})
+        token = made(found, "clusters/far/tokens", {})
+        ids = {"tokens": str(made(found, "clusters/far/tokens", {})["id"])}
+        ids["keys"] = str(made(found, "keys", {"name": "ci", "role": "viewer"})["id"])
+        yield There(found, token["token"], ids)
+
+
+def made(client: Client, path: str, body: Any) -> Any:
+    answer = client.call("POST", path, body)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def document(ids: dict[str, str], chosen: list[str]) -> dict[str, Any]:
+    """As it is published, of these addresses, with names of what is there: others answer 404 and show little."""
+    found = openapi.document("1")
+    paths = {path: found["paths"][path] for path in chosen}
+    for path, said in paths.items():
+        named = said.pop("parameters")
+        for method, operation in said.items():
+            takes_away = method == "delete" or path.endswith("/abandon")
+            names = [{**each, "schema": _names(path, each["name"], ids, takes_away)} for each in named]
+            operation["parameters"] = names + operation.get("parameters", [])
+    return {**found, "paths": paths}
+
+
+def _names(path: str, name: str, ids: dict[str, str], takes_away: bool) -> dict[str, Any]:
+    match name:
+        case "org":
+            names = ["local"]
+        case "namespace":
+            names = ["default"]
+        case "id":
+            names = [ids["tokens" if "/tokens" in path else "keys"], "1"]
+        case _:
+            family = path.split("/")[3]
+            names = [f"{STAYS[family]}-2" if takes_away else STAYS[family], "new"]
+    return {"type": "string", "enum": names}
+
+
+def _tried(path: str) -> bool:
+    """Streams go on until somebody hangs up, and what Dayfly does not have is refused with 501: for other tests."""
+    answers = [said.get("responses", {}).get("200") for said in DOCUMENT["paths"][path].values() if "responses" in said]
+    return all(each is not None and "application/json" in each["content"] for each in answers)
+
+
+DOCUMENT = openapi.document("1")
+AGENTS = [path for path in ROUTES if path.startswith("/agent/")]
+PEOPLE = [path for path in ROUTES if _tried(path) and path not in AGENTS]
+PARTS = [AGENTS, *(PEOPLE[number::8] for number in range(8))]
+
+
+@pytest.mark.builds("schemathesis")
+@pytest.mark.timeout(900, func_only=True)
+@pytest.mark.parametrize(
+    "paths", SELECTION.sample(PARTS, len(PARTS), "addresses for Schemathesis"), ids=lambda each: each[0]
+)
+def test_no_answer_is_our_fault_and_none_is_undeclared(there, tmp_path, played, paths):
+    header = f"{TOKEN_HEADER}: {there.token}" if paths is AGENTS else f"signadot-api-key: {KEY}"
+    (tmp_path / "openapi.json").write_text(json.dumps(document(there.ids, paths)))
+    program = outside.schemathesis() / "schemathesis"
+    command = [program, "run", "openapi.json", f"--url=http://127.0.0.1:{there.client.port}{API}", "--no-color"]
+    command += [f"--header={header}", f"--checks={','.join(CHECKS)}", f"--max-examples={EXAMPLES}"]
+    command += ["--phases=coverage,fuzzing", "--continue-on-failure", "--request-timeout=60", f"--seed={SEED}"]
+    command += ["--suppress-health-check=all", "--generation-database=none"]
+    ended = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert ended.returncode == 0, ended.stdout[-6000:]
+    [cases] = re.findall(r"([\d,]+) generated", ended.stdout)
+    count = int(cases.replace(",", ""))
+    assert count > 10 * len(paths)
+    played("requests that Schemathesis has made of the OpenAPI document", count)

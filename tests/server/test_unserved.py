@@ -1,0 +1,34 @@
+"""No answer calls a sandbox ready, and nothing more, while part of its wish is not carried out."""
+
+from __future__ import annotations
+
+from dayfly.plan.reasons import Reason
+from server import wishes
+from server.fake_host import uid_of
+
+READY = "All desired workloads are available."
+LOCAL = [{"name": "l", "from": {"kind": "Deployment", "namespace": "shop", "name": "web"}, "mappings": []}]
+SAID = 'Not supported here: spec.local (it needs a host that routes: restart this server with dayfly up --routing) and spec.endpoints[0] (no fork answers for "web.shop.svc").'
+
+
+def test_it_is_said_in_every_answer_for_as_long_as_it_holds(client, host):
+    endpoints = [{"name": "e", "host": "web.shop.svc", "port": 80, "protocol": "http"}]
+    client.put("sandboxes/sb1", wishes.empty(local=LOCAL, endpoints=endpoints))
+    uid = uid_of(host)
+    host.say(uid, ready=True, reason=Reason.READY, message=READY)
+    status = client.get("sandboxes/sb1")["status"]
+    assert (status["ready"], status["message"]) == (True, f"{READY} {SAID}")
+    assert [each.partition(" ")[0] for each in status["unserved"]] == ["spec.local", "spec.endpoints[0]"]
+    assert client.get("sandboxes")[0]["status"] == status
+    report = client.get("sandboxes/sb1/report")
+    assert (report["message"], report["unserved"]) == (status["message"], status["unserved"])
+    why = client.get("sandboxes/sb1/why")
+    assert (why["reason"], why["message"]) == ("Unserved", SAID)
+    host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
+    pending = client.get("sandboxes/sb1")["status"]
+    assert (pending["message"], len(pending["unserved"])) == ("db/make runs", 2)
+    host.say(uid, ready=True, reason=Reason.READY, message=READY)
+    client.put("sandboxes/sb1", wishes.empty())
+    status = client.get("sandboxes/sb1")["status"]
+    assert status == {"ready": True, "reason": "AllDesiredWorkloadsReady", "message": READY}
+    assert client.get("sandboxes/sb1/why") == {}

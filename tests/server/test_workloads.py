@@ -1,0 +1,177 @@
+"""Baselines: declared before they are forked, kept while they are."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from dayfly.server.app import create_app, prepare
+from dayfly.server.catalog import baselines
+from dayfly.server.db.store import Store, StoreError
+from dayfly.server.db.tables import workloads
+from server import wishes
+from server.client import parsed, serving, wait_for
+from server.fake_host import FakeHost
+
+
+def test_a_baseline_is_stored_and_handed_over(client, host):
+    made = client.put("workloads/default/shop", wishes.baseline())
+    assert made["kind"] == "Deployment"
+    assert made["command"] == ["python3", "-m", "http.server"]
+    assert client.get("workloads/default/shop") == made
+    assert client.get("workloads") == [made]
+    assert host.baselines["default", "shop"].port == 8080
+    time.sleep(0.01)
+    assert client.put("workloads/default/shop", made) == made
+    changed = client.put("workloads/default/shop", wishes.baseline(port=9090))
+    assert changed["createdAt"] == made["createdAt"]
+    assert changed["updatedAt"] > made["updatedAt"]
+    assert host.baselines["default", "shop"].port == 9090
+
+
+def test_the_form_of_a_cluster_is_taken_too(client, host):
+    container = {"name": "main", "image": "x", "command": ["sleep", "9"], "ports": [{"containerPort": 80}]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "shop", "namespace": "prod"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    client.put("workloads/prod/shop", deployment)
+    assert host.baselines["prod", "shop"].command == ("sleep", "9")
+
+
+def test_a_baseline_that_is_forked_stays(client, host):
+    client.put("workloads/default/shop", wishes.baseline())
+    client.put("sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
+    answer = client.call("DELETE", "workloads/default/shop")
+    assert answer.status == 400
+    assert "in use" in answer.error
+    assert "sb1" in answer.error
+    client.put("sandboxes/sb1", wishes.empty())
+    assert client.delete("workloads/default/shop") == {}
+    assert client.call("GET", "workloads/default/shop").status == 404
+    assert client.call("DELETE", "workloads/default/shop").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("default/other", wishes.baseline(), "name: "),
+        ("prod/shop", wishes.baseline(), "namespace: "),
+        ("default/shop", wishes.baseline(command=[]), "command: "),
+        ("default/shop", wishes.baseline(port="80"), "port: "),
+        ("default/shop", wishes.baseline(bogus=1), "bogus: "),
+        ("default/shop", [], "the body must be a mapping"),
+    ],
+)
+def test_a_wrong_baseline_is_refused_at_its_place(client, host, path, body, says):
+    answer = client.call("PUT", f"workloads/{path}", body)
+    assert answer.status == 400
+    assert answer.error.startswith(says)
+    assert client.get("workloads") == []
+    assert host.calls == []
+
+
+def test_host_forgets_removed_baseline(client, host):
+    """What it took requests in at is another one's then."""
+    for name in ("shop", "stays"):
+        client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+    client.delete("workloads/default/shop")
+    assert list(host.baselines) == [("default", "stays")]
+
+
+def test_baselines_are_handed_over_once_store_is_readable(client, host, monkeypatch):
+    monkeypatch.setattr(baselines, "RETRY_S", 0)
+    read, failures = baselines.known, iter([StoreError("the disk is full")] * 2)
+
+    def fails(rows):
+        for failure in failures:
+            raise failure
+        return read(rows)
+
+    monkeypatch.setattr(baselines, "known", fails)
+    client.put("workloads/default/shop", wishes.baseline())
+    wait_for(lambda: host.baselines)
+
+
+async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
+    path, host = tmp_path / "control.db", FakeHost()
+    with serving(path, {"local": FakeHost()}) as client:
+        client.put("workloads/default/shop", wishes.baseline())
+    store = Store.open(path)
+    try:
+        app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
+        await prepare(app)
+        await prepare(app)
+        assert host.calls == [("baseline", "default/shop")]
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    "document", ["", "{", '{"namespace": 1}', '{"namespace": "default", "name": "shop", "command": 2}']
+)
+async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
+    """As one that a newer release has written, before this server was put back."""
+    path, host = tmp_path / "control.db", FakeHost()
+    with serving(path, {"local": FakeHost()}) as client:
+        for name in ("other", "shop"):
+            client.put(f"workloads/default/{name}", wishes.baseline(name=name))
+    store = Store.open(path)
+    try:
+        spoil = rows_of_shop().values(document=document)
+        await store.of("local").write(lambda rows: rows.execute(spoil))
+        app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
+        await prepare(app)
+        assert host.calls == [("baseline", "default/other")]
+        assert "baseline default/shop cannot be read by this release" in caplog.text
+    finally:
+        store.close()
+    with serving(path, {"local": FakeHost()}) as client:
+        assert [each["name"] for each in client.get("workloads")] == ["other"]
+        answer = client.call("GET", "workloads/default/shop")
+        assert (answer.status, "cannot be read by this release" in str(answer.body)) == (500, True)
+        client.put("workloads/default/third", wishes.baseline(name="third"))
+        client.put("workloads/default/shop", wishes.baseline())
+        assert [each["name"] for each in client.get("workloads")] == ["other", "shop", "third"]
+
+
+def rows_of_shop():
+    return sa.update(workloads).where(workloads.c.name == "shop")
+
+
+def test_defect_of_a_baseline_blocks_no_sandbox(client, host, monkeypatch, caplog):
+    async def fails(workload):
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr(host, "baseline", fails)
+    client.put("workloads/default/shop", wishes.baseline())
+    assert "ZeroDivisionError: unforeseen" in caplog.text
+    host.down = True
+    client.put("sandboxes/sb1", wishes.empty())
+    host.down = False
+    wait_for(lambda: host.offers)
+
+
+def test_a_fork_of_another_kind_is_not_declared(client):
+    client.put("workloads/default/shop", wishes.baseline())
+    fork = {"forkOf": {"kind": "Rollout", "namespace": "default", "name": "shop"}}
+    answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[fork]))
+    assert answer.status == 400
+    assert 'no baseline Rollout "default/shop"' in answer.error
+
+
+async def test_a_cluster_is_there_since_a_server_serves_it(tmp_path):
+    """Not since somebody asked for it first."""
+    path, host = tmp_path / "control.db", FakeHost()
+    store = Store.open(path)
+    await prepare(create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host]))
+    store.close()
+    served = int(time.time() * 1000)
+    await asyncio.sleep(0.005)  # the API tells milliseconds
+    with serving(path, {"local": host}) as client:
+        assert parsed(client.get("clusters/local")["createdAt"]) * 1000 <= served
