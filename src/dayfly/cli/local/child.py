@@ -227,12 +227,13 @@ def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
             pipe.flush()
 
     try:
+        its_end.read(len(guard.READY))  # from now on, killing all our descendants spares it
         yield tell
     finally:
         tell(guard.DONE)
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
-        its_end.read()  # it prints nothing, and ends
+        its_end.read()  # until it ends
         its_end.close()
         watcher.wait()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MARK = "DAYFLY_WITH"
 """The variable in a command's environment that names its sandbox."""
 DONE = b"done\n"
+READY = b"."
 
 DETACHED = "detached"
 """An argument after the mark: lose the parent, because CI runners also kill the children of a job's processes."""
@@ -32,8 +33,10 @@ AGAIN_S = 0.05
 def main() -> None:
     """Wait for the end of `with`; the argument is the value of the mark."""
     mark = sys.argv[1]
-    if DETACHED in sys.argv[2:] and os.fork():
-        os._exit(0)
+    if DETACHED in sys.argv[2:]:
+        if os.fork():
+            os._exit(0)
+        os.write(1, READY)
     pipe = sys.stdin.buffer
     first = pipe.readline()
     root = int(first) if first.endswith(b"\n") else 0
