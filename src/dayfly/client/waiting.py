@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from dayfly.client.json_client import JsonClient
-    from dayfly.client.types import Unit
 
     Tell = Callable[[Report], None]
 
@@ -56,14 +55,14 @@ class Run:
             return False
         return True
 
-    async def tail(self, unit: Unit) -> list[str] | None:
-        """Return the last lines that a unit printed, none if they are not text; None if it printed nothing."""
+    async def tail(self, unit: str, attempt: int) -> list[str] | None:
+        """Return the last lines of an attempt's log, none if they are not text; None if it printed nothing."""
         there = self._client.decode(tuple[Attempt, ...], await self._client.send("GET", self._below("attempts")))
-        size = max((each.size for each in there if (each.unit, each.attempt) == (unit.id, unit.attempt)), default=0)
+        size = max((each.size for each in there if (each.unit, each.attempt) == (unit, attempt)), default=0)
         if not size:
             return None
-        query = {"unit": unit.id, "attempt": unit.attempt, "offset": max(size - _TAIL_BYTES, 0)}
-        return last_lines(await self._client.request("GET", self._below("log"), query), _TAIL_LINES)
+        query = {"unit": unit, "attempt": attempt, "offset": max(size - _TAIL_BYTES, 0)}
+        return _last_lines(await self._client.request("GET", self._below("log"), query), _TAIL_LINES)
 
     def _below(self, *path: str) -> str:
         return self._client.below(*subject.at(self.subject), *path)
@@ -170,14 +169,14 @@ async def _failure(run: Run, report: Report) -> FailedError:
     if failed is None:
         return FailedError(message, f"{read}{run.flags}", report.reason)
     try:
-        lines = await run.tail(failed)
+        lines = await run.tail(failed.id, failed.attempt)
     except DayflyError:
         lines = []  # the failure itself is reported in any case
     advice = "it printed nothing" if lines is None else f"{read} {failed.id.replace('/', ' ', 1)}{run.flags}"
     return FailedError(message, advice, report.reason, unit=failed.id, log="\n".join(lines or ()))
 
 
-def last_lines(piece: Any, most: int) -> list[str]:
+def _last_lines(piece: Any, most: int) -> list[str]:
     """Return the last lines of a piece of a log, as a server answers it; none if it is not text.
 
     If it begins within a character, the rest of that is left out: the server calls such a piece binary.

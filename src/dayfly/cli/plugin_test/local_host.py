@@ -19,9 +19,10 @@ from dayfly.cli.local.temporary_server import Sharing
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import Way
 from dayfly.cli.plugin_test.session import BlindError, heeding
+from dayfly.client import waiting
+from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.home import Home
-from dayfly.client.waiting import last_lines
 from dayfly.compile.compiler import step_environment
 from dayfly.spec import documents
 from dayfly.spec.identity import resource_id
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _STOP_S = 60
 _CENSUS_S = 60
 _LONGEST_LEASE_S = 86_400
-_TAIL_BYTES, _TAIL_LINES = 4096, 5
+_TAIL_LINES = 5
 _LOOK_S = 0.05
 _ALLOW = "--allow-webhook"
 
@@ -221,16 +222,11 @@ class _Bench:
         failed = next((unit for unit in report.get("units", ()) if unit["state"] in states), None)
         if failed is None:
             return ()
+        waited = waiting.Run(self._client.json, name, is_patient=False)
         try:
-            logs = self._client.get("sandboxes", name, "attempts")
-            mine = [log for log in logs if log["unit"] == failed["id"]]
-            if not mine or not (size := mine[-1]["size"]):
-                return ()
-            query = {"unit": failed["id"], "attempt": mine[-1]["attempt"], "offset": max(size - _TAIL_BYTES, 0)}
-            answer = self._client.get("sandboxes", name, "log", **query)
+            return tuple((run(waited.tail(failed["id"], failed["attempt"])) or ())[-_TAIL_LINES:])
         except RefusedError:
             return ()
-        return tuple(last_lines(answer, _TAIL_LINES))
 
     def _lines(self) -> list[str]:
         return self._journal.read_text(errors="replace").splitlines()
