@@ -1,4 +1,4 @@
-"""What hosts have confirmed of what they were told, so that no server tells them again.
+"""The orders that hosts have confirmed, so that no server gives them again.
 
 An order's *form* is all that it was made of: the record's revision, the place and the keys for which it was compiled,
 and this Dayfly, which may compile otherwise than the one before. A host that has carried out an order of that form
@@ -47,7 +47,7 @@ WRITE_S = 0.25
 
 
 class Confirmation(NamedTuple):
-    """The order that a host has carried out last of those of a run: its session, its number there, its form."""
+    """The last order of a run that a host has carried out: its session, its number there, and its form."""
 
     session: int = 0
     number: int = 0
@@ -58,13 +58,13 @@ NOTHING = Confirmation()
 
 
 def form(revision: int, place: Place, keys: Mapping[str, Sequence[str]]) -> str:
-    """Of what is ordered of a record with that revision; `keys` as in `run_specs.compiled`."""
+    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compiled`."""
     led = f".{_short(repr(sorted((of, tuple(each)) for of, each in keys.items())))}" if keys and place.routes else ""
     return f"{revision}.{_of_place(__version__, place)}{led}"
 
 
 def known(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirmation]:
-    """What was confirmed of all runs, or of these."""
+    """Return the confirmations of all runs, or of these."""
     query = rows.select(confirmed.c.uid, confirmed.c.session, confirmed.c.number, confirmed.c.form)
     if uids is not None:
         query = query.where(confirmed.c.uid.in_(uids))
@@ -72,7 +72,7 @@ def known(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirma
 
 
 def note(rows: Rows, told: Mapping[str, Confirmation]) -> None:
-    """These were confirmed. What has ended meanwhile, or is of a session that is over, is passed over."""
+    """Store confirmations, except those of ended runs and of earlier sessions."""
     uids = sorted(told)
     for start in range(0, len(uids), BATCH_SIZE):
         part = uids[start : start + BATCH_SIZE]
@@ -87,48 +87,48 @@ def note(rows: Rows, told: Mapping[str, Confirmation]) -> None:
 
 
 def forget(rows: Rows, uid: str) -> None:
-    """It is over."""
+    """Delete the confirmation of an ended run."""
     rows.execute(rows.delete(confirmed).where(confirmed.c.uid == uid))
 
 
 def void(rows: Rows, cluster: str) -> None:
-    """A session begins there: what was confirmed in another one is worth nothing."""
+    """Delete the confirmations of a cluster, whose session begins."""
     rows.execute(rows.delete(confirmed).where(confirmed.c.cluster == cluster))
 
 
 class Confirmations:
-    """What hosts have confirmed to one server. It writes them down soon, and several together, for other servers."""
+    """The confirmations that one server has received. It stores them soon, several together, for other servers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # By uid what its host has confirmed to this process; what is to be noted of that, and that something is.
+        # By UID: what the host has confirmed to this process, and what of that is not stored yet.
         self._confirmed: dict[str, Confirmation] = {}
         self._unnoted: dict[str, Confirmation] = {}
         self._unmarked: set[str] = set()
         self._fresh = asyncio.Event()
-        # Whom a host has taken over since this process began. A record may be older than its mark in the store.
+        # Runs that a host has taken over since this process began. A record may be older than its mark in the store.
         self._taken: set[str] = set()
 
     @property
     def uids(self) -> set[str]:
-        """Of whom anything is remembered."""
+        """The runs that have a record here."""
         return self._taken | self._confirmed.keys()
 
     def has_taken(self, record: RunRecord[Any]) -> bool:
-        """Whether a host is known to have its run."""
+        """Return whether a host is known to have its run."""
         return record.taken_over or record.uid in self._taken
 
     def is_confirmed(
         self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation, keys: Mapping[str, Sequence[str]]
     ) -> bool:
-        """Whether its host has carried out what the store says; `told` is what the store knows of that itself."""
+        """Return whether its host has carried out the stored record; `told` is the stored confirmation."""
         if link is None:
             return False
         last = max(told, self._confirmed.get(record.uid, NOTHING))
         return last.session == link.session and last.form == form(record.revision, link.place(), keys)
 
     def take(self, record: RunRecord[Any], link: Link, told: Confirmation) -> None:
-        """Its host has taken that."""
+        """Record that the host has carried out an order."""
         self._confirmed[record.uid] = max(told, self._confirmed.get(record.uid, NOTHING))
         self._taken.add(record.uid)
         if not record.taken_over:
@@ -138,18 +138,18 @@ class Confirmations:
             self._fresh.set()
 
     def doubt(self, uid: str) -> None:
-        """Something else is about to be said of it."""
+        """Forget the confirmation of a run that gets another order."""
         self._confirmed.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """It is over."""
+        """Forget an ended run."""
         for known in (self._confirmed, self._unnoted):
             known.pop(uid, None)
         self._unmarked.discard(uid)
         self._taken.discard(uid)
 
     async def write_if_many(self) -> None:
-        """Write down what is not yet, if it is much.
+        """Store what is not stored yet, if it is much.
 
         Raises:
             StoreError: it is tried again later.
@@ -158,7 +158,7 @@ class Confirmations:
             await self.write()
 
     async def write(self) -> None:
-        """Write down what is not yet.
+        """Store what is not stored yet.
 
         Raises:
             StoreError: it is tried again later.
@@ -181,7 +181,7 @@ class Confirmations:
             raise
 
     async def run(self) -> None:
-        """Write down what others are to know, until cancelled."""
+        """Store new confirmations soon, until cancelled."""
         while True:
             await self._fresh.wait()
             await asyncio.sleep(WRITE_S)
@@ -191,7 +191,7 @@ class Confirmations:
 
 
 def _living(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
-    """Those of the runs that are kept for a cluster that dials in: uid, organisation, cluster, session."""
+    """Return the runs of clusters that dial in: UID, organisation, cluster, session."""
     found: list[tuple[str, str, str, int]] = []
     for table in (sandboxes, route_groups):
         theirs = sa.and_(agents.c.org == table.c.org, agents.c.cluster == table.c.cluster)

@@ -1,8 +1,8 @@
-"""Sees to it that the hosts do what the store says, whatever was lost between the two.
+"""Give hosts the orders that follow from the store, until they have confirmed them.
 
-The store is written first, then the host is told. Whatever a host has not confirmed in its session is owed to it: to a
-new session everything, and the sweep pays. So a start, a crash at any point, lost messages and a host that was away are
-one case; a host that begins to lead requests, or ceases to, is another, for what it was told means other things since.
+The store is written first, then the host gets its order. Orders that a host has not confirmed in its session are
+pending, in a new session all of them, and each round resends them. So a start, a crash at any point, lost messages and
+a host that was away are one case. If a host gains or loses routing, orders have another meaning and are resent, too.
 A sandbox whose run is over leaves the store here.
 
 If several servers share a host's session, what the host has confirmed is in the store (`confirmations`). Otherwise it
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from dayfly.server.records.run_records import Entry, RunRecord
 
 SWEEP_S = 2.0
-# Rounds over very many sandboxes come less often, so that they take about a hundredth of the time; while hosts take
-# what they are owed, so many times as often.
+# Rounds over many sandboxes come less often, so that they take about a hundredth of the time; while pending orders
+# succeed, `HASTE` times as often.
 PAUSE_PER_WORK, HASTE = 99, 11
 LONGEST_PAUSE_S = 30.0
-# A caller waits so long for a host that dials in. The order goes on, and is sent again if it comes to nothing.
+# The longest wait of a caller for a host that dials in. The order goes on, and is resent if it fails.
 CALLER_WAIT_S = 0.05
 MOST_AT_ONCE = 128
-# Of very many, others have their turn after so many.
+# Records checked before other tasks run.
 AT_A_TIME = 500
 LOST = (
     "the cluster's ledger no longer knows this sandbox, so nobody knows what was created: nothing is started or "
@@ -73,7 +73,7 @@ class _Owed(NamedTuple):
 
 
 class HostSync:
-    """One for each server. Callers hold `lock(org, key)` while they change or tell about what has that key.
+    """The pending orders of one server. Callers hold `lock(org, key)` while they change a record or give its order.
 
     An order may be under way when the lock is free again: two orders of one run may come in either order.
     """
@@ -84,21 +84,21 @@ class HostSync:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._confirmations = Confirmations(store)
         self._archived: set[str] = set()
-        # Seconds of this thread that rounds took in tasks of their own.
+        # CPU seconds that rounds took in other tasks.
         self._worked_beside = 0.0
-        # Whether the round has paid anything.
+        # Whether an order of this round succeeded.
         self._paid = False
         self._leases: dict[str, int] = {}
-        # Of a sandbox, by organisation and uid: the keys of route groups that lead to its forks, by baseline.
+        # For a sandbox, by organisation and UID: the keys of route groups that lead to its forks, by baseline.
         self.routed: Callable[[str, str], dict[str, tuple[str, ...]]] = lambda _org, _uid: {}
-        # Called before that is asked, with the organisation: to leave a key out means to take its routes away.
+        # Called before that, with the organisation: a missing key would remove its routes.
         self.grouped: Callable[[str], Awaitable[None]] = _nobody
-        # By uid the order that is under way for a caller.
+        # By UID the order that is under way for a caller.
         self._telling: dict[str, asyncio.Task[None]] = {}
-        # Set whenever anything was told: whoever keeps up with all sandboxes may have to look.
+        # Set with each order, for tasks that follow all sandboxes.
         self.told = asyncio.Event()
         self._troubles: dict[str, str] = {}
-        # Of these, whose newest wish the host refuses.
+        # The runs whose newest spec the host refuses.
         self._refused: set[str] = set()
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
@@ -106,19 +106,19 @@ class HostSync:
         return self._locks.setdefault((org, name), asyncio.Lock())
 
     def trouble(self, uid: str) -> str:
-        """Why the host does not know the newest wish for this sandbox; empty if it does."""
+        """Return why the host does not know the newest spec of this run; empty if it does."""
         return self._troubles.get(uid, "")
 
     def refuses(self, uid: str) -> bool:
-        """Whether that is because it cannot be carried out there: to tell the host again changes nothing."""
+        """Return whether the host refuses the spec, so that resending it changes nothing."""
         return uid in self._refused
 
     def link(self, record: RunRecord[Any]) -> Link | None:
-        """The link to the host that serves its cluster now."""
+        """Return the link to the host that serves its cluster now."""
         return self._links.of(record.org, record.cluster)
 
     async def tell_soon(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
-        """As `tell`, but wait only `CALLER_WAIT_S` for a host that dials in; the order goes on without the caller."""
+        """Do the same as `tell`, but wait only `CALLER_WAIT_S` for a host that dials in; the order goes on alone."""
         telling = self._telling[record.uid] = asyncio.create_task(self.tell(record, meant))
         telling.add_done_callback(lambda ended: self._told(record.uid, ended))
         link = self.link(record)
@@ -129,15 +129,15 @@ class HostSync:
             del self._telling[uid]
 
     def awaits_first_answer(self, record: RunRecord[Any]) -> bool:
-        """Whether the first offer is under way to its host, which can say nothing about it yet."""
+        """Return whether the first offer is under way to its host, which cannot know the run yet."""
         return record.uid in self._telling and not self._confirmations.has_taken(record)
 
     async def tell(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
-        """Let the host know what the store says of a sandbox; what fails is owed and tried again.
+        """Give the host the order that follows from a record; an order that fails is pending and resent.
 
         Args:
             record: As it is stored.
-            meant: What it comes to, if the caller has it. Place and keys may be others since.
+            meant: The compiled order, if the caller has it. Place and keys may have changed since.
         """
         self._confirmations.doubt(record.uid)
         self.told.set()
@@ -152,18 +152,18 @@ class HostSync:
         except RefusedError as fault:
             self._note(record, f"the cluster cannot run this: {fault}", refused=True)
         except SpecError as fault:
-            # Stored by a Dayfly with other rules. Its run, if there is one, goes on.
+            # Stored by a Dayfly with other rules. Its run, if it exists, goes on.
             self._note(record, f"it no longer compiles: {fault}", refused=True)
         except HostFailedError:
             self._note(record, DEFECT)  # whose details are in the log of the host
         except Exception:
-            # The wish is stored and stays owed; one faulty sandbox must not keep the others from being told.
+            # The order stays pending; a faulty sandbox must not block the others.
             if self.trouble(record.uid) != DEFECT:
                 log.exception("%s (%s) failed", subject(record.key), record.uid)
             self._note(record, DEFECT)
 
     async def renew(self, record: RunRecord[Any], seconds: int) -> int | None:
-        """Give a sandbox so many seconds from now; returns until when (unix milliseconds), or None if it is closing."""
+        """Renew a lease from now on; return its end in unix milliseconds, or None if the run is closing."""
         link = self.link(record)
         until = _now() + seconds * 1000
         if link is None:
@@ -175,7 +175,7 @@ class HostSync:
         return until
 
     async def is_over(self, record: RunRecord[Any]) -> bool:
-        """Whether the sandbox's run has ended. If so it has left the store."""
+        """Return whether the run has ended. If so, the record has left the store."""
         link = self.link(record)
         if link is None or not link.state.has_ended(record.uid):
             return False
@@ -183,7 +183,7 @@ class HostSync:
         return True
 
     async def run(self) -> None:
-        """Pay what is owed and archive what has ended, until cancelled."""
+        """Resend pending orders and archive ended runs, until cancelled."""
         marking = asyncio.create_task(self._confirmations.run())
         try:
             await self._rounds()
@@ -195,25 +195,25 @@ class HostSync:
 
     async def _rounds(self) -> None:
         while True:
-            # Its own work, not its waiting: a disk that stalls, or others who are busy, must not put off what is owed.
+            # Its CPU time and not its duration: a slow disk or a busy machine must not delay pending orders.
             round_ = CpuTimer(self.sweep())
             try:
                 await round_
             except StoreError as fault:
                 log.warning("the store cannot be used now: %s", fault)
             except Exception:
-                # One faulty round must not end all others; what it left undone is still owed.
+                # A faulty round must not end all others; its orders are still pending.
                 log.exception("a round of the sync failed")
             worked, self._worked_beside = round_.seconds + self._worked_beside, 0.0
             haste, self._paid = HASTE if self._paid else 1, False
             await asyncio.sleep(max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked / haste)))
 
     async def sweep(self) -> None:
-        """One round."""
+        """Run one round."""
         links = self._links.each()
         for each in links:
             each.mend()
-        # Before the store is read: what it does not hold then has left it, and is not about to come.
+        # Read before the store, so that a run which the store lacks has left it.
         mine = self._confirmations.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.state.ended, each.state.known) for each in links}
         roll, told = await self._store.everywhere().read(
@@ -227,10 +227,10 @@ class HostSync:
         self._archived.clear()
         for each, (ended, known) in pictures.items():
             each.acknowledge(ended - living)
-            each.state.forget_runs(known - living)  # a host may tell of what it likes, for as long as it likes
+            each.state.forget_runs(known - living)  # a host may report any run
 
     async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
-        """Of whom a host does not know what the store says, or has said that it is over."""
+        """Return the runs with pending orders, and those that have ended."""
         found: list[_Owed] = []
         for start in range(0, len(roll), AT_A_TIME):
             part = [
@@ -242,7 +242,7 @@ class HostSync:
         return found
 
     def _settles(self, owed: _Owed) -> bool:
-        """Whether nothing is owed. What was in the way is over then: another server may have told the host."""
+        """Return whether no order is pending. If so, an earlier problem is over, perhaps by another server."""
         entry, link, told = owed
         over = link is not None and link.state.has_ended(entry.uid)
         if over or not self._is_confirmed(entry, link, told):
@@ -253,7 +253,7 @@ class HostSync:
         return True
 
     async def _pay(self, owed: list[_Owed]) -> None:
-        """What is owed, several at once: a host that is far away answers each of them late.
+        """Give pending orders, several at once, because a distant host answers late.
 
         First what its host may never have heard of. The rest in any order: a server that does not live long enough for
         all of it must not leave the same ones to the next, which would not either.
@@ -279,7 +279,7 @@ class HostSync:
             except (StoreError, ConflictError):
                 raise
             except UnreadableError as fault:
-                # Whoever cannot be read must not keep the others waiting.
+                # An unreadable record must not block the others.
                 fault.say()
                 self._troubles[entry.uid] = fault.text
             except Exception:
@@ -294,7 +294,7 @@ class HostSync:
             await asyncio.wait({self._telling[entry.uid]})
         async with self.lock(entry.org, entry.name):
             if link is not None:
-                # Before a host has said who it is nobody knows what it has confirmed.
+                # Confirmations are of a session, which is unknown before the inventory.
                 with contextlib.suppress(HostUnavailableError):
                     await self._meet(entry.org, link)
             if self._settles(owed):
@@ -307,14 +307,14 @@ class HostSync:
             self._paid = self._paid or not self.trouble(record.uid)
 
     async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
-        """The host's session and place, with the keys of groups at hand where it leads requests."""
+        """Return the host's session and place, after the keys of route groups are known if it routes requests."""
         session, place = await link.meet()
         if place.routes:
             await self.grouped(org)
         return session, place
 
     async def _find(self, entry: Entry) -> tuple[RunRecord[Any] | None, Confirmation]:
-        """As it is stored now, and what was confirmed of it since the round began: perhaps to another server."""
+        """Return the record as it is stored now, and its confirmation, which another server may have received."""
 
         def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
             return run_records.find_by_key(rows, entry.name), confirmations.known(rows, [entry.uid]).get(
@@ -325,7 +325,7 @@ class HostSync:
         return (record if record is not None and record.uid == entry.uid else None), told
 
     async def _give(self, record: RunRecord[Any], link: Link, meant: CompiledRun | None) -> None:
-        """Order what the store says of a sandbox, all of it.
+        """Give the whole order of a record.
 
         First it is heard what the host leads: of one that does and has not said so yet all routes would be taken away.
         """
@@ -351,13 +351,13 @@ class HostSync:
         if record.stop is not None:
             return Stop(uid=record.uid, request=record.stop, known=known)
         if 0 < record.expires_at <= _now() and not known:
-            # No host is known to have heard of it. Should one have, it ends; else it never begins.
+            # No host is known to have received it. If one has, the run ends; otherwise it never begins.
             request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
             compiled = await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, keys))
         if record.lease_seconds and (record.uid not in self._leases or not known):
-            # Nobody could renew it while there was no server, or no run: it begins with this process, or with the run.
+            # It could not be renewed without a server or a run, so it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
         return Offer(
             uid=record.uid,
@@ -379,7 +379,7 @@ class HostSync:
         link = self.link(record)
         last = link.state.last_report(record.uid) if link is not None else None
         report = last.report if last is not None else None
-        # Whoever runs its host may give it up as well.
+        # The administrator of its host may have abandoned it, too.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.of(record.org).write(lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up))
         self._archived.add(record.uid)
@@ -402,7 +402,7 @@ class HostSync:
 
 
 async def _nobody(_org: str) -> None:
-    """There are no groups."""
+    """Do nothing: there are no groups."""
 
 
 def _now() -> int:

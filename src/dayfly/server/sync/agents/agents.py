@@ -1,4 +1,4 @@
-"""Looks for what is new in the mailboxes, for this replica's links and for hosts that wait here; and what they dial."""
+"""Carry messages between mailboxes, this replica's links, and hosts, whose addresses it serves."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from dayfly.server.sync.agents.mailbox import Standing
 
 LOOK_S = 0.5
-# Where no cluster was added for an agent.
+# The poll interval while no cluster has an agent.
 LONELY_S = 5.0
 MOST_RUNS = 20_000
-# Of the column; UUIDs have 36, and digests 64. What a frozen host has said is read again and again.
+# The size of the column. UUIDs have 36 characters, and digests 64.
 LONGEST_UID = 64
-# Of sessions and messages. Whoever thaws a cluster takes over its numbers, and goes on counting.
+# Numbers of sessions and messages. A thaw adopts those of the cluster, and counts on from them.
 MOST_COUNTED = 1 << 53
 
 log = logging.getLogger(__name__)
 
 
 class ClusterIdentity(Protocol):
-    """Whose a token is."""
+    """The cluster of a token."""
 
     @property
     def org(self) -> str: ...
@@ -71,7 +71,7 @@ Identify = Callable[[str, str], Awaitable[ClusterIdentity | None]]
 
 
 class Agents:
-    """One for each replica.
+    """The mailboxes as one replica uses them.
 
     Args:
         store: Where the mailboxes are.
@@ -86,29 +86,29 @@ class Agents:
         self._links = Links()
         self._hosts: dict[tuple[str, str], MailboxTransport] = {}
         self._news = asyncio.Event()
-        # What of theirs came through this replica since it was looked at, and when all are to be looked at again.
+        # Clusters with new messages since the last look, and when the mailboxes of all are read again.
         self._touched: set[tuple[str, str]] = set()
         self._all_at = 0.0
-        # Hosts that wait at this replica, by cluster.
+        # Long polls of hosts at this replica, by cluster.
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._closing = False
         self._slots = LongPollSlots(AGENTS_SHARE)
-        # The store's mark as of the last look, if nothing was left to be read then.
+        # The store's mark at the last look, if that left nothing unread.
         self._looked: object = None
 
     def join(self, links: Links) -> None:
-        """Have a link in `links` for each cluster that was added for an agent, from now on."""
+        """Keep a link in `links` for each cluster that was added for an agent."""
         self._links = links
 
     def standing(self, org: str, cluster: str) -> Standing | None:
-        """How the mailbox of a cluster stands."""
+        """Return the state of a cluster's mailbox."""
         host = self._hosts.get((org, cluster))
         return host.standing if host else None
 
-    # --- what this replica's links send and hear ----------------------------------------------------------------------
+    # --- messages of this replica's links -----------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Know which clusters there are, before the first request asks for one."""
+        """Read which clusters exist, before the first request needs one."""
         self._all_at = 0.0
         try:
             await self._look()
@@ -129,7 +129,7 @@ class Agents:
                 except Exception:
                     log.exception("messages of hosts could not be carried")
                 with contextlib.suppress(TimeoutError):
-                    # Not `wait_for`, which may lose that we are to end.
+                    # Not `wait_for`, which may lose a cancellation.
                     async with asyncio.timeout(self._until_all() if self._hosts else LONELY_S):
                         await self._news.wait()
         finally:
@@ -138,13 +138,13 @@ class Agents:
             self.close()
 
     def close(self) -> None:
-        """Let whoever waits go."""
+        """End all long polls."""
         self._closing = True
         for key in list(self._waiting):
             self._wake(key)
 
     async def _publish(self) -> None:
-        """Write down what the links have to say; each host's in its order, and those of several at once."""
+        """Store the messages of the links: of each host in their order, of several hosts at once."""
         ended = await asyncio.gather(
             *(self._publish_to(host) for host in list(self._hosts.values()) if host.pending), return_exceptions=True
         )
@@ -154,7 +154,7 @@ class Agents:
 
     async def _publish_to(self, host: MailboxTransport) -> None:
         (org, cluster), (pending, host.pending) = (host.standing.org, host.standing.cluster), (host.pending, [])
-        # What cannot be written is lost, as it may be; whoever ordered it does so again.
+        # A message that cannot be stored is lost, as any may be; its sender repeats it.
         await self._store.of(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
         self._touched.add((org, cluster))
 
@@ -162,7 +162,7 @@ class Agents:
         return max(0.0, self._all_at - asyncio.get_running_loop().time())
 
     async def _look_for_news(self) -> None:
-        """Look; at all of them now and then, unless nobody can have written since, which is asked all the time."""
+        """Read new messages; periodically those of all clusters, unless the store's mark shows that there are none."""
         if self._until_all():
             await self._look()
             return
@@ -175,7 +175,7 @@ class Agents:
         self._looked = None if self._news.is_set() else mark
 
     async def _look(self) -> None:
-        """Heed what is new: soon where it came through here, and now and then whatever other replicas have written."""
+        """Read the mailboxes with new messages, and periodically all of them."""
         touched, self._touched = self._touched, set()
         if self._until_all():
             touched &= self._hosts.keys()
@@ -194,7 +194,7 @@ class Agents:
         key = standing.org, standing.cluster
         host = self._hosts.get(key)
         if host is not None and host.standing.created_at not in (0, standing.created_at):
-            # Removed, and added again before anybody looked: of this one nothing is known.
+            # The cluster was removed and added again since the last look.
             self._forget(key)
             host = None
         if host is None:
@@ -227,7 +227,7 @@ class Agents:
             self._touch(at.org, at.cluster)
 
     def _touch(self, org: str, cluster: str) -> None:
-        """Something of that cluster's is new."""
+        """Read the mailbox of that cluster soon."""
         if (org, cluster) not in self._hosts:
             self._all_at = 0.0
         self._touched.add((org, cluster))
@@ -241,7 +241,7 @@ class Agents:
     # --- what hosts dial ----------------------------------------------------------------------------------------------
 
     def routes(self) -> list[Route]:
-        """For hosts, and for whoever decides over a frozen one."""
+        """The addresses for hosts, and for administrators of a frozen cluster."""
         return [
             serve("/orgs/{org}/clusters/{name}/thaw", GET=self.show_frozen, POST=self.thaw_it),
             serve("/agent/session", POST=self.open),
@@ -264,7 +264,7 @@ class Agents:
         return found
 
     async def collect(self, request: Request) -> Any:
-        """Messages after the one that was seen last; where there are none, what comes within `wait` seconds."""
+        """Messages after the last received one; if there are none, those that come within `wait` seconds."""
         who = await self._who(request)
         session, after = whole_number(request, "session", 0), whole_number(request, "after", 0)
         digest = request.query_params.get("digest", "")[:64]
@@ -282,7 +282,7 @@ class Agents:
     ) -> Letters:
         key = who.org, who.cluster
         while True:
-            # Before it is read: what is published meanwhile wakes it.
+            # Before the mailbox is read, so that a message published since wakes it.
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(key, set()).add(future)
             try:
@@ -291,7 +291,7 @@ class Agents:
                 if found or left <= 0 or self._closing:
                     return Letters(messages=tuple(found))
                 await asyncio.wait({future}, timeout=left)
-                await self._who(request)  # its token may have been revoked meanwhile
+                await self._who(request)  # its token may have been revoked since
             finally:
                 self._waiting.get(key, set()).discard(future)
 
@@ -314,13 +314,13 @@ class Agents:
 
         def work(rows: Rows) -> list[str]:
             found = mailbox.may_begin(rows, who.cluster, asked.session, asked.uids)
-            # Offered long ago to a host that was away, and its clock may be behind: what is over is not to begin.
+            # It may have been offered long ago to a host that was away and whose clock is behind.
             return run_records.read_unexpired(rows, found, self._now())
 
         return Asked(uids=tuple(await self._ask(who, work)))
 
     async def show_frozen(self, request: Request) -> Any:
-        """Both sides of a frozen cluster: what only the host has, and what only this server has."""
+        """Compare a frozen cluster: sandboxes that only the host has, and those that only this server has."""
         org, cluster = callers.caller(request).org, request.path_params["name"]
 
         def read(rows: Rows) -> dict[str, Any]:
@@ -339,7 +339,7 @@ class Agents:
         return await self._store.of(org).read(read)
 
     async def thaw_it(self, request: Request) -> Any:
-        """Go on with a frozen cluster."""
+        """Thaw a frozen cluster."""
         who, name = audit.who(request), request.path_params["name"]
 
         def work(rows: Rows) -> None:

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
 
 MOST_BYTES = 1 << 20
-# Of what a host has not fetched. Beyond so much all is void, and owed: one that talks need not listen.
+# Messages that a host has not fetched. Further ones are dropped, and sent again later.
 MOST_UNSEEN = 20_000
-# How long what a host has said waits for replicas that have not read it; who is slower asks for everything.
+# How long messages of a host are kept for replicas. A slower replica requests the inventory.
 KEEP_HEARD_MS = 60_000
-# And how much of it waits: each message takes one number for every so many bytes that it has begun.
+# How many are kept: each message takes one number for every `HEARD_BYTES` that it has begun.
 MOST_HEARD, HEARD_BYTES = 1 << 17, 1 << 10
-# How exactly it is known when a host that had nothing to say was here last: each note is a write.
+# How often an idle poll is recorded, which is a write.
 NOTED_EVERY_MS = 10_000
 
-# What has a run of its own.
+# The tables of what has a run.
 _LIVING: Final = (sandboxes, route_groups)
 
 RESTORED: Final = (
@@ -46,7 +46,7 @@ RESTORED: Final = (
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the mailbox of one cluster stands."""
+    """The state of one cluster's mailbox."""
 
     org: str
     cluster: str
@@ -58,11 +58,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     frozen: str = ""
     created_at: int = 0
-    """0 before the first contact. Another one is of another cluster, which had the name before."""
+    """0 before the first contact. Another value is that of an earlier cluster of this name."""
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing is taken, and what the host has said of itself; `runs` only with its next opening."""
+    """Why a cluster is frozen, and what its host reported; `runs` come with its next request for a session."""
 
     why: str
     at: int
@@ -73,25 +73,25 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MailboxError(Exception):
-    """What a host has asked for cannot be; `status` is HTTP's."""
+    """A host's request is refused with the HTTP `status`."""
 
     status = 409
 
 
 class ForeignError(MailboxError):
-    """The token is another cluster's."""
+    """The token belongs to another cluster."""
 
     status = 403
 
 
 class FrozenError(MailboxError):
-    """Somebody has to look first."""
+    """An administrator has to thaw the cluster."""
 
     status = 423
 
 
 class OverError(MailboxError):
-    """That session is over, or not yet known; `session` is the one there is."""
+    """The session is over, or unknown; `session` is the current one."""
 
     def __init__(self, text: str, *, session: int) -> None:
         super().__init__(text)
@@ -102,19 +102,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 def add(rows: Rows, cluster: str, now: int) -> None:
-    """Have a mailbox for a cluster; the one that is there stays."""
+    """Add a mailbox for a cluster, unless it has one."""
     if rows.execute(rows.select(agents.c.org).where(*_mine(cluster))).first() is None:
         rows.insert(agents, {"cluster": cluster, "created_at": now})
 
 
 def standings(rows: Rows, of: Collection[tuple[str, str]]) -> list[Standing]:
-    """Those of the clusters, by organisation and name, of which something is known."""
+    """Return the states of those clusters, by organisation and name, that have a mailbox."""
     mine = sa.tuple_(agents.c.org, agents.c.cluster).in_(list(of))
     return [_standing(row) for row in rows.execute(rows.select(agents).where(mine))]
 
 
 def roster(rows: Rows) -> list[Standing]:
-    """All clusters that were added for an agent, of all organisations; before the first contact nothing is known."""
+    """Return the states of all clusters that were added for an agent, of all organisations."""
     known = {(row.org, row.cluster): _standing(row) for row in rows.execute(rows.select(agents))}
     added = rows.execute(rows.select(clusters.c.org, clusters.c.name).where(clusters.c.agent))
     nothing = Standing(org="", cluster="", session=0, sent=0, inbox=0, seen_at=0)
@@ -125,7 +125,7 @@ def roster(rows: Rows) -> list[Standing]:
 
 
 def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session | Frozen:
-    """Begin a session for whoever knows which one is the last: of two that begin at once one is told to look again.
+    """Begin a session for a host that knows the last one. Of two that begin at once, one is refused.
 
     Returns `Frozen` where the two sides do not agree on what was sent; that is written, too.
 
@@ -143,7 +143,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
             "this one"
         )
     if asks.previous < row.session and not row.frozen:
-        # Late, or of an operator that stood still: it says nothing of how things are.
+        # A late request, or one of an operator that was suspended.
         raise OverError(f"the last session was {row.session}", session=row.session)
     if row.frozen or asks.previous > row.session or not _agrees(rows, row, asks.number, asks.digest):
         why = _why(row) or RESTORED
@@ -156,7 +156,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
     rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row)))
     confirmations.void(rows, cluster)
     if row.sent != asks.number:
-        # The host goes on behind this one, and says its digest until it has fetched another: that is to be known then.
+        # The host continues after this message, and sends its digest until it has fetched another one.
         known = {"number": row.sent, "digest": row.sent_digest, "at": now, "body": ""}
         rows.insert(agent_outbox, {"cluster": cluster, **known})
     _set(
@@ -164,7 +164,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         row,
         cluster_uid=asks.cluster_uid,
         session=row.session + 1,
-        # Not what is handed over now: should this answer be lost, the host still stands where it stood.
+        # Not the number in this answer: if the answer is lost, the host still has the old one.
         acked=asks.number,
         acked_digest=asks.digest,
         heard=0,
@@ -175,14 +175,14 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
     notify(rows.connection, rows.org, cluster)
     met = rows.update(clusters).where(clusters.c.name == cluster)
     rows.execute(met.values(operator_version=asks.version[:64]))
-    # From now on nobody may take it for unheard: what is wished for there may have begun.
+    # From now on its sandboxes may have begun.
     rows.execute(met.where(clusters.c.connected_at.is_(None)).values(connected_at=now))
     found = Session(org=rows.org, cluster=cluster, session=row.session + 1, number=row.sent, digest=row.sent_digest)
     return msgspec.structs.replace(found, check=found.checked())
 
 
 def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> list[int]:
-    """Number messages and have them lie ready. Returns their numbers; 0 for what is void by now."""
+    """Number and store messages. Return their numbers; 0 for those that are void by now."""
     row = _locked(rows, cluster)
     if row is None or row.frozen:
         return [0 for _ in messages]
@@ -205,7 +205,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
 
 
 def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now: int) -> list[Sent] | Frozen:
-    """What a host has not seen yet; what it has seen goes.
+    """Return the messages that a host has not received yet; delete those that it has.
 
     Raises:
         MailboxError: it asks in another session, or belatedly.
@@ -233,7 +233,7 @@ def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now
 
 
 def hear(rows: Rows, cluster: str, session: int, first: int, bodies: list[str], now: int) -> int:
-    """Take what a host says: message `first` of its session and those after it. Returns how many were heard in all.
+    """Store messages of a host, from `first` in its session on. Return how many were received in all.
 
     What was heard before is passed over; where something is missing nothing is taken, and the answer tells from where.
 
@@ -258,14 +258,14 @@ def hear(rows: Rows, cluster: str, session: int, first: int, bodies: list[str], 
 
 
 def heard(rows: Rows, cluster: str, after: int) -> list[tuple[int, str]]:
-    """What was heard since: number and body."""
+    """Return the messages of a host after that number: number and body."""
     query = rows.select(agent_inbox).where(agent_inbox.c.cluster == cluster, agent_inbox.c.number > after)
     found = rows.execute(query.order_by(agent_inbox.c.number).limit(MOST_MESSAGES))
     return [(row.number, row.body) for row in found]
 
 
 def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> list[str]:
-    """Those of the sandboxes and route groups that are to live, as a host asks before it lets anything of them start.
+    """Return which of the sandboxes and route groups may start, for a host that is about to start them.
 
     Raises:
         MailboxError: it asks in another session.
@@ -288,13 +288,13 @@ def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> 
 
 
 def frozen(rows: Rows, cluster: str) -> Frozen | None:
-    """Why a cluster is frozen, if it is."""
+    """Return why a cluster is frozen; None if it is not."""
     row = rows.execute(rows.select(agents).where(*_mine(cluster))).one_or_none()
     return _frozen(row) if row is not None and row.frozen else None
 
 
 def thaw(rows: Rows, cluster: str) -> bool:
-    """Go on from where the host stands; false if it is not frozen, or nobody can have compared both sides yet.
+    """Continue from the host's numbers; false if it is not frozen, or has not reported its runs yet.
 
     Whatever this database held then may have run there already, and its end be forgotten: it counts as taken over, so
     that a host which does not know it says so instead of beginning it.
@@ -313,7 +313,7 @@ def thaw(rows: Rows, cluster: str) -> bool:
         frozen="",
         session=max(row.session, known.session),
         sent=number,
-        # Of what lies between nobody knows anything any more; the next session hands the host this one.
+        # Messages in between are unknown; the next session gives the host this number.
         sent_digest=known.digest if number == known.number else row.sent_digest,
         acked=known.number,
         acked_digest=known.digest,
@@ -322,7 +322,7 @@ def thaw(rows: Rows, cluster: str) -> bool:
 
 
 def _agrees(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
-    """Whether this database has sent that very message, and nothing of it was forgotten at the other end."""
+    """Return whether this database has sent that very message, and the host has forgotten none."""
     if number == row.acked:
         return bool(digest == row.acked_digest)
     if number == row.sent:
@@ -334,10 +334,10 @@ def _agrees(rows: Rows, row: Row[Any], number: int, digest: str) -> bool:
 
 
 def _room(rows: Rows, row: Row[Any], wanted: int) -> int:
-    """How many messages may still be laid ready; looked at closely only where there may be less room than is wanted."""
+    """Return how many messages may be added; they are counted only if there may be too many."""
     room = MOST_UNSEEN - int(row.sent - row.acked)
     if room < wanted:
-        # A host that has begun anew goes on behind numbers that it has never seen, and that lie here no more.
+        # A new session continues after numbers that were never fetched and are deleted.
         query = rows.select(sa.func.count(agent_outbox.c.number)).where(*_of(agent_outbox, row))
         room = MOST_UNSEEN - int(rows.execute(query).scalar_one())
     return room

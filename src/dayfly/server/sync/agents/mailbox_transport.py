@@ -1,4 +1,4 @@
-"""One replica's way to a host that dials in: `link.transport.Host` over the mailbox of its cluster.
+"""The transport of one replica to a host that dials in: `link.transport.Host` over the cluster's mailbox.
 
 The mailbox numbers what all replicas send. An answer has the ID of what it answers, so no other replica waits for it;
 what a host says of runs is for all.
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
     from dayfly.server.sync.agents.mailbox import Standing
 
-# A host asks at least every half a minute; one that has not for so long is not there.
+# A host polls at least every half a minute; after this time it counts as away.
 SILENT_MS = 90_000
 
 log = logging.getLogger(__name__)
 
 
 class MailboxTransport:
-    """Of one cluster. `standing` is what the roster said last."""
+    """The transport to one cluster. `standing` is the last read state of its mailbox."""
 
     def __init__(self, standing: Standing, now: Callable[[], int], poke: Callable[[], None]) -> None:
         self.standing = standing
         self.read = standing.inbox
-        """Up to which number this replica has read what the host said."""
+        """The number of the last message of the host that this replica has read."""
         self.pending: list[wire.AnyToHost] = []
         self._now = now
         self._poke = poke
         self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Have what the host says heard."""
+        """Pass the host's messages to `hear`."""
         self._hear = hear
 
     def send(self, message: wire.AnyToHost) -> None:
-        """Have a message published soon.
+        """Queue a message, which is stored soon.
 
         Raises:
             HostUnavailableError: nobody would fetch it now. What is owed is sent again once there is somebody.
@@ -65,7 +65,7 @@ class MailboxTransport:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be sent; empty if it can."""
+        """Why the host cannot be reached; empty if it can."""
         standing = self.standing
         if standing.frozen:
             return f"frozen: {standing.frozen}"
@@ -77,15 +77,15 @@ class MailboxTransport:
 
     @property
     def place(self) -> Place:
-        """What this host's sandboxes are compiled for. Forks derive from what its cluster has, and not from ours."""
+        """What sandboxes of this host are compiled for. Forks derive from workloads of its cluster."""
         return Place(publisher=self.standing.org, namespace=self.standing.namespace, declares=False)
 
     def heard(self, body: str) -> None:
-        """The host has said this."""
+        """Receive a message of the host."""
         try:
             message = wire.read_to_control(body.encode())
         except (msgspec.DecodeError, RecursionError) as fault:
-            # One with a newer Dayfly, perhaps: what was lost is asked for again.
+            # It may be of a newer Dayfly. If a report was lost, the inventory is requested.
             log.warning("the operator of cluster %s says what is not understood: %s", self.standing.cluster, fault)
             return
         self._hear(message)
