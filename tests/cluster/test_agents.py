@@ -84,7 +84,7 @@ def published(operator: Installed) -> list[str]:
 
 @pytest.mark.proof
 @pytest.mark.timeout(600, func_only=True)
-def test_a_sandbox_applied_at_the_server_runs_here_and_leaves_nothing(operator, server, journal, wishes):
+def test_sandbox_applied_at_the_server_leaves_nothing(operator, server, journal, wishes):
     others = published(operator)  # of the stories before this one
     plugin = wishes.plugin()
     spec = {key: value for key, value in plugin["spec"].items() if key != "name"}

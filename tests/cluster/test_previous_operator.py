@@ -85,7 +85,7 @@ def group(journal: Journal) -> dict[str, Any]:
 
 @pytest.mark.proof
 @pytest.mark.timeout(600, func_only=True)
-def test_the_operator_of_the_release_before_runs_what_this_server_compiles(asking, old, journal, checkout):
+def test_previous_operator_runs_documents_of_this_server(asking, old, journal, checkout):
     asking.must("PUT", f"resource-plugins/{PLUGIN}", plugin(journal))
     token = asking.must("POST", f"clusters/{OLD}/tokens", {})["token"]
     with old.dialling(token, source=checkout / "src"):

@@ -134,13 +134,13 @@ class TestSession:
         assert [each["previous"] for each in bench.of("POST session")] == [9, 9]
         assert bench.dial.trouble == "", "another session is no trouble"
 
-    def test_begin_anew_opens_another_session(self, caplog):
+    def test_reset_session_opens_another_one(self, caplog):
         async def story(bench: Bench):
-            bench.dial.begin_anew()
+            bench.dial.reset_session()
             bench.says("POST session", session(1))
             await rest(1)
             bench.says("POST session", session(2))
-            bench.dial.begin_anew()
+            bench.dial.reset_session()
             await rest(5)
             assert bench.dial.session == session(2)
 

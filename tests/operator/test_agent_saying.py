@@ -99,7 +99,7 @@ class TestSaying:
     def test_late_confirmation_of_an_old_session_is_ignored(self, caplog):
         async def story(bench: Bench):
             async def late():
-                bench.dial.begin_anew()
+                bench.dial.reset_session()
                 return {"heard": 1}
 
             bench.says("POST session", session(1), session(2))

@@ -96,7 +96,7 @@ class Recorded:
 
 
 @BOTH
-def test_the_operator_understands_what_the_server_said(story, said):
+def test_operator_reads_recorded_messages_of_the_server(story, said):
     async def tell(world: World, plane: Plane) -> None:
         way = Recorded(world, is_later=said == LATER)
         world.agent = lambda _process: (
@@ -122,7 +122,7 @@ def test_the_operator_understands_what_the_server_said(story, said):
 
 
 @BOTH
-def test_the_server_understands_what_the_operator_said(story, said):
+def test_server_reads_recorded_messages_of_the_operator(story, said):
     async def tell(world: World, plane: Plane) -> None:
         operator = Played(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)

@@ -257,7 +257,7 @@ async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
     assert (await replica.ask("east", "POST", "messages", {**said, "messages": ["a"]}))[1] == {"heard": 1}
 
 
-async def test_session_whose_answer_was_lost_is_opened_again(replica, store):
+async def test_session_is_reopened_after_a_lost_answer(replica, store):
     """What lay ready then is void; the host goes on from where it stood."""
     await replica.open()
     await publish(store, "east", HELLO)

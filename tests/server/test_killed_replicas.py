@@ -26,7 +26,7 @@ def replicas(postgres, tmp_path):
 
 
 @pytest.mark.slow
-def test_of_two_replicas_that_are_killed_in_turn_one_always_has_all_that_was_answered(replicas):
+def test_replicas_killed_in_turn_lose_no_answered_request(replicas):
     key = replicas.init(ORG)
     replicas.start()
     asking = Asking(replicas.balancer.way(), ORG, key)

@@ -415,7 +415,7 @@ async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
     await Link(way).admit((DOCUMENT,), ())
 
 
-async def test_host_report_rings_when_it_is_visible():
+async def test_host_report_notifies_when_it_is_visible():
     notifier = ChangeNotifier()
     links = control.Links(notifier)
     links.add("local", {"local": FakeHost().end, "other": FakeHost().end})
@@ -427,7 +427,7 @@ async def test_host_report_rings_when_it_is_visible():
             assert notifier.changes == before + 1
 
 
-async def test_waiter_misses_no_ring_since_its_last_one():
+async def test_waiter_misses_no_change_since_its_last_one():
     notifier, closing = ChangeNotifier(), asyncio.get_running_loop().create_future()
     before = notifier.changes
     notifier.notify()

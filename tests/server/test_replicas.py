@@ -29,7 +29,7 @@ async def replicas(place):
 
 
 @pytest.mark.slow
-async def test_a_key_that_one_gives_out_opens_the_other_until_one_revokes_it(replicas):
+async def test_key_works_at_every_replica_until_it_is_revoked(replicas):
     first, second = replicas
     _, made = await call(first, KEY, "POST", f"{ORG}/keys", {"name": "a", "role": "member"})
     assert (await call(second, made["key"], "GET", f"{ORG}/sandboxes"))[0] == 200
@@ -38,7 +38,7 @@ async def test_a_key_that_one_gives_out_opens_the_other_until_one_revokes_it(rep
 
 
 @pytest.mark.slow
-async def test_requests_for_the_same_sandboxes_at_once_are_carried_out_one_after_the_other(replicas):
+async def test_concurrent_requests_for_one_sandbox_are_serialised(replicas):
     assert (await call(replicas[0], KEY, "PUT", f"{ORG}/clusters/far"))[0] == 200
 
     async def put(number):
@@ -83,7 +83,7 @@ async def test_transaction_that_was_overtaken_once_repeats_at_once(postgres, mon
         each.close()
 
 
-async def test_who_was_overtaken_again_and_again_has_its_turn(postgres):
+async def test_repeatedly_overtaken_transaction_completes(postgres):
     where, loop, others = postgres.fresh(), asyncio.get_running_loop(), []
     slow, quick = Store.open(where), Store.open(where)
 

@@ -195,7 +195,7 @@ class Dial:
             return None
         return found if found <= set(uids) else None
 
-    def begin_anew(self) -> None:
+    def reset_session(self) -> None:
         """End the session, if there is one, so that the server sends everything again."""
         if self.session is not None:
             log.warning(

@@ -57,7 +57,7 @@ class Agent:
         self._uid = ""
         self.served = ClusterHost(cluster, bound, admit)
         self.dial = Dial(way, Cursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed)
-        self.served.lost = self.dial.begin_anew
+        self.served.lost = self.dial.reset_session
         self._births = Births(self.dial.living)
 
     async def run(self) -> None:
